@@ -1,0 +1,52 @@
+"""Uniform argument checks: every refusal names the argument, its value and its legal range."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+
+def real(low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float) -> float:
+    """Returns the one keyword's value as a float if it lies in the interval; NaN lies in none.
+
+    Raises:
+      ValueError: outside the interval, with the argument's name, value and legal range.
+      TypeError: not a real number (booleans and strings are not).
+    """
+    ((name, x),) = value.items()
+    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    if isinstance(x, bool) or not isinstance(x, numbers.Real):
+        raise TypeError(f"{name}={x!r}: expected a real number in {interval}")
+    x = float(x)
+    # Written so that NaN fails every comparison.
+    above = x > low if open_low else x >= low
+    below = x < high if open_high else x <= high
+    if not (above and below):
+        raise ValueError(f"{name}={x!r}: expected a number in {interval}")
+    return x
+
+
+def integer(low: int, high: float = math.inf, **value: int) -> int:
+    """Returns the one keyword's value as an int if it is whole and lies in [low, high].
+
+    Whole floats such as 1e9 are accepted, since that is how people write large counts.
+
+    Raises:
+      ValueError: outside the range or not whole.
+      TypeError: not a number.
+    """
+    ((name, x),) = value.items()
+    interval = f"[{low}, {high:g}]"
+    if isinstance(x, bool) or not isinstance(x, numbers.Real):
+        raise TypeError(f"{name}={x!r}: expected a whole number in {interval}")
+    if not (math.isfinite(x) and float(x).is_integer() and low <= x <= high):
+        raise ValueError(f"{name}={x!r}: expected a whole number in {interval}")
+    return int(x)
+
+
+def choice(options: tuple[str, ...], **value: str) -> str:
+    """Returns the one keyword's value if it is one of `options`; ValueError otherwise."""
+    ((name, x),) = value.items()
+    if x not in options:
+        raise ValueError(f"{name}={x!r}: expected one of {', '.join(map(repr, options))}")
+    return x

@@ -1,0 +1,93 @@
+"""The record every accountant returns: a bracket, what it is about, and why it may be believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from checkin_jax._version import __version__
+from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian, Randomizer
+
+VIEWS = ("local", "messages", "aggregate")
+
+_ADVERSARY = {
+    "local": "somebody who sees every message of the client together with its name",
+    "messages": "somebody who sees every privatised message of every round, shuffled, without names "
+    "(an untrusted aggregator behind a trusted shuffler)",
+    "aggregate": "somebody who sees only the sum of the messages of each round "
+    "(a trusted server or secure aggregation)",
+}
+
+ASSUMPTIONS = (
+    "every client has the same check-in rate",
+    "all clients of a round use the same randomizer and keep no state of their own between rounds",
+    "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)",
+)
+LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy of a whole run, as a bracket.
+
+    Attributes:
+      epsilon: upper end in nats, rounded up; a proven guarantee when `validity` is "certified".
+      lower: no analysis of this protocol with such a randomizer can promise less; rounded down.
+      delta: the delta both ends are stated at.
+      view: "local", "messages" or "aggregate": what the adversary sees.
+      neighboring_relation: always "replace-one" here: data sets that differ in one client's record.
+      validity: "certified", "published", "estimate" or "invalid"; `account` returns certified only.
+      method: theorem and numerical method of the upper end.
+      lower_method: the same for the lower end.
+      protocol, randomizer: what was accounted for.
+      optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
+      numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
+      assumptions: what must hold for the statement to be true.
+      warnings: what a careful reader should be told.
+    """
+
+    epsilon: float
+    lower: float
+    delta: float
+    view: str
+    method: str
+    lower_method: str
+    protocol: ShuffledCheckIn
+    randomizer: Randomizer
+    assumptions: tuple[str, ...]
+    neighboring_relation: str = "replace-one"
+    validity: str = "certified"
+    optimal_order: float | None = None
+    numerical_error: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; infinities as None with the key kept, never as a number."""
+        out = dataclasses.asdict(self)
+        out["protocol"] = {"kind": type(self.protocol).__name__, **dataclasses.asdict(self.protocol)}
+        out["randomizer"] = {"kind": type(self.randomizer).__name__, **dataclasses.asdict(self.randomizer)}
+        out["version"] = __version__
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in out.items()}
+
+    def __str__(self) -> str:
+        p, r = self.protocol, self.randomizer
+        if isinstance(r, Gaussian):
+            what = f"Gaussian noise of {r.noise_multiplier:.6g} clip norms per message"
+        else:
+            what = f"{r.epsilon0:.6g}-LDP messages"
+        lines = [
+            f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy, {self.validity}, view {self.view!r}",
+            f"  protects   one client's record among {p.num_clients:,}, over {p.num_rounds:,} rounds of "
+            f"check-ins at rate {p.rate:.6g}",
+            f"  against    {_ADVERSARY[self.view]}",
+            f"  adjacency  {self.neighboring_relation}: data sets that differ in one client's record",
+            f"  randomizer {what}",
+            f"  bracket    {self.lower:.6g} <= epsilon <= {self.epsilon:.6g} at delta = {self.delta:.3g}",
+            f"  upper end  {self.method}",
+            f"  lower end  {self.lower_method}",
+        ]
+        lines += [f"  assumes    {a}" for a in self.assumptions]
+        lines += [f"  warning    {w}" for w in self.warnings]
+        return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""Local randomizers as public descriptions: what a client does to its update before it leaves the device.
+
+The accountant reads these; `checkin_jax.mechanisms` draws from them. Both see the same object, so the
+report cannot disagree with the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from checkin_jax import _validate
+from checkin_jax.kernels import gaussian
+
+MAX_EPSILON0 = 50.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PureLDP:
+    """Any randomizer with pure local differential privacy; the trainer realises it by the l2 mechanism.
+
+    Attributes:
+      epsilon0: local privacy parameter of one message in nats, in [0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    epsilon0: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """Clip to norm C and add N(0, (noise_multiplier C)^2 I) per client.
+
+    Replacing a record moves the clipped update by at most 2C, so one message is a Gaussian mechanism with
+    mu = 2 / noise_multiplier (not 1 / noise_multiplier, which is the add-or-remove figure).
+
+    Attributes:
+      noise_multiplier: noise standard deviation over the clip norm, per client and coordinate, > 0.
+
+    Raises:
+      ValueError, TypeError: noise_multiplier not a finite positive number.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        value = _validate.real(
+            0, math.inf, open_low=True, open_high=True, noise_multiplier=self.noise_multiplier
+        )
+        object.__setattr__(self, "noise_multiplier", value)
+
+    @property
+    def mu(self) -> float:
+        """Replacement sensitivity over noise standard deviation of one message: 2 / noise_multiplier."""
+        return 2.0 / self.noise_multiplier
+
+    @classmethod
+    def from_local(cls, *, epsilon0: float, delta0: float) -> Gaussian:
+        """The least noise whose single message is (epsilon0, delta0)-LDP, by the exact Gaussian profile.
+
+        The returned noise is rounded up: the message's delta at epsilon0 never exceeds delta0.
+
+        Raises:
+          ValueError, TypeError: epsilon0 not in [0, 50] or delta0 not in (0, 1).
+        """
+        epsilon0 = _validate.real(0, MAX_EPSILON0, epsilon0=epsilon0)
+        delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
+        return cls(noise_multiplier=2.0 / gaussian.largest_mu(epsilon0, delta0))
+
+
+Randomizer = PureLDP | Gaussian
