@@ -1,0 +1,292 @@
+"""The command `checkin`: `checkin epsilon` accounts for a protocol, `checkin train` runs one.
+
+Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
+they run, so that accounting does not load the training stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import tyro
+
+from checkin_jax._version import __version__
+from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+
+if TYPE_CHECKING:
+    from checkin_jax.training.data import Dataset
+
+View = Literal["local", "messages", "aggregate"]
+
+# A whole number that may be written 1e7.
+Count = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: _count(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
+class UsageError(ValueError):
+    """Arguments that are fine one by one but not together."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Epsilon:
+    """How private a shuffled check-in run is: (epsilon, delta) brackets, per view."""
+
+    num_clients: Count
+    """How many clients there are (n)."""
+    check_in_prob: float
+    """Probability that a client checks in, each round."""
+    num_rounds: Count = 1
+    """Number of rounds (T)."""
+    drop_out_prob: float = 0.0
+    """Probability that a client that checked in drops out before sending."""
+    epsilon0: float | None = None
+    """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
+    noise_multiplier: float | None = None
+    """Messages carry Gaussian noise of this many clip norms per coordinate."""
+    delta: float = 1e-6
+    """Delta of the guarantee."""
+    view: View | None = None
+    """What the adversary sees; all three when left out."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def run(self) -> None:
+        """Prints the guarantees."""
+        from checkin_jax.accounting import account
+        from checkin_jax.accounting.guarantee import VIEWS
+
+        protocol = ShuffledCheckIn(
+            num_clients=self.num_clients,
+            check_in_prob=self.check_in_prob,
+            num_rounds=self.num_rounds,
+            drop_out_prob=self.drop_out_prob,
+        )
+        randomizer = _randomizer(self.epsilon0, self.noise_multiplier)
+        views = VIEWS if self.view is None else (self.view,)
+        guarantees = {view: account(protocol, randomizer, self.delta, view) for view in views}
+        if self.json:
+            print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+        else:
+            print("\n\n".join(map(str, guarantees.values())))
+
+
+@dataclasses.dataclass(kw_only=True)
+class _TrainingOptions:
+    run_dir: Path
+    """Folder for config, metrics, parameters and report; new or empty."""
+    num_clients: Count
+    """How many clients there are; each holds one record."""
+    check_in_prob: float
+    """Probability that a client checks in, each round."""
+    num_rounds: Count
+    """Number of rounds."""
+    learning_rate: float
+    """Step on the mean clipped gradient."""
+    drop_out_prob: float = 0.0
+    """Probability that a client that checked in drops out before sending."""
+    epsilon0: float | None = None
+    """Train by LDP-SGD: messages of the l2 mechanism at this epsilon0."""
+    noise_multiplier: float | None = None
+    """Train by federated DP-SGD: Gaussian noise of this many clip norms per client."""
+    clip_norm: float = 0.1
+    """l2 norm every client's gradient is clipped to."""
+    decay: Literal["linear", "constant"] = "linear"
+    """Learning rate over the rounds."""
+    momentum: float = 0.0
+    """Heavy-ball momentum."""
+    averaging: float = 0.0
+    """Average the parameters over this last fraction of the rounds."""
+    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
+    """How a round's sum is drawn: exactly (aggregate), message by message, or by the central limit."""
+    delta: float = 1e-6
+    """Delta of the reported guarantees."""
+    eval_every: Count = 50
+    """Rounds between evaluations."""
+    target_accuracy: float | None = None
+    """Stop at the first evaluation that reaches this test accuracy."""
+    seed: int | None = None
+    """Make the run reproducible, and not private against anybody who knows the seed."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Activation of the network."""
+    microbatch: Count = 40
+    """Clients differentiated at once: 40 on a CPU, thousands on a GPU."""
+    json: bool = False
+    """Print the report as one JSON object instead of text."""
+
+    def _train(self, dataset: Dataset, default: Randomizer, pool_stride: int = 1) -> None:
+        from checkin_jax.training.config import TrainingConfig
+        from checkin_jax.training.loop import train
+        from checkin_jax.training.progress import RoundBar
+
+        given = self.epsilon0 is not None or self.noise_multiplier is not None
+        config = TrainingConfig(
+            protocol=ShuffledCheckIn(
+                num_clients=self.num_clients,
+                check_in_prob=self.check_in_prob,
+                num_rounds=self.num_rounds,
+                drop_out_prob=self.drop_out_prob,
+            ),
+            randomizer=_randomizer(self.epsilon0, self.noise_multiplier) if given else default,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+            decay=self.decay,
+            momentum=self.momentum,
+            averaging=self.averaging,
+            simulate=self.simulate,
+            delta=self.delta,
+            eval_every=self.eval_every,
+            target_accuracy=self.target_accuracy,
+            seed=self.seed,
+            pool_stride=pool_stride,
+            activation=self.activation,
+            microbatch=self.microbatch,
+        )
+        with RoundBar(config.protocol.num_rounds) as bar:
+            report = train(config, dataset, self.run_dir, bar)
+        print(json.dumps(report.as_dict(), allow_nan=False) if self.json else report)
+        if not self.json:
+            print(f"Saved in {self.run_dir}")
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainDigits(_TrainingOptions):
+    """Train on the embedded 8x8 digits (1,437 records; clients draw theirs with replacement)."""
+
+    num_clients: Count = 200_000
+    check_in_prob: float = 0.01
+    num_rounds: Count = 1_000
+    learning_rate: float = 6.0
+
+    def run(self) -> None:
+        """Trains, by default with Gaussian noise of 2 clip norms a client."""
+        from checkin_jax.training import data
+
+        self._train(data.digits(), Gaussian(noise_multiplier=2.0))
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainMnist(_TrainingOptions):
+    """Train on MNIST, by default in the setting of the shuffled check-in paper (LDP-SGD, epsilon0 = 2)."""
+
+    data_dir: Path | None = None
+    """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
+    num_clients: Count = 60_000
+    check_in_prob: float = 0.1
+    num_rounds: Count = 3_000
+    learning_rate: float = 1.0
+    pool_stride: Literal[1, 2] = 1
+    """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
+
+    def run(self) -> None:
+        """Trains, by default with messages of the l2 mechanism at epsilon0 = 2."""
+        from checkin_jax.training import data
+
+        self._train(data.mnist(self.data_dir), PureLDP(epsilon0=2.0), self.pool_stride)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Train:
+    """Train a network privately and report how private it is."""
+
+    dataset: (
+        Annotated[TrainDigits, tyro.conf.subcommand("digits")]
+        | Annotated[TrainMnist, tyro.conf.subcommand("mnist")]
+    )
+
+    def run(self) -> None:
+        """Trains on the chosen data set."""
+        self.dataset.run()
+
+
+Command = (
+    Annotated[Epsilon, tyro.conf.subcommand("epsilon")] | Annotated[Train, tyro.conf.subcommand("train")]
+)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of `checkin`. Exits with code 2 and one line on standard error on bad input."""
+    args = list(sys.argv[1:] if args is None else args)
+    if args == ["--version"]:
+        print(f"checkin-jax {__version__}")
+        return
+    command = _parse(args)
+    try:
+        command.run()
+    except ModuleNotFoundError as error:
+        if error.name not in ("flax", "optax"):
+            raise
+        _refuse(f"training needs {error.name}: install checkin-jax[train]")
+    except (ValueError, TypeError, FileNotFoundError, FileExistsError) as error:
+        _refuse(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parse(args: list[str]) -> Epsilon | Train:
+    """tyro's parser, its boxed errors cut down to one line."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(
+                Command,  # type: ignore[arg-type]
+                prog="checkin",
+                description="Check-in privacy: account for a protocol, or train under it.",
+                args=args,
+                config=(
+                    tyro.conf.OmitArgPrefixes,
+                    tyro.conf.OmitSubcommandPrefixes,
+                    tyro.conf.FlagCreatePairsOff,
+                ),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        _refuse(_one_line(errors.getvalue()))
+
+
+def _count(word: str) -> int:
+    """A whole number, also in the notation of floats: 1e7."""
+    try:
+        return int(word)
+    except ValueError:
+        number = float(word)
+        if not number.is_integer():
+            raise ValueError(f"{word} is not a whole number") from None
+        return int(number)
+
+
+def _randomizer(epsilon0: float | None, noise_multiplier: float | None) -> Randomizer:
+    if epsilon0 is not None and noise_multiplier is None:
+        return PureLDP(epsilon0=epsilon0)
+    if noise_multiplier is not None and epsilon0 is None:
+        return Gaussian(noise_multiplier=noise_multiplier)
+    raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
+
+
+def _one_line(boxed: str) -> str:
+    """The first section of tyro's boxed error, without title and box, as one line."""
+    lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
+    section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
+    return " ".join(line for line in section if line) + " (see checkin --help)"
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"checkin: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,161 @@
+"""The statement that ends a run: what was trained, how well, and how private it is in the three views."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from checkin_jax.accounting import account
+from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian
+from checkin_jax.training.config import TrainingConfig
+
+SEEDED = "reproducible run: not private against someone who knows the seed"
+SIMULATED = (
+    "central-limit simulation, not the mechanism itself: the sums were drawn from the normal limit of the l2 "
+    "mechanism's; the guarantees are those of the protocol this run imitates"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a finished (or stopped) run has to say.
+
+    Attributes:
+      config: the run's public description.
+      dataset: name of the data set; `num_records` is the size of its training part.
+      accuracy: on the public test set, in [0, 1].
+      rounds: rounds that ran and are accounted for.
+      seconds: wall time of the loop, compilation included.
+      stopped: why the run ended before its last round; None when it did not.
+      guarantees: view -> Guarantee over the rounds that ran.
+      planned: view -> Guarantee over all planned rounds, when fewer ran; empty otherwise.
+      message: Guarantee of one message of one client, at its own delta.
+    """
+
+    config: TrainingConfig
+    dataset: str
+    num_records: int
+    accuracy: float
+    rounds: int
+    seconds: float
+    stopped: str | None
+    guarantees: dict[str, Guarantee]
+    planned: dict[str, Guarantee]
+    message: Guarantee
+
+    @property
+    def messages_per_client(self) -> float:
+        """Expected number of messages one client sends over the rounds that ran."""
+        return self.rounds * self.config.protocol.rate
+
+    def notes(self) -> list[str]:
+        """What a careful reader must know beside the numbers."""
+        protocol = self.config.protocol
+        notes = []
+        if self.config.seed is not None:
+            notes.append(SEEDED)
+        if self.config.simulate == "central-limit":
+            notes.append(SIMULATED)
+        if protocol.num_clients > self.num_records:
+            notes.append(
+                f"{protocol.num_clients:,} clients drew their records with replacement from "
+                f"{self.num_records:,}: the guarantee is per client, and a record shared by several clients is protected less"
+            )
+        if self.planned:
+            worst = self.planned["messages"]
+            notes.append(
+                f"ended after {self.rounds:,} of {protocol.num_rounds:,} rounds ({self.stopped}); where the "
+                f"moment of stopping was chosen by looking at results, the figures of all planned rounds apply: "
+                f"epsilon <= {worst.epsilon:.6g} in view 'messages', "
+                f"{self.planned['aggregate'].epsilon:.6g} in view 'aggregate'"
+            )
+        return notes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for report.json."""
+        return {
+            "config": self.config.as_dict(),
+            "dataset": self.dataset,
+            "num_records": self.num_records,
+            "accuracy": self.accuracy,
+            "rounds": self.rounds,
+            "seconds": round(self.seconds, 3),
+            "stopped": self.stopped,
+            "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
+            "guarantees_of_all_planned_rounds": {
+                view: guarantee.as_dict() for view, guarantee in self.planned.items()
+            },
+            "one_message": self.message.as_dict(),
+            "messages_per_client": self.messages_per_client,
+            "notes": self.notes(),
+        }
+
+    def __str__(self) -> str:
+        config, protocol = self.config, self.config.protocol
+        lines = [
+            f"Private training on {self.dataset} under shuffled check-in",
+            f"  clients    {protocol.num_clients:,}, checking in at rate {protocol.rate:.6g}: about "
+            f"{protocol.num_clients * protocol.rate:,.0f} a round",
+            f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
+            f"  accuracy   {self.accuracy:.2%} on the test set",
+            f"  mechanism  {_mechanism(config)}, clip norm {config.clip_norm:g}",
+            f"  drawn as   {config.simulate!r}",
+        ]
+        lines += [f"  note       {note}" for note in self.notes()]
+        for view in VIEWS:
+            lines += ["", str(self.guarantees[view])]
+            if view == "local":
+                lines.append(
+                    f"  a message  is ({self.message.epsilon:.6g}, {self.message.delta:.3g})-locally private "
+                    f"by itself; a client is expected to send {self.messages_per_client:,.4g}"
+                )
+        return "\n".join(lines) + "\n"
+
+
+def make_report(
+    config: TrainingConfig,
+    *,
+    dataset: str,
+    num_records: int,
+    accuracy: float,
+    rounds: int,
+    seconds: float,
+    stopped: str | None,
+) -> Report:
+    """Accounts for the rounds that ran, in every view, and builds the report.
+
+    Raises:
+      ValueError: no round ran, or more than planned.
+    """
+    protocol, randomizer, delta = config.protocol, config.randomizer, config.delta
+    if not 1 <= rounds <= protocol.num_rounds:
+        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {protocol.num_rounds}]")
+    ran = dataclasses.replace(protocol, num_rounds=rounds)
+    early = rounds < protocol.num_rounds
+    single = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
+    return Report(
+        config=config,
+        dataset=dataset,
+        num_records=num_records,
+        accuracy=accuracy,
+        rounds=rounds,
+        seconds=seconds,
+        stopped=stopped,
+        guarantees={view: account(ran, randomizer, delta, view) for view in VIEWS},
+        planned={view: account(protocol, randomizer, delta, view) for view in VIEWS} if early else {},
+        message=account(single, randomizer, message_delta(protocol.num_clients), "local"),
+    )
+
+
+def message_delta(num_clients: int) -> float:
+    """The delta at which one message's privacy is stated: n^-1.5, or 0.1 where that is larger."""
+    return min(0.1, math.pow(num_clients, -1.5))
+
+
+def _mechanism(config: TrainingConfig) -> str:
+    if isinstance(config.randomizer, Gaussian):
+        return f"Gaussian, noise multiplier {config.randomizer.noise_multiplier:g} a client"
+    return f"l2 mechanism, epsilon0 = {config.randomizer.epsilon0:g} a message"
