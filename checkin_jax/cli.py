@@ -190,7 +190,7 @@ class TrainMnist(_TrainingOptions):
     num_clients: Count = 60_000
     check_in_prob: float = 0.1
     num_rounds: Count = 3_000
-    learning_rate: float = 1.0
+    learning_rate: float = 1.3
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 

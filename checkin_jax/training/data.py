@@ -165,8 +165,8 @@ def _mnist_from_tfds() -> Dataset:
     except (FileNotFoundError, ImportError, ValueError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
-            "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow "
-            "Datasets' copy once (pip install 'checkin-jax[tfds]' tensorflow-cpu; in Python tensorflow_datasets."
+            "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
+            " Datasets' copy once (pip install 'checkin-jax[tfds]' tensorflow-cpu; tensorflow_datasets."
             f"builder('mnist', file_format='array_record').download_and_prepare()). TFDS said: {reason}"
         ) from error
     return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)

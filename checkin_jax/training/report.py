@@ -62,14 +62,15 @@ class Report:
         if protocol.num_clients > self.num_records:
             notes.append(
                 f"{protocol.num_clients:,} clients drew their records with replacement from "
-                f"{self.num_records:,}: the guarantee is per client, and a record shared by several clients is protected less"
+                f"{self.num_records:,}: the guarantee is per client, and a record that several clients share "
+                "is protected less"
             )
         if self.planned:
             worst = self.planned["messages"]
             notes.append(
                 f"ended after {self.rounds:,} of {protocol.num_rounds:,} rounds ({self.stopped}); where the "
-                f"moment of stopping was chosen by looking at results, the figures of all planned rounds apply: "
-                f"epsilon <= {worst.epsilon:.6g} in view 'messages', "
+                f"moment of stopping was chosen by looking at results, the figures of all planned rounds "
+                f"apply: epsilon <= {worst.epsilon:.6g} in view 'messages', "
                 f"{self.planned['aggregate'].epsilon:.6g} in view 'aggregate'"
             )
         return notes
