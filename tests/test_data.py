@@ -168,7 +168,7 @@ def test_missing_folders_and_files_are_named(folder):
         data.mnist(folder / "nowhere")
     (folder / "t10k-images-idx3-ubyte").unlink()
     with pytest.raises(
-        FileNotFoundError, match="neither t10k-images-idx3-ubyte nor t10k-images-idx3-ubyte.gz"
+        FileNotFoundError, match=r"neither t10k-images-idx3-ubyte nor t10k-images-idx3-ubyte\.gz"
     ):
         data.mnist(folder)
 

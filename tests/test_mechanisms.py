@@ -1,4 +1,4 @@
-"""Mechanisms: bounds on norms, laws of messages, and sums drawn exactly. Seeds are fixed; tests have power."""
+"""Mechanisms: bounds on norms, laws of messages, and sums drawn exactly. Seeds are fixed."""
 
 from __future__ import annotations
 

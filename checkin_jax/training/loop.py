@@ -7,6 +7,7 @@ a round before its result is used, so it can never count too few.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from checkin_jax.training.data import Dataset
 from checkin_jax.training.report import Report, make_report
 from checkin_jax.training.run_directory import RunDirectory
 from checkin_jax.training.schedule import Stream
-from checkin_jax.training.step import Mechanism, buffer_capacity, round_sum
+from checkin_jax.training.step import Loss, Mechanism, buffer_capacity, round_sum
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -64,29 +65,10 @@ def train(
     """
     entropy = schedule.fresh_entropy() if config.seed is None else config.seed
     protocol = config.protocol
-    network = networks.build(
-        dataset.image_side,
-        schedule.jax_key(entropy, Stream.INITIAL_PARAMETERS),
-        pool_stride=config.pool_stride,
-        activation=config.activation,
-    )
-    parameters, apply = networks.functional(network)
-    flat, unravel_eagerly = ravel_pytree(parameters)
-    unravel = jax.jit(unravel_eagerly)
-    scale = 1.0 / dataset.max_value
-
-    def logits(parameters: Any, image: jax.Array) -> jax.Array:
-        return apply(parameters, image.astype(jnp.float32)[..., None] * scale)
-
-    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
-        return networks.cross_entropy(logits(parameters, image), label.astype(jnp.int32))
-
-    @jax.jit
-    def accuracy(flat: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
-        parameters = unravel(flat)
-        guesses = jax.lax.map(lambda image: jnp.argmax(logits(parameters, image)), images, batch_size=100)
-        return jnp.mean((guesses == labels.astype(guesses.dtype)).astype(jnp.float32))
-
+    network = dataset.image_side, config.pool_stride, config.activation
+    initial_key = schedule.jax_key(entropy, Stream.INITIAL_PARAMETERS)
+    flat = ravel_pytree(_parameters(*network, initial_key)[0])[0]
+    unravel, loss, accuracy = _compiled(*network, dataset.max_value)
     images, labels = jnp.asarray(dataset.train_images), jnp.asarray(dataset.train_labels)
     test = jnp.asarray(dataset.test_images), jnp.asarray(dataset.test_labels)
     records = schedule.client_records(entropy, protocol.num_clients, len(dataset.train_labels))
@@ -143,6 +125,34 @@ def train(
         folder.write_json("report.json", report.as_dict())
         folder.write_text("report.txt", str(report))
     return report
+
+
+def _parameters(side: int, pool_stride: int, activation: str, key: jax.Array) -> tuple[Any, Any]:
+    """Initial parameters, and the function that applies them."""
+    return networks.functional(networks.build(side, key, pool_stride=pool_stride, activation=activation))
+
+
+@functools.cache
+def _compiled(
+    side: int, pool_stride: int, activation: str, max_value: int
+) -> tuple[Callable[[jax.Array], Any], Loss, Callable[..., jax.Array]]:
+    """Unravelling, loss and test accuracy of one network; cached, so that further runs do not recompile."""
+    structure, apply = _parameters(side, pool_stride, activation, jax.random.key(0))
+    unravel = jax.jit(ravel_pytree(structure)[1])
+
+    def logits(parameters: Any, image: jax.Array) -> jax.Array:
+        return apply(parameters, image.astype(jnp.float32)[..., None] * (1.0 / max_value))
+
+    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+        return networks.cross_entropy(logits(parameters, image), label.astype(jnp.int32))
+
+    @jax.jit
+    def accuracy(flat: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
+        parameters = unravel(flat)
+        guesses = jax.lax.map(lambda image: jnp.argmax(logits(parameters, image)), images, batch_size=100)
+        return jnp.mean((guesses == labels.astype(guesses.dtype)).astype(jnp.float32))
+
+    return unravel, loss, accuracy
 
 
 def _make_update(

@@ -1,0 +1,209 @@
+"""The command: output, exit codes, and one clear line on bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from checkin_jax import cli
+from checkin_jax._version import __version__
+
+RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
+DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
+
+
+def _refused(capsys, args: list[str]) -> str:
+    """Runs a command that must be refused; returns its one line."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(args)
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert out == ""
+    assert err.startswith("checkin: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert not set(err) & set("│╭╰─")
+    return err
+
+
+def _replaced(args: list[str], option: str, value: str) -> list[str]:
+    if option not in args:
+        return [*args, option, value]
+    place = args.index(option) + 1
+    return [*args[:place], value, *args[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--check-in-prob", "1.2", "check_in_prob=1.2"),
+        ("--check-in-prob", "0", "check_in_prob=0.0"),
+        ("--check-in-prob", "nan", "check_in_prob=nan"),
+        ("--check-in-prob", "often", "--check-in-prob"),
+        ("--drop-out-prob", "1", "drop_out_prob=1.0"),
+        ("--num-rounds", "-1", "num_rounds=-1"),
+        ("--num-rounds", "1.5", "--num-rounds"),
+        ("--num-clients", "0", "num_clients=0"),
+        ("--num-clients", "inf", "--num-clients"),
+        ("--num-clients", "many", "--num-clients"),
+        ("--epsilon0", "-1", "epsilon0=-1.0"),
+        ("--epsilon0", "nan", "epsilon0=nan"),
+        ("--delta", "0", "delta=0.0"),
+        ("--delta", "nan", "delta=nan"),
+        ("--view", "server", "server"),
+        ("--noise-multiplier", "2", "exactly one of --epsilon0 and --noise-multiplier"),
+        ("--nonsense", "2", "--nonsense"),
+    ],
+)
+def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
+    assert match in _refused(capsys, _replaced(RUN, option, value))
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        ([], "epsilon, train"),
+        (["train"], "digits, mnist"),
+        (["fly"], "fly"),
+        (["epsilon", "--check-in-prob", "0.1"], "--num-clients"),
+        (["epsilon", "--num-clients"], "--num-clients"),
+        (["epsilon", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
+        (["train", "digits"], "--run-dir"),
+    ],
+)
+def test_incomplete_commands_get_one_clear_line(capsys, args, match):
+    assert match in _refused(capsys, args)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--clip-norm", "0", "clip_norm=0.0"),
+        ("--epsilon0", "0", "epsilon0=0.0"),
+        ("--simulate", "central-limit", "simulate='central-limit'"),
+        ("--delta", "1", "delta=1.0"),
+        ("--microbatch", "7", "microbatch=7"),
+        ("--seed", "-3", "seed=-3"),
+        ("--momentum", "nan", "momentum=nan"),
+    ],
+)
+def test_bad_training_input_gets_one_clear_line(capsys, tmp_path, option, value, match):
+    args = [*DIGITS, "--run-dir", str(tmp_path / "run")]
+    assert match in _refused(capsys, _replaced(args, option, value))
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_truncated_data_get_one_clear_line(capsys, tmp_path):
+    train = ["train", "mnist", "--run-dir", str(tmp_path / "run")]
+    assert "no such folder" in _refused(capsys, [*train, "--data-dir", str(tmp_path / "nowhere")])
+    assert "neither train-images" in _refused(capsys, [*train, "--data-dir", str(tmp_path)])
+    header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (5, 28, 28))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + bytes(100))
+    assert "truncated or damaged IDX file" in _refused(capsys, [*train, "--data-dir", str(tmp_path)])
+
+
+def test_a_used_run_directory_gets_one_clear_line(capsys, tmp_path):
+    (tmp_path / "old").write_text("results")
+    assert "not empty" in _refused(capsys, [*DIGITS, "--run-dir", str(tmp_path)])
+
+
+def test_without_tfds_and_without_a_folder_the_line_says_what_to_do(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    assert "pass --data-dir" in _refused(capsys, ["train", "mnist", "--run-dir", str(tmp_path / "run")])
+
+
+def test_without_flax_the_line_says_what_to_install(tmp_path):
+    code = "import sys; sys.modules['flax'] = None; from checkin_jax import cli; cli.main(sys.argv[1:])"
+    args = [sys.executable, "-c", code, *DIGITS, "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(args, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "checkin: training needs flax: install checkin-jax[train]\n"
+
+
+def test_epsilon_prints_every_view(capsys):
+    cli.main(RUN)
+    text = capsys.readouterr().out
+    assert all(f"view {view!r}" in text for view in ("local", "messages", "aggregate"))
+    assert text.count("replace-one") == 3
+    cli.main([*RUN, "--view", "messages"])
+    assert capsys.readouterr().out.count("view '") == 1
+
+
+def test_epsilon_prints_one_json_object(capsys):
+    cli.main([*RUN, "--json"])
+    guarantees = json.loads(capsys.readouterr().out)
+    assert set(guarantees) == {"local", "messages", "aggregate"}
+    for view, guarantee in guarantees.items():
+        assert guarantee["view"] == view
+        assert guarantee["validity"] == "certified"
+        assert guarantee["epsilon"] is None or guarantee["lower"] <= guarantee["epsilon"]
+        assert guarantee["protocol"]["num_rounds"] == 20
+        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0}
+
+
+def test_large_counts_may_be_written_as_floats(capsys):
+    cli.main([*_replaced(RUN, "--num-clients", "2e3"), "--json", "--view", "aggregate"])
+    assert json.loads(capsys.readouterr().out)["aggregate"]["protocol"]["num_clients"] == 2000
+
+
+def test_train_digits_prints_and_saves_its_report(capsys, tmp_path):
+    folder = tmp_path / "run"
+    cli.main([*DIGITS, "--run-dir", str(folder), "--seed", "3"])
+    out, err = capsys.readouterr()
+    assert (folder / "report.txt").read_text() in out
+    assert str(folder) in out
+    assert err == ""  # no progress bar where there is no terminal
+    config = json.loads((folder / "config.json").read_text())
+    assert config["randomizer"] == {"kind": "Gaussian", "noise_multiplier": 2.0}
+    assert config["dataset"] == "digits"
+
+
+def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path):
+    cli.main([*DIGITS, "--run-dir", str(tmp_path / "run"), "--epsilon0", "2", "--json"])
+    out = json.loads(capsys.readouterr().out)
+    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out == json.loads((tmp_path / "run" / "report.json").read_text())
+
+
+def test_train_mnist_reads_a_folder(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, shape in {
+        "train-images-idx3": (50, 28, 28),
+        "train-labels-idx1": (50,),
+        "t10k-images-idx3": (5, 28, 28),
+        "t10k-labels-idx1": (5,),
+    }.items():
+        header = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+        content = rng.integers(10, size=shape, dtype=np.uint8).tobytes()
+        (tmp_path / f"{name}-ubyte").write_bytes(header + content)
+    args = ["train", "mnist", "--data-dir", str(tmp_path), "--num-clients", "50", "--num-rounds", "1"]
+    cli.main([*args, "--pool-stride", "2", "--run-dir", str(tmp_path / "run"), "--json"])
+    out = json.loads(capsys.readouterr().out)
+    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out["config"]["pool_stride"] == 2
+    with np.load(tmp_path / "run" / "parameters.npz") as arrays:
+        assert sum(arrays[name].size for name in arrays) == 10_650
+
+
+def test_version_and_help(capsys):
+    cli.main(["--version"])
+    assert capsys.readouterr().out == f"checkin-jax {__version__}\n"
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["epsilon", "--help"])
+    assert stop.value.code == 0
+    assert "--check-in-prob" in capsys.readouterr().out
+
+
+def test_accounting_does_not_load_the_training_stack():
+    code = (
+        "import sys; from checkin_jax import cli; cli.main(sys.argv[1:]);"
+        "sys.exit(sum(name.split('.')[0] in ('flax', 'optax', 'tensorflow') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    run = subprocess.run([sys.executable, "-c", code, *RUN], check=False, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode()
