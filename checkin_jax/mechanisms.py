@@ -37,6 +37,15 @@ def clip(gradients: jax.Array, clip_norm: float) -> jax.Array:
     return jnp.where(jnp.isfinite(norms), gradients * factors, jnp.zeros_like(gradients))
 
 
+def sum_present(present: jax.Array, rows: jax.Array) -> jax.Array:
+    """The sum of the rows (m, d) whose flag in `present` (m,) is set, in full float32.
+
+    Full precision matters: the reduced one that accelerators use by default would let a row count for
+    more than its clipped norm.
+    """
+    return _matmul(present.astype(jnp.float32), rows)
+
+
 def gaussian_messages(
     keys: jax.Array, clipped: jax.Array, clip_norm: float, noise_multiplier: float
 ) -> jax.Array:
@@ -84,8 +93,8 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
     The message is B v with v uniform on the half sphere <v, g> >= 0 with probability
     (1 + |g| tanh(epsilon0/2) / C) / 2 and on the other half else: the direction kept or flipped, then the
     right or the wrong half, in one coin. Densities of two gradients differ by a factor of at most
-    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. Reference: THEORY
-    section 7 of this project's documentation; Erlingsson et al. 2020.
+    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. References: Duchi,
+    Jordan, Wainwright, arXiv 1604.02390; Erlingsson et al. 2020, arXiv 2001.03618.
 
     Args:
       keys: (m,) one key a client.
@@ -138,12 +147,12 @@ def l2_sum(
 
     def one_by_one() -> jax.Array:
         messages = l2_messages(jax.random.split(key, m), clipped, clip_norm, epsilon0)
-        return present.astype(jnp.float32) @ messages
+        return sum_present(present, messages)
 
     if d < m + 2:
         return one_by_one()
     units, radii = _directions(clipped, clip_norm)
-    gram = jnp.matmul(units, units.T, precision=jax.lax.Precision.HIGHEST)
+    gram = _matmul(units, units.T)
     factor = jnp.linalg.cholesky(gram)
     inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(m, dtype=jnp.float32), lower=True)
     # The squared Frobenius norm bounds 1 / (smallest eigenvalue); NaN, from a failed factor, compares false.
@@ -163,9 +172,11 @@ def l2_sum(
         rho = jnp.abs(weights) * jnp.sqrt(outside_squared)
         radius = _sum_norm(angle_key, rho[:, 0], d - m)
         normal = jax.random.normal(outside_key, (d,), jnp.float32)
-        across = normal - ((inverse.T @ (inverse @ (units @ normal))) @ units)
+        along = _matmul(inverse.T, _matmul(inverse, _matmul(units, normal)))
+        across = normal - _matmul(along, units)
         across = across * (radius / jnp.sqrt(jnp.sum(across * across)))
-        return l2_message_norm(d, clip_norm, epsilon0) * ((inverse.T @ inside) @ units + across)
+        within = _matmul(_matmul(inverse.T, inside), units)
+        return l2_message_norm(d, clip_norm, epsilon0) * (within + across)
 
     return jax.lax.cond(well_conditioned, together, one_by_one)
 
@@ -180,6 +191,11 @@ def central_limit_multiplier(epsilon0: float) -> float:
       ValueError: epsilon0 below 1e-5.
     """
     return math.sqrt(math.pi / 2) / _coin_bias(epsilon0)
+
+
+def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Matrix product in full float32 on every device."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def _norms(rows: jax.Array) -> jax.Array:

@@ -182,6 +182,18 @@ def test_without_tfds_the_message_says_what_to_do(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+def test_an_unprepared_tfds_copy_gives_the_same_message(monkeypatch):
+    def data_source(name, **kwargs):
+        raise KeyError("Trying to access `splits['train']` but `splits` is empty.\nMore.")
+
+    fake = types.ModuleType("tensorflow_datasets")
+    fake.data_source = data_source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    with pytest.raises(FileNotFoundError, match=r"pass --data-dir .* is empty\.") as caught:
+        data.mnist()
+    assert "\n" not in str(caught.value)
+
+
 def test_tfds_is_read_as_array_record_without_downloading(monkeypatch):
     calls = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import importlib
+import logging
 import math
 import zlib
 from importlib import resources
@@ -152,8 +153,11 @@ def parse_idx(content: bytes, source: str) -> np.ndarray:
 
 def _mnist_from_tfds() -> Dataset:
     arrays = {}
+    absl_logger = logging.getLogger("absl")
+    level = absl_logger.level
     try:
         tfds = importlib.import_module("tensorflow_datasets")
+        absl_logger.setLevel(logging.ERROR)  # it warns of a missing copy before saying so
         for part in ("train", "test"):
             # The file format must be named: left to itself TFDS may choose one that needs tensorflow.
             source = tfds.data_source(
@@ -162,11 +166,13 @@ def _mnist_from_tfds() -> Dataset:
             examples = [source[i] for i in range(len(source))]
             arrays[f"{part}_images"] = np.stack([example["image"][..., 0] for example in examples])
             arrays[f"{part}_labels"] = np.array([example["label"] for example in examples], np.uint8)
-    except (FileNotFoundError, ImportError, ValueError, AssertionError) as error:
-        reason = str(error).strip().partition("\n")[0]
+    except (FileNotFoundError, ImportError, KeyError, ValueError, AssertionError) as error:
+        reason = str(error).strip("\"' \n").partition("\n")[0]
         raise FileNotFoundError(
             "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
             " Datasets' copy once (pip install 'checkin-jax[tfds]' tensorflow-cpu; tensorflow_datasets."
             f"builder('mnist', file_format='array_record').download_and_prepare()). TFDS said: {reason}"
         ) from error
+    finally:
+        absl_logger.setLevel(level)
     return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)

@@ -137,6 +137,7 @@ def _compiled(
     side: int, pool_stride: int, activation: str, max_value: int
 ) -> tuple[Callable[[jax.Array], Any], Loss, Callable[..., jax.Array]]:
     """Unravelling, loss and test accuracy of one network; cached, so that further runs do not recompile."""
+    # Only shapes matter here, so any key will do.
     structure, apply = _parameters(side, pool_stride, activation, jax.random.key(0))
     unravel = jax.jit(ravel_pytree(structure)[1])
 

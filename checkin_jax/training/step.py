@@ -80,19 +80,18 @@ def round_sum(
     parameters and noise of its own; keys are folded from the round's key by position, none is used twice.
 
     Args:
-      mechanism, loss: static; a new value compiles anew. `loss(parameters, image, label)` is a scalar, the
-        image float32.
+      mechanism, loss: static; a new value compiles anew. `loss(parameters, image, label)` is the scalar
+        loss of one record as it lies in `images` and `labels`.
       parameters: the current model.
-      images: (records, ...) float32 or uint8 scaled by the loss, on the device; gathered in the loop.
-      labels: (records,) integers.
+      images, labels: the data set, one record a row, on the device; rows are gathered inside the loop.
       records: (k,) int32 indices into `images`, one for each client that checked in; k = 0 gives zeros.
       key: this round's key, never used for anything else.
       capacity: length of the index buffer, a multiple of `mechanism.microbatch`; more records than this
         take several passes.
 
     Returns:
-      (d,) float32, in the order of `jax.tree.leaves(parameters)`. Sensitive in mode "central-limit" and
-      before division only by k; divide by the public expected count.
+      (d,) float32, in the order of `jax.tree.leaves(parameters)`. To estimate a mean divide it by the
+      public expected count, never by k.
 
     Raises:
       ValueError: `capacity` is not a positive multiple of the microbatch.
@@ -168,8 +167,8 @@ def _contribution(
             sent = mechanisms.gaussian_messages(keys, clipped, clip_norm, randomizer.noise_multiplier)
         else:
             sent = mechanisms.l2_messages(keys, clipped, clip_norm, randomizer.epsilon0)
-        return present.astype(jnp.float32) @ sent
-    return present.astype(jnp.float32) @ clipped
+        return mechanisms.sum_present(present, sent)
+    return mechanisms.sum_present(present, clipped)
 
 
 @functools.partial(jax.jit, static_argnums=0)
