@@ -1,0 +1,20 @@
+"""Check-in privacy on JAX: a certified accountant and a fast trainer for random and shuffled check-ins.
+
+>>> import checkin_jax as cj
+>>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
+>>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
+>>> print(f"{g.lower:.2f} <= epsilon <= {g.epsilon:.2f}, {g.validity}")
+1.36 <= epsilon <= 1.44, certified
+"""
+
+from checkin_jax._version import __version__ as __version__
+from checkin_jax.accounting.account import account as account
+from checkin_jax.accounting.accountant import CheckInAccountant as CheckInAccountant
+from checkin_jax.accounting.events import GaussianMessageDpEvent as GaussianMessageDpEvent
+from checkin_jax.accounting.events import PureLdpDpEvent as PureLdpDpEvent
+from checkin_jax.accounting.events import ShuffledCheckInDpEvent as ShuffledCheckInDpEvent
+from checkin_jax.accounting.events import to_event as to_event
+from checkin_jax.accounting.guarantee import Guarantee as Guarantee
+from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian as Gaussian
+from checkin_jax.randomizers import PureLDP as PureLDP

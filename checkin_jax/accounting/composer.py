@@ -1,0 +1,302 @@
+"""From rounds to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.rounds import Round
+from checkin_jax.kernels import conversions, lattice
+
+_COARSE_KNOTS = 384
+# Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
+_MAX_LOSS = 690.0
+_MIN_POINTS, _MAX_POINTS = 2**11, 2**21
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+_POINTS_PER_ROUND_SD = 15.0
+_WINDOW_SDS = 9.0
+_PASSES = 4
+_TAIL_KNOTS = 256
+_KNOT_LADDER = (512, 1024, 2048, 4096, 8192)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bracket:
+    """lower <= epsilon <= upper, how the upper end was found, and the numerical part of its delta."""
+
+    lower: float
+    upper: float
+    method: str
+    optimal_order: float | None = None
+    numerical_error: float = 0.0
+
+
+def log_inverse_mass(num_rounds: float, delta: float) -> float:
+    """How small the mass left out of a round must be: num_rounds times it is below 1e-7 delta."""
+    return math.log(num_rounds) - math.log(delta) + 17.0
+
+
+def _reach(one: Round, num_rounds: float, delta: float) -> float:
+    """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
+    top = min(one.top, _MAX_LOSS)
+    grid = np.geomspace(1e-12, 1.0, 512) * top
+    profile = np.asarray(one.upper(jnp.asarray(grid)))
+    enough = np.flatnonzero(profile <= float(profile[-1]) + 1e-6 * delta / num_rounds)
+    return float(grid[enough[0]])
+
+
+def _stack(items: Sequence[lattice.Atoms]) -> lattice.Atoms:
+    return lattice.Atoms(*(jnp.stack(parts) for parts in zip(*items)))
+
+
+def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
+    """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
+    last = max(math.ceil(reach / spacing - 1e-9), size)
+    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
+    # Strictly increasing even where the geometric steps are below one.
+    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
+    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)
+
+
+def _first_below(values: np.ndarray, target: float) -> int:
+    """Index of the first value from which on all are at most target; len(values) if there is none."""
+    above = np.flatnonzero(~(values <= target))
+    return int(above[-1]) + 1 if above.size else 0
+
+
+def _epsilon_upper(composed: lattice.Composed, delta: float) -> tuple[float, float]:
+    """Smallest epsilon of the grid's piecewise linear (in e^epsilon) delta that meets the target, and its error."""
+    epsilon, value, error = (np.asarray(v) for v in composed)
+    i = _first_below(value, delta)
+    if i == len(value) or (i == 0 and epsilon[0] > 0):
+        return math.inf, 0.0
+    if i == 0:
+        return 0.0, float(error[0])
+    share = (delta - value[i]) / (value[i - 1] - value[i])
+    back = math.log1p(share * math.expm1(epsilon[i - 1] - epsilon[i]))
+    return max(float(epsilon[i] + back), 0.0), float(error[i])
+
+
+def _epsilon_lower(composed: lattice.Composed, delta: float) -> float:
+    """Largest grid epsilon at which even the lower delta exceeds the target; 0 if there is none."""
+    epsilon, value, _ = (np.asarray(v) for v in composed)
+    above = np.flatnonzero(value > delta)
+    return max(float(epsilon[above[-1]]), 0.0) if above.size else 0.0
+
+
+def _refine(crossed, top: float) -> tuple[float, float]:
+    """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
+    low, high = 0.0, top
+    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, 127)])
+    for _ in range(5):
+        hit = np.flatnonzero(crossed(grid))
+        if hit.size:
+            high, low = float(grid[hit[0]]), float(grid[max(hit[0] - 1, 0)])
+        else:
+            low = float(grid[-1])
+        grid = np.linspace(low, high, 128)
+    return low, high
+
+
+def _single(one: Round, delta: float) -> Bracket:
+    """One round needs no composition: the profile itself is solved for epsilon."""
+    # Followed far enough that nothing of this delta is beyond.
+    top = min(one.top, _MAX_LOSS)
+    if float(one.upper(jnp.zeros(1))[0]) <= delta:
+        return Bracket(0.0, 0.0, "profile")
+    upper = _refine(lambda grid: np.asarray(one.upper(jnp.asarray(grid))) <= delta, top)[1]
+
+    instance = one.instance
+
+    def too_far(grid: np.ndarray, side: int) -> np.ndarray:
+        difference, far = instance.lower(jnp.asarray(grid))[side]
+        return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)
+
+    lower = 0.0
+    for side in (0,) if instance.symmetric else (0, 1):
+        if not too_far(np.zeros(128), side)[0]:
+            lower = max(lower, _refine(lambda grid, side=side: too_far(grid, side), top)[0])
+    return Bracket(min(lower, upper), upper, "profile")
+
+
+def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+    """Bounds the epsilon of all rounds composed (adaptively) at this delta.
+
+    Args:
+      rounds: (one round, how many times) pairs.
+      delta: in [1e-300, 1].
+
+    Returns:
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs. Lower end: the composed
+      concrete instances, the better of the two directions. Never NaN; infinity where no bound below
+      the largest float64 loss was found.
+    """
+    with jax.enable_x64(True):
+        if delta >= 1.0:
+            return Bracket(0.0, 0.0, "delta >= 1")
+        rounds = [(one, count) for one, count in rounds if one.top > 0 and count > 0]
+        if not rounds:
+            return Bracket(0.0, 0.0, "nothing is released")
+        total = sum(count for _, count in rounds)
+        if total == 1:
+            return _single(rounds[0][0], delta)
+        return _composed(rounds, delta)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Grid:
+    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
+
+    spacing: float
+    losses: list[Array]
+    index: Array
+    first: int
+    points: int
+
+
+class _Composer:
+    """Several rounds with their counts, and the grids on which their composition is evaluated."""
+
+    def __init__(self, rounds: Sequence[tuple[Round, int]], delta: float) -> None:
+        self.rounds = [one for one, _ in rounds]
+        self.total = float(sum(count for _, count in rounds))
+        self.counts = jnp.asarray([count for _, count in rounds], dtype=jnp.float64)
+        self.delta = delta
+        self.reaches = [_reach(one, self.total, delta) for one in self.rounds]
+
+    def uppers(self, losses: Sequence[Array]) -> lattice.Atoms:
+        sides = [lattice.side_upper(at, one.upper(at)) for one, at in zip(self.rounds, losses)]
+        return _stack([lattice.join(at, side, side, True) for at, side in zip(losses, sides)])
+
+    def lowers(self, losses: Sequence[Array]) -> list[lattice.Atoms]:
+        """The concrete instances P||Q and, unless all are symmetric, Q||P."""
+        # Knots a hair below their names, so that an atom at the largest loss is not cut by rounding.
+        losses = [at * (1.0 - 64.0 * lattice.UNIT) for at in losses]
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(self.rounds, losses)]
+        sides = [
+            (lattice.side_lower(at, *p), lattice.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)
+        ]
+        forward = _stack([lattice.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
+        if all(one.symmetric for one in self.rounds):
+            return [forward]
+        return [
+            forward,
+            _stack([lattice.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
+        ]
+
+    def coarse(self) -> list[Array]:
+        return [
+            jnp.asarray(np.append(0.0, reach * np.geomspace(1e-12, 1.0, _COARSE_KNOTS)))
+            for reach in self.reaches
+        ]
+
+    def grid(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> _Grid:
+        """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
+
+        The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
+        law, bounded losses narrow it.
+        """
+        far = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta) - 16.0))
+        high = (float(far.log_mgf) - math.log(self.delta) + 16.0) / float(far.order)
+        plain = lattice.tilt_at(atoms, self.counts, jnp.float64(0.0))
+        plain_sd, sd = math.sqrt(float(plain.variance)), math.sqrt(float(tilt.variance))
+        # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
+        low = float(tilt.mean) - _WINDOW_SDS * sd
+        if sd < 1.5 * plain_sd:
+            high = max(high, float(tilt.mean) + 4.0 * sd)
+        low = max(low, -high)
+        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
+        points = 2 ** math.ceil(
+            math.log2((high - low) / scale * _POINTS_PER_ROUND_SD * math.sqrt(self.total))
+        )
+        points = min(max(points, _MIN_POINTS), _MAX_POINTS)
+        spacing = (high - low) / (points - 2)
+        largest = max((one.top for one in self.rounds if math.isfinite(one.top)), default=math.inf)
+        if math.isfinite(largest):
+            # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
+            spacing = largest / max(math.floor(largest / spacing), 1)
+        uniform = 0
+        for i in range(len(self.rounds)):
+            event = lattice.Atoms(*(part[i : i + 1] for part in atoms))
+            one, bare = (lattice.tilt_at(event, jnp.ones(1), t.order) for t in (tilt, plain))
+            width = math.sqrt(min(float(one.variance), 2.0 * float(bare.variance)))
+            uniform = max(uniform, math.ceil((max(float(one.mean), 0.0) + 9.0 * width) / spacing) + 8)
+        size = next((s for s in _KNOT_LADDER if s >= uniform + _TAIL_KNOTS), _KNOT_LADDER[-1])
+        uniform = min(uniform, size - _TAIL_KNOTS)
+        index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
+        both = jnp.asarray(np.concatenate([-index[:, :0:-1], index], axis=1))
+        return _Grid(
+            spacing, [jnp.asarray(row * spacing) for row in index], both, math.floor(low / spacing), points
+        )
+
+    def compose(self, atoms: lattice.Atoms, grid: _Grid, tilt: lattice.Tilt, upper: bool) -> lattice.Composed:
+        first = jnp.asarray(grid.first, dtype=jnp.int64)
+        spacing = jnp.float64(grid.spacing)
+        return lattice.compose(atoms, grid.index, self.counts, spacing, tilt, first, grid.points, upper)
+
+    def upper(self) -> tuple[Bracket, _Grid, lattice.Tilt]:
+        """The upper end, with the grid it was found on and the tilt that centres it there."""
+        atoms = self.uppers(self.coarse())
+        tilt = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta)))
+        best = Bracket(0.0, math.inf, "PLD")
+        kept: tuple[_Grid, lattice.Tilt] | None = None
+        for _ in range(_PASSES):
+            grid = self.grid(atoms, tilt)
+            atoms = self.uppers(grid.losses)
+            here = lattice.tilt_at(atoms, self.counts, tilt.order)
+            epsilon, error = _epsilon_upper(self.compose(atoms, grid, here, True), self.delta)
+            sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
+            # The best tilt is centred at the answer, but where rare large losses rule the law so tilted an order
+            # below that serves.
+            tame = lattice.tame_tilt(atoms, self.counts)
+            tilt = lattice.saddle_tilt(
+                atoms, self.counts, jnp.float64(max(min(epsilon, float(here.mean)), grid.spacing))
+            )
+            wild = float(tilt.order) > float(tame.order)
+            tilt = tame if wild else tilt
+            if kept is None or epsilon < best.upper:
+                best, kept = Bracket(0.0, epsilon, "PLD", None, error), (grid, tilt)
+            centred = abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked
+            if centred if not wild else float(here.order) < 1.01 * float(tame.order):
+                break
+        assert kept is not None  # there is at least one pass
+        renyi, order = self.renyi(atoms)
+        if renyi < best.upper:
+            best = Bracket(0.0, renyi, "RDP", order)
+        return best, *kept
+
+    def lower(self, grid: _Grid, tilt: lattice.Tilt) -> float:
+        best = 0.0
+        for atoms in self.lowers(grid.losses):
+            here = lattice.tilt_at(atoms, self.counts, tilt.order)
+            best = max(best, _epsilon_lower(self.compose(atoms, grid, here, False), self.delta))
+        return best
+
+    def renyi(self, atoms: lattice.Atoms) -> tuple[float, float]:
+        """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
+        remaining = self.delta + float(jnp.expm1(self.counts @ jnp.log1p(-atoms.infinite)))
+        if not remaining > 0:
+            return math.inf, math.inf
+        log_delta = jnp.float64(math.log(remaining))
+        best = lattice.chernoff_tilt(atoms, self.counts, log_delta)
+        orders = jnp.asarray(float(best.order) * np.geomspace(0.25, 4.0, 65))
+        moments = lattice.log_moments(atoms, self.counts, orders)
+        epsilon = np.asarray(conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta))
+        i = int(np.argmin(epsilon))
+        return float(epsilon[i]), float(orders[i] + 1.0)
+
+
+def _composed(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+    composer = _Composer(rounds, delta)
+    best, grid, tilt = composer.upper()
+    if all(one.instance is one for one, _ in rounds):
+        return dataclasses.replace(best, lower=min(composer.lower(grid, tilt), best.upper))
+    # The instance behind the lower bound has a scale of its own.
+    instance = _composed([(one.instance, count) for one, count in rounds], delta)
+    return dataclasses.replace(best, lower=min(instance.lower, best.upper))

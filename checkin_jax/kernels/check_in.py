@@ -1,0 +1,247 @@
+r"""Shuffled check-in of eps0-LDP messages: certified privacy profile (T1) and its lower bound (L1).
+
+With p = e^eps0 the dominating pair of one round is, for counts (N0, N1, Nabs) of two special labels and of
+the absent, under a base law F,
+
+    P/F = (p N0 + N1 + Nabs) / n,     Q/F = (N0 + p N1 + Nabs) / n.
+
+Given N = N0 + N1, N0 is Bin(N, 1/2), so with y = Nabs / N the round's hockey-stick divergence is
+
+    H_c = E_F[ (N / n) h(N, y; c) ],
+    h = [ f ((p - c) - (c - 1) y) - (c - 1) R ((p + 1) + 2 y) ] / 2,
+
+f = Pr[Bin(N-1, 1/2) = a-1], R = Pr[Bin(N-1, 1/2) >= a], a = the least N0 whose loss exceeds log c. Three
+facts turn this two-dimensional sum into a few hundred terms, whatever n is, with every error on one side:
+
+* F(N) N / n is pi times a binomial law of N - 1, pi = F's probability of a special label (`binomial.cells`).
+* h is convex and nonincreasing in y: for the upper bound the law of y given N is spread over three points with
+  its mean kept; for the lower bound it is replaced by its mean (Jensen).
+* At fixed y, h(N, y) is nonincreasing in N: it is the hockey-stick of an average of N signs, and averages
+  shrink in convex order. A bucket of N is replaced by its first value (upper) or its last (lower).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import binomial, signs
+
+# What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
+# part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
+ROUNDING = 1e-8
+
+
+class Buckets(NamedTuple):
+    """A round as a mixture over a public label: N = number fair signs and a ratio y = Nabs / N.
+
+    number: [labels]; ratio, weight: [labels, ratios]; weight is E_F[N / n] of the label, bounded from the side that
+    the mixture is for. tail: bound on the weight of everything left out.
+    """
+
+    number: Array
+    ratio: Array
+    weight: Array
+    tail: Array
+
+
+class Law(NamedTuple):
+    """The base law of one round: scalars, float64.
+
+    n: number of clients. special: pi, probability that a client carries one of the two special labels.
+    absent: probability that a client without a special label is absent. other: what a client that is neither
+    counts towards Nabs (an absent one counts 1).
+    """
+
+    n: Array
+    special: Array
+    absent: Array
+    other: Array
+
+
+def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
+    """T1: labels 0 and 1 with probability rate/(p+1) each; the others are absent or count nothing."""
+    p = jnp.exp(epsilon0)
+    neither = rate * jnp.expm1(epsilon0) / (p + 1.0)
+    return Law(num_clients, 2.0 * rate / (p + 1.0), _share(1.0 - rate, neither), jnp.zeros_like(p))
+
+
+def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
+    """L1 with 3-ary randomized response, all other clients at a third record.
+
+    Labels 0 and 1 with probability rate/(p+2) each; the third label, with probability rate p/(p+2), counts 1/p.
+    """
+    p = jnp.exp(epsilon0)
+    third = rate * p / (p + 2.0)
+    return Law(num_clients, 2.0 * rate / (p + 2.0), _share(1.0 - rate, third), 1.0 / p)
+
+
+def _share(part: Array, rest: Array) -> Array:
+    total = part + rest
+    return jnp.where(total > 0, part / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+# Up to this many clients every (N, Nabs) is its own bucket and the mixture is the round itself.
+SMALL = 48
+
+
+@jax.jit
+def buckets_exact(law: Law) -> Buckets:
+    """The round itself, for n <= SMALL: one bucket for each (N, number of absent); no error but rounding."""
+    n, special, absent, other = law
+    number = jnp.arange(1.0, SMALL + 1.0)[:, None]
+    away = jnp.arange(0.0, SMALL)[None, :]
+    valid = (number <= n) & (away <= n - number)
+    number, others = jnp.minimum(number, n), jnp.maximum(n - number, 0.0)
+    away = jnp.minimum(away, others)
+    log_weight = binomial.log_pmf(number - 1.0, n - 1.0, special) + binomial.log_pmf(away, others, absent)
+    weight = jnp.where(valid, special * jnp.exp(log_weight), 0.0)
+    ratio = (away + (others - away) * other) / number
+    return Buckets(number[:, 0], ratio, weight, jnp.zeros_like(special))
+
+
+@functools.partial(jax.jit, static_argnames=("buckets", "offsets"))
+def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
+    """A mixture whose profile is at least that of the round, for every c >= 1.
+
+    All but 4 exp(-log_inverse_mass) of the law is inside; that much weight is returned as `tail`, and its
+    contribution to H_c is at most tail (p - c)_+ / 2.
+
+    Args:
+      law: of `upper_law` (other = 0).
+      buckets: number of runs of N.
+      offsets: y given N is spread over its mean, these multiples of its standard deviation to both sides, and
+        the two ends. () costs three points a bucket and suits large n; more points follow small n's tails.
+    """
+    n, special, absent, _ = law
+    cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
+    # cells() counts N - 1.
+    first, last = jnp.minimum(cut.first, n - 1.0) + 1.0, jnp.minimum(cut.last, n - 1.0) + 1.0
+    weight = special * cut.mass_upper
+    # E[Nabs / N | N] = (n - N) absent / N: 1/N is convex, so Jensen bounds its average from below, and
+    # h is nonincreasing in y.
+    at_first, at_last = (n - first) * absent / first, (n - last) * absent / last
+    middle = jnp.clip(absent * (n / (cut.mean_upper + 1.0) - 1.0), at_last, at_first)
+    # Centred, Nabs / N is largest in convex order at the first N of the bucket.
+    variance = (n - first) * absent * (1.0 - absent)
+    radius = binomial.bernstein_radius(variance, log_inverse_mass)
+    up_end = jnp.minimum((n - first) / first, at_first + radius / first) - middle
+    down_end = middle - jnp.maximum(at_last - radius / first, 0.0)
+    steps = [k * jnp.sqrt(variance) / first for k in offsets]
+    up_at, up_loss = _stop_loss(steps, at_first - middle, up_end, variance, first)
+    down_at, down_loss = _stop_loss(steps, middle - at_last, down_end, variance, first)
+    # E (y - middle)_+ = E (middle - y)_+ <= sd / 2 plus drift, and at most what the two ends can hold.
+    both = jnp.where(up_end + down_end > 0, up_end + down_end, 1.0)
+    centre = jnp.minimum(0.5 * jnp.sqrt(variance) / first + at_first - middle, up_end * down_end / both)
+    up_share, down_share = _weights(up_at, up_loss, centre), _weights(down_at, down_loss, centre)
+    stay = jnp.maximum(1.0 - sum(up_share) - sum(down_share), 0.0)
+    ratio = jnp.stack([middle, *(middle + u for u in up_at), *(middle - d for d in down_at)], axis=1)
+    share = jnp.stack([stay, *up_share, *down_share], axis=1)
+    tail = special * (
+        cut.tail + jnp.where((absent > 0) & (absent < 1), 2.0 * jnp.exp(-log_inverse_mass), 0.0)
+    )
+    return Buckets(first, jnp.maximum(ratio, 0.0), weight[:, None] * share, tail)
+
+
+def _stop_loss(
+    steps: list[Array], drift: Array, end: Array, variance: Array, number: Array
+) -> tuple[list[Array], list[Array]]:
+    """Points u beyond the middle and bounds on E(|y - middle| - u)_+ on that side, by Bernstein's inequality.
+
+    (x - t)_+ <= exp(theta (x - t)) / (e theta); in counts, log E exp(theta x) <= theta^2 V / (2 - 2 theta / 3).
+    """
+    points, losses = [], []
+    for step in steps:
+        point = jnp.minimum(step, end)
+        t = jnp.maximum((point - drift) * number, 0.0)
+        theta = jnp.where(t > 0, t, 1.0) / jnp.maximum(variance + t / 3.0, 1e-300)
+        loss = jnp.exp(-0.5 * t * theta - 1.0) / theta / number
+        loss = jnp.minimum(jnp.where(t > 0, loss, jnp.inf), 0.5 * jnp.sqrt(variance) / number + drift)
+        points.append(point)
+        losses.append(jnp.where(point >= end, 0.0, loss))
+    return [*points, end], [*losses, jnp.zeros_like(end)]
+
+
+def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Array]:
+    """Masses at the points of one side whose stop-loss transform there is at least `losses` and convex."""
+    slopes: list[Array] = []
+    loss, slope = losses[-1], jnp.zeros_like(centre)
+    before_points, before_losses = [jnp.zeros_like(centre), *points[:-1]], [centre, *losses[:-1]]
+    for here, there, bound in zip(reversed(points), reversed(before_points), reversed(before_losses)):
+        gap = here - there
+        wide = gap > 0
+        slope = jnp.where(wide, jnp.maximum(slope, (bound - loss) / jnp.where(wide, gap, 1.0)), slope)
+        loss = loss + slope * gap
+        slopes.append(slope)
+    outer = [jnp.zeros_like(centre), *slopes[:-1]]
+    return [s - o for s, o in zip(slopes, outer)][::-1]
+
+
+@functools.partial(jax.jit, static_argnames="buckets")
+def buckets_lower(law: Law, log_inverse_mass: Array, buckets: int) -> Buckets:
+    """A mixture whose profile is at most that of the round, for every c > 0; one ratio a label."""
+    n, special, absent, other = law
+    cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
+    first, last = jnp.minimum(cut.first, n - 1.0) + 1.0, jnp.minimum(cut.last, n - 1.0) + 1.0
+    # E[1/N] from above: h is nonincreasing in y.
+    inverse = binomial.mean_inverse(first, last, jnp.clip(cut.mean_lower + 1.0, first, last))
+    ratio = jnp.maximum(n * inverse - 1.0, 0.0) * (absent + (1.0 - absent) * other)
+    return Buckets(last, ratio[:, None], (special * cut.mass_lower)[:, None], jnp.zeros_like(special))
+
+
+def _terms(
+    mix: Buckets,
+    loss: Array,
+    epsilon0: Array,
+    log_inverse_mass: Array,
+    plan: tuple[int, bool],
+    tail_upper: bool,
+) -> tuple[Array, Array, Array]:
+    """f, R and y, each [labels, ratios, losses] or broadcasting to it, for A = {loss of N0 > loss}.
+
+    N1 / N < ((p - c) - (c - 1) y) / ((p - 1) (c + 1)), divided through by p c so that p = e^50 loses nothing.
+    """
+    points, exact = plan
+    y = mix.ratio[:, :, None]
+    per_c, per_p = jnp.exp(-loss), jnp.exp(-epsilon0)
+    room = per_c * -jnp.expm1(loss - epsilon0) + per_p * jnp.expm1(-loss) * y
+    share = jnp.clip(room / (-jnp.expm1(-epsilon0) * (1.0 + per_c)), 0.0, 0.5)
+    n = mix.number[:, None]
+    a = n - jnp.ceil(n * share.reshape(n.shape[0], -1)) + 1.0
+    tables = signs.tabulate(mix.number - 1.0, log_inverse_mass, points, exact, tail_upper)
+    pmf, tail = signs.look_up(tables, a, exact, tail_upper)
+    return pmf.reshape(share.shape), tail.reshape(share.shape), y
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "upper"))
+def tails(
+    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], upper: bool
+) -> tuple[Array, Array]:
+    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, shape [losses] each, loss > 0.
+
+    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c. The
+    rounding is such that this is too large where `upper`, else too small, for c >= 1. plan: of `signs.plan`.
+    """
+    pmf, tail, y = _terms(mix, loss, epsilon0, log_inverse_mass, plan, not upper)
+    weight = 0.5 * mix.weight[:, :, None]
+    difference = jnp.sum(weight * pmf, axis=(0, 1)) * jnp.expm1(epsilon0)
+    both = (jnp.exp(epsilon0) + 1.0) + 2.0 * y
+    return difference, jnp.sum(weight * (pmf * (1.0 + y) + tail * both), axis=(0, 1))
+
+
+@functools.partial(jax.jit, static_argnames="plan")
+def profile_upper(
+    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool]
+) -> Array:
+    """Upper bound on H at e^loss for one round of T1, shape [losses], loss >= 0; zero from epsilon0 on."""
+    pmf, tail, y = _terms(mix, loss, epsilon0, log_inverse_mass, plan, False)
+    excess = jnp.expm1(loss)
+    # p - c without cancellation near c = p.
+    room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
+    h = 0.5 * (pmf * (room - excess * y) - excess * tail * ((jnp.exp(epsilon0) + 1.0) + 2.0 * y))
+    value = jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1)) + 0.5 * mix.tail * room
+    return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))

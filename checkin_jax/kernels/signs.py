@@ -1,0 +1,124 @@
+"""Tails of Bin(M, 1/2), bounded on the side that is asked for, at a cost that does not grow with M.
+
+A table per row holds the pmf from M/2 upwards. Where every value fits it is exact; otherwise every stride-th value
+is held and the tail between is summed by the log-concavity of the pmf: chords of its logarithm from below,
+tangents from above (relative gap about (stride / standard deviation)^2 / 12).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import binomial
+
+
+class Tables(NamedTuple):
+    """Rows of `points` values from start in steps of stride: log pmf there and the tail strictly beyond."""
+
+    trials: Array
+    start: Array
+    stride: Array
+    log_pmf: Array
+    beyond: Array
+
+
+def plan(largest_number: float, log_inverse_mass: float) -> tuple[int, bool]:
+    """(points, exact) for numbers of signs up to this: static sizes from a short ladder."""
+    reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 3.0
+    for points in (64, 128, 256, 512):
+        if points >= min(reach, 0.5 * largest_number + 3.0):
+            return points, True
+    return 256, False
+
+
+def _run(log_first: Array, log_next: Array, first: Array, length: Array, trials: Array, upper: bool) -> Array:
+    """Sum of the pmf over `length` values from `first` >= trials/2, bounded on one side.
+
+    Lower: the chord of log pmf from `first` to the value after the run, log_next. Upper: the tangent at `first`.
+    """
+    if upper:
+        at_end = first >= trials
+        slope = jnp.where(at_end, 0.0, jnp.log(jnp.where(at_end, 1.0, trials - first) / (first + 1.0)))
+        length = jnp.where(at_end, jnp.minimum(length, 1.0), length)
+    else:
+        # A run that reaches past the last value has an infinite chord: its first term alone is left.
+        finite = jnp.isfinite(log_next)
+        slope = jnp.where(finite, (log_next - log_first) / jnp.maximum(length, 1.0), 0.0)
+        length = jnp.where(finite, length, jnp.minimum(length, 1.0))
+    slope = jnp.where(length > 1.0, slope, 0.0)
+    known = jnp.isfinite(log_first)
+    return jnp.where(known, jnp.exp(log_first) * binomial.geometric_sum(slope, length), 0.0)
+
+
+def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, upper: bool) -> Tables:
+    """Tables for each of `trials` (whole, >= 0, [rows]); the tail is an upper bound if `upper`, else a lower one."""
+    m = trials[:, None]
+    start = jnp.ceil(0.5 * m)
+    top = jnp.minimum(m, jnp.ceil(0.5 * m + jnp.sqrt(0.5 * m * log_inverse_mass)))
+    # Hoeffding: Pr[Bin > top] <= exp(-log_inverse_mass).
+    outside = jnp.where(top < m, jnp.exp(-log_inverse_mass), 0.0) if upper else jnp.zeros_like(m)
+    steps = jnp.arange(points, dtype=jnp.float64)
+    if exact:
+        at = start + steps
+        # pmf(x + 1) / pmf(x) = (m - x) / (x + 1), zero from x = m on.
+        ratios = jnp.maximum(m - at[:, :-1], 0.0) / (at[:, :-1] + 1.0)
+        pmf = jnp.exp(binomial.log_pmf_half(start, m)) * jnp.concatenate(
+            [jnp.ones_like(m), jnp.cumprod(ratios, axis=1)], axis=1
+        )
+        beyond = jnp.cumsum(pmf[:, ::-1], axis=1)[:, ::-1] - pmf
+        stride = jnp.ones_like(trials)
+        return Tables(trials, start[:, 0], stride, jnp.log(pmf), jnp.maximum(beyond, 0.0) + outside)
+    stride = jnp.maximum(jnp.ceil((top - start + 1.0) / (points - 1)), 1.0)
+    at = start + stride * steps
+    held = jnp.minimum(at, m)
+    logs = jnp.where(at <= m, binomial.log_pmf_half(held, m), -jnp.inf)
+    length = jnp.broadcast_to(stride, held[:, 1:].shape)
+    piece = _run(logs[:, :-1], logs[:, 1:], held[:, :-1], length, m, upper)
+    from_here = jnp.cumsum(piece[:, ::-1], axis=1)[:, ::-1]
+    tail = jnp.concatenate([from_here, jnp.zeros_like(m)], axis=1) + outside
+    return Tables(trials, start[:, 0], stride[:, 0], logs, tail)
+
+
+@functools.partial(jax.jit, static_argnames=("exact", "upper"))
+def look_up(tables: Tables, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
+    """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a > trials / 2, [rows, queries].
+
+    The tail is bounded as the tables are (`upper`); the pmf is exact but past the end of an exact table, where it is
+    bounded the other way: a high pmf with a low tail, a zero with a high tail.
+    """
+    m, start = tables.trials[:, None], tables.start[:, None]
+    if exact:
+        last = tables.log_pmf.shape[1] - 1
+        offset = a - 1.0 - start
+        index = jnp.clip(offset, 0, last).astype(jnp.int32)
+        pmf = jnp.exp(jnp.take_along_axis(tables.log_pmf, index, axis=1))
+        tail = jnp.take_along_axis(tables.beyond, index, axis=1)
+        past = offset > last
+        return jnp.where(past & upper, 0.0, pmf), jnp.where(past & (not upper), 0.0, tail)
+    inside = a <= m + 1.0
+    at = jnp.where(inside, a, m + 1.0)
+    log_pmf = binomial.log_pmf_half(at - 1.0, m)
+    has_tail = at <= m
+    held = jnp.minimum(at, m)
+    # pmf(a) / pmf(a - 1) = (m - a + 1) / a
+    log_here = jnp.where(has_tail, log_pmf + jnp.log((m - held + 1.0) / held), -jnp.inf)
+    stride, last = tables.stride[:, None], tables.log_pmf.shape[1] - 1
+    k = jnp.clip(jnp.ceil((held - start) / stride), 0, last)
+    grid = start + k * stride
+    gap = jnp.maximum(grid - held, 0.0)
+    index = k.astype(jnp.int32)
+    log_next = jnp.take_along_axis(tables.log_pmf, index, axis=1)
+    partial = _run(log_here, jnp.where(gap > 0, log_next, 0.0), held, gap, m, upper)
+    tail = jnp.take_along_axis(tables.beyond, index, axis=1) + jnp.where(gap > 0, partial, 0.0)
+    # Past the table: what lies outside altogether (upper), or the first term alone (lower).
+    first_only = jnp.where(jnp.isfinite(log_here), jnp.exp(log_here), 0.0)
+    tail = jnp.where(
+        grid < held, jnp.take_along_axis(tables.beyond, index, axis=1) if upper else first_only, tail
+    )
+    return jnp.where(inside, jnp.exp(log_pmf), 0.0), jnp.where(has_tail, tail, 0.0)
