@@ -152,9 +152,7 @@ def l2_sum(
     if d < m + 2:
         return one_by_one()
     units, radii = _directions(clipped, clip_norm)
-    gram = _matmul(units, units.T)
-    factor = jnp.linalg.cholesky(gram)
-    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(m, dtype=jnp.float32), lower=True)
+    factor, inverse = _cholesky(_matmul(units, units.T))
     # The squared Frobenius norm bounds 1 / (smallest eigenvalue); NaN, from a failed factor, compares false.
     well_conditioned = jnp.sum(inverse * inverse) < MAX_INVERSE_NORM_SQUARED
 
@@ -228,6 +226,25 @@ def _flips(keys: jax.Array, radii: jax.Array, epsilon0: float) -> jax.Array:
     """-1 with probability (1 - radius bias)/2, else +1, shape (m, 1) like radii."""
     chances = 0.5 * (1.0 - radii * _coin_bias(epsilon0))
     return jnp.where(jax.vmap(jax.random.bernoulli)(keys, chances), -1.0, 1.0)
+
+
+def _cholesky(gram: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The lower Cholesky factor of a small matrix, and its inverse; not finite where there is none.
+
+    Elimination on [gram | identity] leaves [factor^T | inverse]. Much faster than LAPACK here, whose
+    threads contend with XLA's on matrices this small.
+    """
+    m = len(gram)
+    rows = jnp.arange(m, dtype=jnp.int32)
+
+    def eliminate(j: jax.Array, table: jax.Array) -> jax.Array:
+        pivot = table[j] / jnp.sqrt(table[j, j])
+        below = jnp.where(rows > j, table[:, j], jnp.zeros((m,), jnp.float32)) / jnp.sqrt(table[j, j])
+        return (table - below[:, None] * pivot[None, :]).at[j].set(pivot)
+
+    start = jnp.concatenate([gram, jnp.eye(m, dtype=jnp.float32)], axis=1)
+    table = jax.lax.fori_loop(0, m, eliminate, start)
+    return jnp.tril(table[:, :m].T), table[:, m:]
 
 
 def _sum_norm(key: jax.Array, rho: jax.Array, dimension: int) -> jax.Array:

@@ -207,10 +207,24 @@ def test_the_sum_test_notices_a_norm_without_fluctuations(monkeypatch, dimension
 def test_the_sum_test_notices_a_wrong_orthonormal_basis(monkeypatch):
     clipped, present = _clipped(_gradient_sets(6)["similar"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
+    cholesky = mechanisms._cholesky
     identity = jnp.eye(4, dtype=jnp.float32)
-    monkeypatch.setattr(mechanisms.jax.scipy.linalg, "solve_triangular", lambda *args, **kwargs: identity)
+    monkeypatch.setattr(mechanisms, "_cholesky", lambda gram: (cholesky(gram)[0], identity))
     a = _together(clipped, present, patched=True)
     assert min(_p_values(clipped, a, b)) < REJECT
+
+
+def test_the_small_cholesky_factor_and_its_inverse():
+    rows = np.random.default_rng(1).normal(size=(40, 60)).astype(np.float32)
+    gram = rows @ rows.T / 60
+    factor, inverse = (np.asarray(x, np.float64) for x in mechanisms._cholesky(jnp.asarray(gram)))
+    expected = np.linalg.cholesky(gram.astype(np.float64))
+    np.testing.assert_allclose(factor, expected, atol=2e-6)
+    np.testing.assert_allclose(inverse @ expected, np.eye(40), atol=2e-5)
+    assert np.array_equal(factor, np.tril(factor))
+    for singular in (np.ones((3, 3)), np.zeros((3, 3)), -np.eye(3)):
+        inverse = np.asarray(mechanisms._cholesky(jnp.asarray(singular, jnp.float32))[1])
+        assert not np.sum(inverse * inverse) < mechanisms.MAX_INVERSE_NORM_SQUARED
 
 
 def test_sums_of_many_messages_in_high_dimension_have_the_right_moments():

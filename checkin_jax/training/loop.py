@@ -109,7 +109,7 @@ def train(
         except KeyboardInterrupt:
             if not rounds:
                 raise
-            stopped = "interrupted" if rounds < protocol.num_rounds else None
+            stopped = "interrupted"
         seconds = time.perf_counter() - started
         final = tested[1] if tested[0] == rounds else float(accuracy(state.average, *test))
         report = make_report(
