@@ -12,12 +12,13 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -25,6 +26,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 if TYPE_CHECKING:
     from checkin_jax.training.data import Dataset
 
+Job = Callable[[], None]
 View = Literal["local", "messages", "aggregate"]
 
 # A whole number that may be written 1e7.
@@ -67,8 +69,8 @@ class Epsilon:
     json: bool = False
     """Print one JSON object instead of text."""
 
-    def run(self) -> None:
-        """Prints the guarantees."""
+    def prepare(self) -> Job:
+        """Checks the arguments; the job prints the guarantees."""
         from checkin_jax.accounting import account
         from checkin_jax.accounting.guarantee import VIEWS
 
@@ -79,12 +81,17 @@ class Epsilon:
             drop_out_prob=self.drop_out_prob,
         )
         randomizer = _randomizer(self.epsilon0, self.noise_multiplier)
+        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         views = VIEWS if self.view is None else (self.view,)
-        guarantees = {view: account(protocol, randomizer, self.delta, view) for view in views}
-        if self.json:
-            print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
-        else:
-            print("\n\n".join(map(str, guarantees.values())))
+
+        def job() -> None:
+            guarantees = {view: account(protocol, randomizer, delta=delta, view=view) for view in views}
+            if self.json:
+                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+            else:
+                print("\n\n".join(map(str, guarantees.values())))
+
+        return job
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -130,7 +137,7 @@ class _TrainingOptions:
     json: bool = False
     """Print the report as one JSON object instead of text."""
 
-    def _train(self, dataset: Dataset, default: Randomizer, pool_stride: int = 1) -> None:
+    def _job(self, dataset: Dataset, default: Randomizer, pool_stride: int = 1) -> Job:
         from checkin_jax.training.config import TrainingConfig
         from checkin_jax.training.loop import train
         from checkin_jax.training.progress import RoundBar
@@ -158,11 +165,16 @@ class _TrainingOptions:
             activation=self.activation,
             microbatch=self.microbatch,
         )
-        with RoundBar(config.protocol.num_rounds) as bar:
-            report = train(config, dataset, self.run_dir, bar)
-        print(json.dumps(report.as_dict(), allow_nan=False) if self.json else report)
-        if not self.json:
-            print(f"Saved in {self.run_dir}")
+
+        def job() -> None:
+            with RoundBar(config.protocol.num_rounds) as bar:
+                report = train(config, dataset, self.run_dir, bar)
+            if self.json:
+                print(json.dumps(report.as_dict(), allow_nan=False))
+            else:
+                print(f"{report}\nSaved in {self.run_dir}")
+
+        return job
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -174,11 +186,11 @@ class TrainDigits(_TrainingOptions):
     num_rounds: Count = 1_000
     learning_rate: float = 6.0
 
-    def run(self) -> None:
-        """Trains, by default with Gaussian noise of 2 clip norms a client."""
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains, by default with Gaussian noise of 2 clip norms a client."""
         from checkin_jax.training import data
 
-        self._train(data.digits(), Gaussian(noise_multiplier=2.0))
+        return self._job(data.digits(), Gaussian(noise_multiplier=2.0))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -194,11 +206,11 @@ class TrainMnist(_TrainingOptions):
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 
-    def run(self) -> None:
-        """Trains, by default with messages of the l2 mechanism at epsilon0 = 2."""
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains, by default with the l2 mechanism at epsilon0 = 2."""
         from checkin_jax.training import data
 
-        self._train(data.mnist(self.data_dir), PureLDP(epsilon0=2.0), self.pool_stride)
+        return self._job(data.mnist(self.data_dir), PureLDP(epsilon0=2.0), self.pool_stride)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -210,9 +222,9 @@ class Train:
         | Annotated[TrainMnist, tyro.conf.subcommand("mnist")]
     )
 
-    def run(self) -> None:
-        """Trains on the chosen data set."""
-        self.dataset.run()
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains on the chosen data set."""
+        return self.dataset.prepare()
 
 
 Command = (
@@ -228,12 +240,16 @@ def main(args: Sequence[str] | None = None) -> None:
         return
     command = _parse(args)
     try:
-        command.run()
+        job = command.prepare()
     except ModuleNotFoundError as error:
         if error.name not in ("flax", "optax"):
             raise
         _refuse(f"training needs {error.name}: install checkin-jax[train]")
-    except (ValueError, TypeError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, TypeError, OSError) as error:
+        _refuse(str(error))
+    try:
+        job()
+    except OSError as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         sys.exit(130)

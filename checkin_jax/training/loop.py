@@ -185,5 +185,5 @@ def _make_update(
 def _epsilon_so_far(config: TrainingConfig, rounds: int) -> dict[str, Any]:
     """The bracket of epsilon in view "messages" over the rounds so far, for the metrics."""
     so_far = dataclasses.replace(config.protocol, num_rounds=rounds)
-    guarantee = account(so_far, config.randomizer, config.delta, "messages").as_dict()
+    guarantee = account(so_far, config.randomizer, delta=config.delta, view="messages").as_dict()
     return {"epsilon": guarantee["epsilon"], "epsilon_lower": guarantee["lower"]}

@@ -9,7 +9,7 @@ from typing import Any
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.randomizers import Gaussian
+from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.config import TrainingConfig
 
 SEEDED = "reproducible run: not private against someone who knows the seed"
@@ -32,7 +32,7 @@ class Report:
       stopped: why the run ended before its last round; None when it did not.
       guarantees: view -> Guarantee over the rounds that ran.
       planned: view -> Guarantee over all planned rounds, when fewer ran; empty otherwise.
-      message: Guarantee of one message of one client, at its own delta.
+      message: (epsilon0, delta0)-local privacy of one message of one client.
     """
 
     config: TrainingConfig
@@ -44,7 +44,7 @@ class Report:
     stopped: str | None
     guarantees: dict[str, Guarantee]
     planned: dict[str, Guarantee]
-    message: Guarantee
+    message: tuple[float, float]
 
     @property
     def messages_per_client(self) -> float:
@@ -89,7 +89,7 @@ class Report:
             "guarantees_of_all_planned_rounds": {
                 view: guarantee.as_dict() for view, guarantee in self.planned.items()
             },
-            "one_message": self.message.as_dict(),
+            "one_message": dict(zip(("epsilon0", "delta0"), self.message)),
             "messages_per_client": self.messages_per_client,
             "notes": self.notes(),
         }
@@ -110,7 +110,7 @@ class Report:
             lines += ["", str(self.guarantees[view])]
             if view == "local":
                 lines.append(
-                    f"  a message  is ({self.message.epsilon:.6g}, {self.message.delta:.3g})-locally private "
+                    f"  a message  is ({self.message[0]:.6g}, {self.message[1]:.3g})-locally private "
                     f"by itself; a client is expected to send {self.messages_per_client:,.4g}"
                 )
         return "\n".join(lines) + "\n"
@@ -136,7 +136,6 @@ def make_report(
         raise ValueError(f"rounds={rounds!r}: expected a number in [1, {protocol.num_rounds}]")
     ran = dataclasses.replace(protocol, num_rounds=rounds)
     early = rounds < protocol.num_rounds
-    single = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
     return Report(
         config=config,
         dataset=dataset,
@@ -145,15 +144,21 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees={view: account(ran, randomizer, delta, view) for view in VIEWS},
-        planned={view: account(protocol, randomizer, delta, view) for view in VIEWS} if early else {},
-        message=account(single, randomizer, message_delta(protocol.num_clients), "local"),
+        guarantees={view: account(ran, randomizer, delta=delta, view=view) for view in VIEWS},
+        planned={view: account(protocol, randomizer, delta=delta, view=view) for view in VIEWS}
+        if early
+        else {},
+        message=message_privacy(protocol, randomizer),
     )
 
 
-def message_delta(num_clients: int) -> float:
-    """The delta at which one message's privacy is stated: n^-1.5, or 0.1 where that is larger."""
-    return min(0.1, math.pow(num_clients, -1.5))
+def message_privacy(protocol: ShuffledCheckIn, randomizer: Randomizer) -> tuple[float, float]:
+    """(epsilon0, delta0) of one message: delta0 is 0 for PureLDP, else n^-1.5 but at most 0.1."""
+    if not isinstance(randomizer, Gaussian):
+        return randomizer.epsilon0, 0.0
+    delta0 = min(0.1, math.pow(protocol.num_clients, -1.5))
+    once = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
+    return account(once, randomizer, delta=delta0, view="local").epsilon, delta0
 
 
 def _mechanism(config: TrainingConfig) -> str:
