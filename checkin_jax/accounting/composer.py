@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax import Array
 
 from checkin_jax.accounting.rounds import Round
 from checkin_jax.kernels import conversions, lattice
+from checkin_jax.kernels.check_in import ROUNDING
 
 _COARSE_KNOTS = 384
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
@@ -22,8 +23,11 @@ _MIN_POINTS, _MAX_POINTS = 2**11, 2**21
 _POINTS_PER_ROUND_SD = 15.0
 _WINDOW_SDS = 9.0
 _PASSES = 4
+# The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
+# rounding of its two masses.
+_SHRINK = 1.0 - 4.0 * ROUNDING
 _TAIL_KNOTS = 256
-_KNOT_LADDER = (512, 1024, 2048, 4096, 8192)
+_KNOT_LADDER = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +61,10 @@ def _stack(items: Sequence[lattice.Atoms]) -> lattice.Atoms:
 
 def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
     """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
-    last = max(math.ceil(reach / spacing - 1e-9), size)
+    last = math.ceil(reach / spacing - 1e-9)
+    if last <= size:
+        return np.arange(size + 1)
+    uniform = min(uniform, size - 1)
     growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
     # Strictly increasing even where the geometric steps are below one.
     tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
@@ -160,6 +167,15 @@ class _Grid:
     points: int
 
 
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """An end of the bracket, the numerical part of its delta, and the knots it was found on."""
+
+    epsilon: float
+    error: float
+    losses: Sequence[Array]
+
+
 class _Composer:
     """Several rounds with their counts, and the grids on which their composition is evaluated."""
 
@@ -176,8 +192,7 @@ class _Composer:
 
     def lowers(self, losses: Sequence[Array]) -> list[lattice.Atoms]:
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
-        # Knots a hair below their names, so that an atom at the largest loss is not cut by rounding.
-        losses = [at * (1.0 - 64.0 * lattice.UNIT) for at in losses]
+        losses = [at * _SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(self.rounds, losses)]
         sides = [
             (lattice.side_lower(at, *p), lattice.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)
@@ -196,11 +211,12 @@ class _Composer:
             for reach in self.reaches
         ]
 
-    def grid(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> _Grid:
+    def grid(self, atoms: lattice.Atoms, tilt: lattice.Tilt, upper: bool) -> _Grid | None:
         """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
 
         The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
-        law, bounded losses narrow it.
+        law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
+        largest float64 loss.
         """
         far = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta) - 16.0))
         high = (float(far.log_mgf) - math.log(self.delta) + 16.0) / float(far.order)
@@ -209,7 +225,7 @@ class _Composer:
         # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
         low = float(tilt.mean) - _WINDOW_SDS * sd
         if sd < 1.5 * plain_sd:
-            high = max(high, float(tilt.mean) + 4.0 * sd)
+            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
         low = max(low, -high)
         scale = max(min(sd, plain_sd), 0.05 * plain_sd)
         points = 2 ** math.ceil(
@@ -227,8 +243,12 @@ class _Composer:
             one, bare = (lattice.tilt_at(event, jnp.ones(1), t.order) for t in (tilt, plain))
             width = math.sqrt(min(float(one.variance), 2.0 * float(bare.variance)))
             uniform = max(uniform, math.ceil((max(float(one.mean), 0.0) + 9.0 * width) / spacing) + 8)
-        size = next((s for s in _KNOT_LADDER if s >= uniform + _TAIL_KNOTS), _KNOT_LADDER[-1])
-        uniform = min(uniform, size - _TAIL_KNOTS)
+        # Never more knots than there are multiples below the largest reach.
+        wanted = min(uniform + _TAIL_KNOTS, math.ceil(max(self.reaches) / spacing))
+        size = next((s for s in _KNOT_LADDER if s >= wanted), _KNOT_LADDER[-1])
+        if size * spacing > _MAX_LOSS + 10.0:
+            return None
+        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
         index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
         both = jnp.asarray(np.concatenate([-index[:, :0:-1], index], axis=1))
         return _Grid(
@@ -237,46 +257,83 @@ class _Composer:
 
     def compose(self, atoms: lattice.Atoms, grid: _Grid, tilt: lattice.Tilt, upper: bool) -> lattice.Composed:
         first = jnp.asarray(grid.first, dtype=jnp.int64)
-        spacing = jnp.float64(grid.spacing)
+        spacing = jnp.float64(grid.spacing if upper else grid.spacing * _SHRINK)
         return lattice.compose(atoms, grid.index, self.counts, spacing, tilt, first, grid.points, upper)
 
-    def upper(self) -> tuple[Bracket, _Grid, lattice.Tilt]:
-        """The upper end, with the grid it was found on and the tilt that centres it there."""
-        atoms = self.uppers(self.coarse())
+    def search(
+        self,
+        build: Callable[[Sequence[Array]], lattice.Atoms],
+        losses: Sequence[Array],
+        guess: float,
+        upper: bool,
+    ) -> _Found:
+        """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
+
+        The best tilt is centred at the answer, but where rare large losses rule the law so tilted, an order below
+        that serves. Every pass gives a valid bound; the best is kept.
+        """
+        atoms = build(losses)
         tilt = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta)))
-        best = Bracket(0.0, math.inf, "PLD")
-        kept: tuple[_Grid, lattice.Tilt] | None = None
+        if guess < float(tilt.mean):
+            tilt = lattice.saddle_tilt(atoms, self.counts, jnp.float64(guess))
+        best = _Found(math.inf if upper else 0.0, 0.0, losses)
         for _ in range(_PASSES):
-            grid = self.grid(atoms, tilt)
-            atoms = self.uppers(grid.losses)
-            here = lattice.tilt_at(atoms, self.counts, tilt.order)
-            epsilon, error = _epsilon_upper(self.compose(atoms, grid, here, True), self.delta)
-            sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
-            # The best tilt is centred at the answer, but where rare large losses rule the law so tilted an order
-            # below that serves.
-            tame = lattice.tame_tilt(atoms, self.counts)
-            tilt = lattice.saddle_tilt(
-                atoms, self.counts, jnp.float64(max(min(epsilon, float(here.mean)), grid.spacing))
-            )
-            wild = float(tilt.order) > float(tame.order)
-            tilt = tame if wild else tilt
-            if kept is None or epsilon < best.upper:
-                best, kept = Bracket(0.0, epsilon, "PLD", None, error), (grid, tilt)
-            centred = abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked
-            if centred if not wild else float(here.order) < 1.01 * float(tame.order):
+            grid = self.grid(atoms, tilt, upper)
+            if grid is None:
                 break
-        assert kept is not None  # there is at least one pass
-        renyi, order = self.renyi(atoms)
+            atoms = build(grid.losses)
+            here = lattice.tilt_at(atoms, self.counts, tilt.order)
+            composed = self.compose(atoms, grid, here, upper)
+            if upper:
+                epsilon, error = _epsilon_upper(composed, self.delta)
+            else:
+                epsilon, error = _epsilon_lower(composed, self.delta), 0.0
+            if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
+                best = _Found(epsilon, error, grid.losses)
+            sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
+            target = epsilon if 0 < epsilon < math.inf else float(here.mean)
+            tilt = lattice.saddle_tilt(atoms, self.counts, jnp.float64(max(target, grid.spacing)))
+            tame = lattice.tame_tilt(atoms, self.counts)
+            if float(tilt.order) > float(tame.order):
+                if float(here.order) < 1.01 * float(tame.order):
+                    break
+                tilt = tame
+            elif 0 < epsilon < math.inf and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                break
+        return best
+
+    def upper(self) -> tuple[Bracket, Sequence[Array]]:
+        """The upper end, and the knots it was found on."""
+        found = self.search(self.uppers, self.coarse(), math.inf, True)
+        best = Bracket(0.0, found.epsilon, "PLD", None, found.error)
+        renyi, order = self.renyi(self.uppers(found.losses))
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", order)
-        return best, *kept
+        pure = float(np.asarray(self.counts) @ [one.top for one in self.rounds])
+        if pure < best.upper:
+            best = Bracket(0.0, pure, "largest loss")
+        return best, found.losses
 
-    def lower(self, grid: _Grid, tilt: lattice.Tilt) -> float:
-        best = 0.0
-        for atoms in self.lowers(grid.losses):
-            here = lattice.tilt_at(atoms, self.counts, tilt.order)
-            best = max(best, _epsilon_lower(self.compose(atoms, grid, here, False), self.delta))
+    def lower(self, losses: Sequence[Array], upper: float) -> float:
+        """The better of the composed instances, and of all rounds at their largest loss."""
+        even = [reach * jnp.linspace(0.0, 1.0, 65) for reach in self.reaches]
+        best = max(self.corner(atoms) for atoms in self.lowers(even))
+        for i in range(1 if all(one.symmetric for one in self.rounds) else 2):
+            best = max(best, self.search(lambda at, i=i: self.lowers(at)[i], losses, upper, False).epsilon)
         return best
+
+    def corner(self, atoms: lattice.Atoms) -> float:
+        """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
+        masses, losses, counts = np.asarray(atoms.masses), np.asarray(atoms.losses), np.asarray(self.counts)
+        last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
+        pick = np.arange(len(last)), last
+        log_p = float(counts @ np.log(masses[pick]))
+        if log_p <= math.log(self.delta):
+            return 0.0
+        # Rounding of K terms of a sum of this size.
+        slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
+        value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(self.delta) - log_p)) - slack
+        return max(value, 0.0)
 
     def renyi(self, atoms: lattice.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
@@ -294,9 +351,9 @@ class _Composer:
 
 def _composed(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
     composer = _Composer(rounds, delta)
-    best, grid, tilt = composer.upper()
+    best, losses = composer.upper()
     if all(one.instance is one for one, _ in rounds):
-        return dataclasses.replace(best, lower=min(composer.lower(grid, tilt), best.upper))
+        return dataclasses.replace(best, lower=min(composer.lower(losses, best.upper), best.upper))
     # The instance behind the lower bound has a scale of its own.
     instance = _composed([(one.instance, count) for one, count in rounds], delta)
     return dataclasses.replace(best, lower=min(instance.lower, best.upper))

@@ -134,9 +134,12 @@ def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     steps = [k * jnp.sqrt(variance) / first for k in offsets]
     up_at, up_loss = _stop_loss(steps, at_first - middle, up_end, variance, first)
     down_at, down_loss = _stop_loss(steps, middle - at_last, down_end, variance, first)
-    # E (y - middle)_+ = E (middle - y)_+ <= sd / 2 plus drift, and at most what the two ends can hold.
+    # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean within
+    # the bucket, and at most what the two ends can hold.
     both = jnp.where(up_end + down_end > 0, up_end + down_end, 1.0)
-    centre = jnp.minimum(0.5 * jnp.sqrt(variance) / first + at_first - middle, up_end * down_end / both)
+    above = jnp.minimum(jnp.floor((n - first) * absent) + 1.0, n - first)
+    exact = above * (1.0 - absent) * jnp.exp(binomial.log_pmf(above, n - first, absent)) / first
+    centre = jnp.minimum(exact + at_first - middle, up_end * down_end / both)
     up_share, down_share = _weights(up_at, up_loss, centre), _weights(down_at, down_loss, centre)
     stay = jnp.maximum(1.0 - sum(up_share) - sum(down_share), 0.0)
     ratio = jnp.stack([middle, *(middle + u for u in up_at), *(middle - d for d in down_at)], axis=1)
@@ -167,18 +170,28 @@ def _stop_loss(
 
 
 def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Array]:
-    """Masses at the points of one side whose stop-loss transform there is at least `losses` and convex."""
-    slopes: list[Array] = []
-    loss, slope = losses[-1], jnp.zeros_like(centre)
-    before_points, before_losses = [jnp.zeros_like(centre), *points[:-1]], [centre, *losses[:-1]]
-    for here, there, bound in zip(reversed(points), reversed(before_points), reversed(before_losses)):
-        gap = here - there
-        wide = gap > 0
-        slope = jnp.where(wide, jnp.maximum(slope, (bound - loss) / jnp.where(wide, gap, 1.0)), slope)
-        loss = loss + slope * gap
-        slopes.append(slope)
-    outer = [jnp.zeros_like(centre), *slopes[:-1]]
-    return [s - o for s, o in zip(slopes, outer)][::-1]
+    """Masses at the points of one side: second differences of the convex minorant of the stop-loss bounds.
+
+    A convex function below the bounds, with value `centre` at 0, lies below their convex minorant.
+    """
+    x, bound = [jnp.zeros_like(centre), *points], [centre, *losses]
+    last = len(x) - 1
+    hull = list(bound)
+    for k in range(1, last):
+        for i in range(k):
+            for j in range(k + 1, last + 1):
+                gap = x[j] - x[i]
+                part = jnp.where(gap > 0, (x[k] - x[i]) / jnp.where(gap > 0, gap, 1.0), 1.0)
+                hull[k] = jnp.minimum(hull[k], bound[i] + part * (bound[j] - bound[i]))
+    slopes = []
+    for k in range(last):
+        gap = x[k + 1] - x[k]
+        slopes.append(jnp.where(gap > 0, (hull[k] - hull[k + 1]) / jnp.where(gap > 0, gap, 1.0), 0.0))
+    # A gap of zero repeats a point: it takes the slope after it, and no mass.
+    slopes.append(jnp.zeros_like(centre))
+    for k in range(last - 1, -1, -1):
+        slopes[k] = jnp.where(x[k + 1] > x[k], slopes[k], slopes[k + 1])
+    return [jnp.maximum(slopes[k - 1] - slopes[k], 0.0) for k in range(1, last + 1)]
 
 
 @functools.partial(jax.jit, static_argnames="buckets")

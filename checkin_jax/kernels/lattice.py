@@ -165,7 +165,7 @@ def _bisect(atoms: Atoms, counts: Array, too_small: Callable[[Tilt], Array]) -> 
         small = too_small(tilt_at(atoms, counts, jnp.exp(middle)))
         return jnp.where(small, middle, low), jnp.where(small, high, middle)
 
-    low, high = jax.lax.fori_loop(0, 40, halve, (jnp.log(1e-9 * scale), jnp.log(1e13 * scale)))
+    low, high = jax.lax.fori_loop(0, 40, halve, (jnp.log(1e-9 * scale), jnp.log(1e5 * scale)))
     return tilt_at(atoms, counts, jnp.exp(0.5 * (low + high)))
 
 
