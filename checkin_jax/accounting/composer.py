@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.rounds import Round
-from checkin_jax.kernels import conversions, lattice
+from checkin_jax.kernels import conversions, host, lattice
 from checkin_jax.kernels.check_in import ROUNDING
 
 _COARSE_KNOTS = 384
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
 _MAX_LOSS = 690.0
-_MIN_POINTS, _MAX_POINTS = 2**11, 2**21
+_MIN_POINTS, _MAX_POINTS = 2**13, 2**21
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
 _POINTS_PER_ROUND_SD = 15.0
 _WINDOW_SDS = 9.0
@@ -27,7 +27,7 @@ _PASSES = 4
 # rounding of its two masses.
 _SHRINK = 1.0 - 4.0 * ROUNDING
 _TAIL_KNOTS = 256
-_KNOT_LADDER = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_KNOT_LADDER = (16, 64, 256, 512, 1024, 4096)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +50,13 @@ def _reach(one: Round, num_rounds: float, delta: float) -> float:
     """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
     top = min(one.top, _MAX_LOSS)
     grid = np.geomspace(1e-12, 1.0, 512) * top
-    profile = np.asarray(one.upper(jnp.asarray(grid)))
+    profile = np.asarray(one.upper(grid))
     enough = np.flatnonzero(profile <= float(profile[-1]) + 1e-6 * delta / num_rounds)
     return float(grid[enough[0]])
 
 
 def _stack(items: Sequence[lattice.Atoms]) -> lattice.Atoms:
-    return lattice.Atoms(*(jnp.stack(parts) for parts in zip(*items)))
+    return lattice.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
 
 
 def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
@@ -115,14 +115,14 @@ def _single(one: Round, delta: float) -> Bracket:
     """One round needs no composition: the profile itself is solved for epsilon."""
     # Followed far enough that nothing of this delta is beyond.
     top = min(one.top, _MAX_LOSS)
-    if float(one.upper(jnp.zeros(1))[0]) <= delta:
+    if float(one.upper(np.zeros(1))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
-    upper = _refine(lambda grid: np.asarray(one.upper(jnp.asarray(grid))) <= delta, top)[1]
+    upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
 
     instance = one.instance
 
     def too_far(grid: np.ndarray, side: int) -> np.ndarray:
-        difference, far = instance.lower(jnp.asarray(grid))[side]
+        difference, far = instance.lower(grid)[side]
         return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)
 
     lower = 0.0
@@ -161,8 +161,8 @@ class _Grid:
     """Knots of every event on one spacing, their signed indices, and the FFT's window."""
 
     spacing: float
-    losses: list[Array]
-    index: Array
+    losses: list[np.ndarray]
+    index: np.ndarray
     first: int
     points: int
 
@@ -173,7 +173,7 @@ class _Found:
 
     epsilon: float
     error: float
-    losses: Sequence[Array]
+    losses: Sequence[np.ndarray]
 
 
 class _Composer:
@@ -182,15 +182,15 @@ class _Composer:
     def __init__(self, rounds: Sequence[tuple[Round, int]], delta: float) -> None:
         self.rounds = [one for one, _ in rounds]
         self.total = float(sum(count for _, count in rounds))
-        self.counts = jnp.asarray([count for _, count in rounds], dtype=jnp.float64)
+        self.counts = host([count for _, count in rounds])
         self.delta = delta
         self.reaches = [_reach(one, self.total, delta) for one in self.rounds]
 
-    def uppers(self, losses: Sequence[Array]) -> lattice.Atoms:
+    def uppers(self, losses: Sequence[np.ndarray]) -> lattice.Atoms:
         sides = [lattice.side_upper(at, one.upper(at)) for one, at in zip(self.rounds, losses)]
         return _stack([lattice.join(at, side, side, True) for at, side in zip(losses, sides)])
 
-    def lowers(self, losses: Sequence[Array]) -> list[lattice.Atoms]:
+    def lowers(self, losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
         losses = [at * _SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(self.rounds, losses)]
@@ -205,11 +205,8 @@ class _Composer:
             _stack([lattice.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
         ]
 
-    def coarse(self) -> list[Array]:
-        return [
-            jnp.asarray(np.append(0.0, reach * np.geomspace(1e-12, 1.0, _COARSE_KNOTS)))
-            for reach in self.reaches
-        ]
+    def coarse(self) -> list[np.ndarray]:
+        return [np.append(0.0, reach * np.geomspace(1e-12, 1.0, _COARSE_KNOTS)) for reach in self.reaches]
 
     def grid(self, atoms: lattice.Atoms, tilt: lattice.Tilt, upper: bool) -> _Grid | None:
         """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
@@ -218,9 +215,9 @@ class _Composer:
         law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
         largest float64 loss.
         """
-        far = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta) - 16.0))
+        far = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta) - 16.0))
         high = (float(far.log_mgf) - math.log(self.delta) + 16.0) / float(far.order)
-        plain = lattice.tilt_at(atoms, self.counts, jnp.float64(0.0))
+        plain = lattice.tilt_at(atoms, self.counts, host(0.0))
         plain_sd, sd = math.sqrt(float(plain.variance)), math.sqrt(float(tilt.variance))
         # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
         low = float(tilt.mean) - _WINDOW_SDS * sd
@@ -240,7 +237,7 @@ class _Composer:
         uniform = 0
         for i in range(len(self.rounds)):
             event = lattice.Atoms(*(part[i : i + 1] for part in atoms))
-            one, bare = (lattice.tilt_at(event, jnp.ones(1), t.order) for t in (tilt, plain))
+            one, bare = (lattice.tilt_at(event, host([1.0]), t.order) for t in (tilt, plain))
             width = math.sqrt(min(float(one.variance), 2.0 * float(bare.variance)))
             uniform = max(uniform, math.ceil((max(float(one.mean), 0.0) + 9.0 * width) / spacing) + 8)
         # Never more knots than there are multiples below the largest reach.
@@ -250,20 +247,18 @@ class _Composer:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
         index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
-        both = jnp.asarray(np.concatenate([-index[:, :0:-1], index], axis=1))
-        return _Grid(
-            spacing, [jnp.asarray(row * spacing) for row in index], both, math.floor(low / spacing), points
-        )
+        both = np.concatenate([-index[:, :0:-1], index], axis=1)
+        return _Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
 
     def compose(self, atoms: lattice.Atoms, grid: _Grid, tilt: lattice.Tilt, upper: bool) -> lattice.Composed:
-        first = jnp.asarray(grid.first, dtype=jnp.int64)
-        spacing = jnp.float64(grid.spacing if upper else grid.spacing * _SHRINK)
+        first = cast(Array, np.int64(grid.first))
+        spacing = host(grid.spacing if upper else grid.spacing * _SHRINK)
         return lattice.compose(atoms, grid.index, self.counts, spacing, tilt, first, grid.points, upper)
 
     def search(
         self,
-        build: Callable[[Sequence[Array]], lattice.Atoms],
-        losses: Sequence[Array],
+        build: Callable[[Sequence[np.ndarray]], lattice.Atoms],
+        losses: Sequence[np.ndarray],
         guess: float,
         upper: bool,
     ) -> _Found:
@@ -273,9 +268,9 @@ class _Composer:
         that serves. Every pass gives a valid bound; the best is kept.
         """
         atoms = build(losses)
-        tilt = lattice.chernoff_tilt(atoms, self.counts, jnp.float64(math.log(self.delta)))
+        tilt = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
         if guess < float(tilt.mean):
-            tilt = lattice.saddle_tilt(atoms, self.counts, jnp.float64(guess))
+            tilt = lattice.saddle_tilt(atoms, self.counts, host(guess))
         best = _Found(math.inf if upper else 0.0, 0.0, losses)
         for _ in range(_PASSES):
             grid = self.grid(atoms, tilt, upper)
@@ -292,7 +287,7 @@ class _Composer:
                 best = _Found(epsilon, error, grid.losses)
             sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
             target = epsilon if 0 < epsilon < math.inf else float(here.mean)
-            tilt = lattice.saddle_tilt(atoms, self.counts, jnp.float64(max(target, grid.spacing)))
+            tilt = lattice.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
             tame = lattice.tame_tilt(atoms, self.counts)
             if float(tilt.order) > float(tame.order):
                 if float(here.order) < 1.01 * float(tame.order):
@@ -302,21 +297,21 @@ class _Composer:
                 break
         return best
 
-    def upper(self) -> tuple[Bracket, Sequence[Array]]:
+    def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, and the knots it was found on."""
         found = self.search(self.uppers, self.coarse(), math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", None, found.error)
         renyi, order = self.renyi(self.uppers(found.losses))
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", order)
-        pure = float(np.asarray(self.counts) @ [one.top for one in self.rounds])
+        pure = float(np.dot(self.counts, [one.top for one in self.rounds]))
         if pure < best.upper:
             best = Bracket(0.0, pure, "largest loss")
         return best, found.losses
 
-    def lower(self, losses: Sequence[Array], upper: float) -> float:
+    def lower(self, losses: Sequence[np.ndarray], upper: float) -> float:
         """The better of the composed instances, and of all rounds at their largest loss."""
-        even = [reach * jnp.linspace(0.0, 1.0, 65) for reach in self.reaches]
+        even = [reach * np.linspace(0.0, 1.0, 65) for reach in self.reaches]
         best = max(self.corner(atoms) for atoms in self.lowers(even))
         for i in range(1 if all(one.symmetric for one in self.rounds) else 2):
             best = max(best, self.search(lambda at, i=i: self.lowers(at)[i], losses, upper, False).epsilon)
@@ -324,7 +319,7 @@ class _Composer:
 
     def corner(self, atoms: lattice.Atoms) -> float:
         """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
-        masses, losses, counts = np.asarray(atoms.masses), np.asarray(atoms.losses), np.asarray(self.counts)
+        masses, losses, counts = np.asarray(atoms.masses), np.asarray(atoms.losses), self.counts
         last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
         pick = np.arange(len(last)), last
         log_p = float(counts @ np.log(masses[pick]))
@@ -337,12 +332,12 @@ class _Composer:
 
     def renyi(self, atoms: lattice.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
-        remaining = self.delta + float(jnp.expm1(self.counts @ jnp.log1p(-atoms.infinite)))
+        remaining = self.delta + float(np.expm1(self.counts @ np.log1p(-atoms.infinite)))
         if not remaining > 0:
             return math.inf, math.inf
-        log_delta = jnp.float64(math.log(remaining))
+        log_delta = host(math.log(remaining))
         best = lattice.chernoff_tilt(atoms, self.counts, log_delta)
-        orders = jnp.asarray(float(best.order) * np.geomspace(0.25, 4.0, 65))
+        orders = float(best.order) * np.geomspace(0.25, 4.0, 65)
         moments = lattice.log_moments(atoms, self.counts, orders)
         epsilon = np.asarray(conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta))
         i = int(np.argmin(epsilon))

@@ -11,13 +11,14 @@ import dataclasses
 import math
 from typing import Protocol
 
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binomial, check_in, check_in_gaussian, gaussian, signs
+from checkin_jax.kernels import binomial, check_in, check_in_gaussian, host, signs
 from checkin_jax.kernels.check_in import ROUNDING
 
-Lines = tuple[Array, Array]
+Values = Array | np.ndarray
+Lines = tuple[Values, Values]
 
 
 class Round(Protocol):
@@ -43,9 +44,9 @@ class Round(Protocol):
         """Theorem behind the upper and the lower bound."""
         ...
 
-    def upper(self, loss: Array) -> Array: ...
+    def upper(self, loss: np.ndarray) -> Values: ...
 
-    def lower(self, loss: Array) -> tuple[Lines, Lines]: ...
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
 def _bucket_count(mean: float) -> int:
@@ -76,13 +77,11 @@ class ShuffledPureLDP:
 
     def _mixture(self, upper: bool) -> tuple[check_in.Buckets, Array, Array, tuple[int, bool]]:
         n, rate, epsilon0, mass = (
-            jnp.float64(v) for v in (self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+            host(v) for v in (self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
         )
         law = (check_in.upper_law if upper else check_in.lower_law)(n, rate, epsilon0)
         mean = self.num_clients * float(law.special)
-        largest = min(
-            mean + float(binomial.bernstein_radius(jnp.float64(mean), mass)) + 2.0, self.num_clients
-        )
+        largest = min(mean + float(binomial.bernstein_radius(host(mean), mass)) + 2.0, self.num_clients)
         plan = signs.plan(largest, self.log_inverse_mass)
         if self.num_clients <= check_in.SMALL:
             return check_in.buckets_exact(law), epsilon0, mass, plan
@@ -93,14 +92,13 @@ class ShuffledPureLDP:
         offsets = (2.2, 4.5) if self.rate * (1.0 - self.rate) > 6e-6 * self.num_clients else ()
         return check_in.buckets_upper(law, mass, buckets, offsets), epsilon0, mass, plan
 
-    def upper(self, loss: Array) -> Array:
+    def upper(self, loss: np.ndarray) -> Array:
         mix, epsilon0, mass, plan = self._mixture(True)
         return check_in.profile_upper(mix, loss, epsilon0, mass, plan)
 
-    def lower(self, loss: Array) -> tuple[Lines, Lines]:
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix, epsilon0, mass, plan = self._mixture(False)
-        difference, far = check_in.tails(mix, loss, epsilon0, mass, plan, False)
-        lines = difference * (1.0 - ROUNDING), far * (1.0 + ROUNDING)
+        lines = check_in.lines_lower(mix, loss, epsilon0, mass, plan)
         return lines, lines
 
 
@@ -131,18 +129,16 @@ class ShuffledGaussian:
 
     def _arguments(self) -> tuple[Array, Array, Array, Array, int]:
         buckets = _bucket_count(self.num_clients * self.rate)
-        n, rate, mu, mass = (
-            jnp.float64(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass)
-        )
+        n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
 
-    def upper(self, loss: Array) -> Array:
+    def upper(self, loss: np.ndarray) -> Array:
         mix = check_in_gaussian.buckets_upper(*self._arguments(), self.summed)
         return check_in_gaussian.profile_upper(mix, loss)
 
-    def lower(self, loss: Array) -> tuple[Lines, Lines]:
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix = check_in_gaussian.buckets_lower(*self._arguments(), self.summed)
-        return check_in_gaussian.tails(mix, loss, False), check_in_gaussian.tails(mix, loss, True)
+        return check_in_gaussian.lines_lower(mix, loss, False), check_in_gaussian.lines_lower(mix, loss, True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,16 +159,16 @@ class LocalPureLDP:
     def top(self) -> float:
         return self.epsilon0
 
-    def upper(self, loss: Array) -> Array:
+    def upper(self, loss: np.ndarray) -> Values:
         # (p - c)_+ / (p + 1), divided through by p.
-        room = jnp.maximum(-jnp.expm1(loss - self.epsilon0), 0.0) / (1.0 + math.exp(-self.epsilon0))
+        room = np.maximum(-np.expm1(loss - self.epsilon0), 0.0) / (1.0 + math.exp(-self.epsilon0))
         return self.rate * room * (1.0 + ROUNDING)
 
-    def lower(self, loss: Array) -> tuple[Lines, Lines]:
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         inside = loss < self.epsilon0
         p_mass = self.rate / (1.0 + math.exp(-self.epsilon0))
-        difference = jnp.where(inside, p_mass * -math.expm1(-self.epsilon0), 0.0)
-        lines = difference * (1.0 - 2.0**-50), jnp.where(inside, p_mass * math.exp(-self.epsilon0), 0.0)
+        difference = np.where(inside, p_mass * -math.expm1(-self.epsilon0) * (1.0 - ROUNDING), 0.0)
+        lines = difference, np.where(inside, p_mass * math.exp(-self.epsilon0), 0.0)
         return lines, lines
 
 
@@ -185,18 +181,20 @@ class LocalGaussian:
 
     names = ("the Gaussian mechanism, sent at the check-in rate", "the Gaussian mechanism (exact)")
     symmetric = True
+    top = math.inf
 
     @property
     def instance(self) -> Round:
         return self
 
-    top = math.inf
+    def _mixture(self) -> check_in_gaussian.GaussianBuckets:
+        # A participation rate of one, seen with probability `rate`.
+        mu, one, rate = (host([value]) for value in (self.mu, 1.0, self.rate))
+        return check_in_gaussian.GaussianBuckets(mu, one, rate, host(0.0))
 
-    def upper(self, loss: Array) -> Array:
-        return self.rate * jnp.exp(gaussian.log_delta(jnp.float64(self.mu), loss)) * (1.0 + ROUNDING)
+    def upper(self, loss: np.ndarray) -> Array:
+        return check_in_gaussian.profile_upper(self._mixture(), loss)
 
-    def lower(self, loss: Array) -> tuple[Lines, Lines]:
-        near = jnp.exp(gaussian.log_cdf(0.5 * self.mu - loss / self.mu))
-        far = jnp.exp(gaussian.log_cdf(-0.5 * self.mu - loss / self.mu))
-        lines = self.rate * (near - far) * (1.0 - ROUNDING), self.rate * far * (1.0 + ROUNDING)
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = check_in_gaussian.lines_lower(self._mixture(), loss, False)
         return lines, lines

@@ -2,3 +2,16 @@
 
 Call them inside `jax.enable_x64(True)`; every public function of `checkin_jax.accounting` does.
 """
+
+from typing import cast
+
+import numpy as np
+from jax import Array
+
+
+def host(value: object) -> Array:
+    """A number or array of the host as a float64 kernel argument; it stays numpy until the kernel is entered.
+
+    Arithmetic on jax arrays outside of jit compiles each operation by itself; on the host numpy serves.
+    """
+    return cast(Array, np.asarray(value, dtype=np.float64))

@@ -195,7 +195,7 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     high = jnp.minimum(n, jnp.ceil(mean + radius))
     first, last = _edges(low, high, mean, jnp.sqrt(mean * (1.0 - p)), buckets)
     part = jnp.ceil((last - first + 1.0) / _PARTS)[:, None]
-    starts = first[:, None] + part * jnp.arange(_PARTS, dtype=jnp.float64)
+    starts = first[:, None] + part * jnp.arange(_PARTS, dtype=jnp.float64)[None, :]
     length = jnp.clip(last[:, None] + 1.0 - starts, 0.0, part)
     starts = jnp.minimum(starts, n)
     before = jnp.maximum(jnp.floor(0.5 * (length - 1.0)), 0.0)

@@ -63,6 +63,7 @@ class Law(NamedTuple):
     other: Array
 
 
+@jax.jit
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """T1: labels 0 and 1 with probability rate/(p+1) each; the others are absent or count nothing."""
     p = jnp.exp(epsilon0)
@@ -70,6 +71,7 @@ def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     return Law(num_clients, 2.0 * rate / (p + 1.0), _share(1.0 - rate, neither), jnp.zeros_like(p))
 
 
+@jax.jit
 def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """L1 with 3-ary randomized response, all other clients at a third record.
 
@@ -219,7 +221,7 @@ def _terms(
     N1 / N < ((p - c) - (c - 1) y) / ((p - 1) (c + 1)), divided through by p c so that p = e^50 loses nothing.
     """
     points, exact = plan
-    y = mix.ratio[:, :, None]
+    y, loss = mix.ratio[:, :, None], loss[None, None, :]
     per_c, per_p = jnp.exp(-loss), jnp.exp(-epsilon0)
     room = per_c * -jnp.expm1(loss - epsilon0) + per_p * jnp.expm1(-loss) * y
     share = jnp.clip(room / (-jnp.expm1(-epsilon0) * (1.0 + per_c)), 0.0, 0.5)
@@ -230,20 +232,21 @@ def _terms(
     return pmf.reshape(share.shape), tail.reshape(share.shape), y
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "upper"))
-def tails(
-    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], upper: bool
+@functools.partial(jax.jit, static_argnames="plan")
+def lines_lower(
+    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool]
 ) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, shape [losses] each, loss > 0.
+    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; [losses], loss > 0.
 
-    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c. The
-    rounding is such that this is too large where `upper`, else too small, for c >= 1. plan: of `signs.plan`.
+    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c >= 1; by
+    symmetry the same holds for Q||P. plan: of `signs.plan`.
     """
-    pmf, tail, y = _terms(mix, loss, epsilon0, log_inverse_mass, plan, not upper)
+    pmf, tail, y = _terms(mix, loss, epsilon0, log_inverse_mass, plan, True)
     weight = 0.5 * mix.weight[:, :, None]
     difference = jnp.sum(weight * pmf, axis=(0, 1)) * jnp.expm1(epsilon0)
     both = (jnp.exp(epsilon0) + 1.0) + 2.0 * y
-    return difference, jnp.sum(weight * (pmf * (1.0 + y) + tail * both), axis=(0, 1))
+    q_mass = jnp.sum(weight * (pmf * (1.0 + y) + tail * both), axis=(0, 1))
+    return difference * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING)
 
 
 @functools.partial(jax.jit, static_argnames="plan")
@@ -252,9 +255,9 @@ def profile_upper(
 ) -> Array:
     """Upper bound on H at e^loss for one round of T1, shape [losses], loss >= 0; zero from epsilon0 on."""
     pmf, tail, y = _terms(mix, loss, epsilon0, log_inverse_mass, plan, False)
-    excess = jnp.expm1(loss)
+    c_minus_1 = jnp.expm1(loss)[None, None, :]
     # p - c without cancellation near c = p.
     room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
-    h = 0.5 * (pmf * (room - excess * y) - excess * tail * ((jnp.exp(epsilon0) + 1.0) + 2.0 * y))
-    value = jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1)) + 0.5 * mix.tail * room
+    h = pmf * (room[None, None, :] - c_minus_1 * y) - c_minus_1 * tail * ((jnp.exp(epsilon0) + 1.0) + 2.0 * y)
+    value = 0.5 * (jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1)) + mix.tail * room)
     return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))

@@ -62,8 +62,8 @@ def buckets_upper(
     wide = high > low
     share = jnp.where(wide, (mean - low) / jnp.where(wide, high - low, 1.0), 0.0)
     inverse_rate = jnp.stack([low, high])
-    weight = rate * cut.mass_upper * jnp.stack([1.0 - share, share])
-    mu_first = jnp.broadcast_to(_mu(mu, first, summed), inverse_rate.shape)
+    weight = rate * cut.mass_upper[None, :] * jnp.stack([1.0 - share, share])
+    mu_first = jnp.broadcast_to(_mu(mu, first, summed)[None, :], inverse_rate.shape)
     return GaussianBuckets(mu_first.ravel(), inverse_rate.ravel(), weight.ravel(), rate * cut.tail)
 
 
@@ -86,13 +86,13 @@ def buckets_lower(
 @jax.jit
 def profile_upper(mix: GaussianBuckets, loss: Array) -> Array:
     """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; both directions."""
-    stretched = jnp.log1p(jnp.expm1(loss) * mix.inverse_rate[:, None])
+    stretched = jnp.log1p(jnp.expm1(loss)[None, :] * mix.inverse_rate[:, None])
     delta = jnp.exp(gaussian.log_delta(mix.mu[:, None], stretched))
     return jnp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail
 
 
 @functools.partial(jax.jit, static_argnames="reverse")
-def tails(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
+def lines_lower(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
     """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses]; rounded down and up.
 
     reverse: the roles of P and Q exchanged, that is A = {loss of P||Q < -loss}.
@@ -100,7 +100,7 @@ def tails(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Arra
     mu, r = mix.mu[:, None], mix.inverse_rate[:, None]
     weight = mix.weight[:, None]
     # The set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = 1 + (c - 1) r.
-    scaled = jnp.expm1(-loss if reverse else loss) * r
+    scaled = jnp.expm1(-loss if reverse else loss)[None, :] * r
     reachable = scaled > -1.0
     level = jnp.log1p(jnp.where(reachable, scaled, 0.0)) / mu
     sign = -1.0 if reverse else 1.0

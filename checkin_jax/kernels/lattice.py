@@ -74,9 +74,9 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
       difference, far_mass: P(A) - Q(A) (rounded down) and Q(A) (rounded up) of any one set A for each interval,
         shape [knots - 1]; the line P(A) - c Q(A) is below H at every c. Take A = {loss > middle of the interval}.
 
-    At each knot the lower of the two neighbouring lines is kept, so each chord lies below a line; the values
-    are lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex minorant is taken
-    through its supporting slopes.
+    At each knot the lower of the two neighbouring lines is kept, so each chord lies below a line; the values are
+    lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex
+    minorant is taken through its supporting slopes.
     """
     above = jnp.expm1(losses)
     left = difference - above[1:] * far_mass
@@ -210,6 +210,22 @@ def _outside(atoms: Atoms, counts: Array, tilt: Tilt, low: Array, high: Array) -
     return jnp.minimum(jnp.min(down + steps * low), 0.0), jnp.minimum(above, 0.0)
 
 
+def _beyond(values: Array, rate: Array) -> Array:
+    """sum_{j>i} values[j] e^{-(j-i) rate} for each i, by rows: two small matrix products, and nothing overflows."""
+    size = values.shape[0]
+    columns = 2 ** (size.bit_length() // 2)
+    table = values.reshape(size // columns, columns)
+
+    def from_later(count: int, rate: Array, nearer: int) -> Array:
+        steps = jnp.arange(count)[:, None] - jnp.arange(count)[None, :]
+        return jnp.where(steps > 0, jnp.exp(-rate * (jnp.maximum(steps, 1) - nearer).astype(rate.dtype)), 0.0)
+
+    place = jnp.arange(columns).astype(values.dtype)
+    within = table @ from_later(columns, rate, 0)
+    rows = (table @ jnp.exp(-rate * place)) @ from_later(size // columns, rate * columns, 1)
+    return (within + rows[:, None] * jnp.exp(-rate * (columns - place))[None, :]).reshape(size)
+
+
 @functools.partial(jax.jit, static_argnames=("points", "upper"))
 def compose(
     atoms: Atoms,
@@ -264,18 +280,11 @@ def compose(
     low, high = epsilon[0] - 0.5 * spacing, epsilon[-1] + 0.5 * spacing
     log_below, log_beyond = _outside(atoms, counts, tilt, low, high)
 
-    # sum_{j>i} w_j (1 - e^{-(j-i) h}) with w = e^{-order (x - centre)} probability, as one linear recurrence each.
+    # delta = sum_{j>i} w_j (1 - e^{-(j-i) h}) with w = e^{-order (x - centre)} probability.
     centre = tilt.mean
     tilted = jnp.exp(-order * (epsilon - centre)) * probability
     log_scale = tilt.log_mgf - order * centre
-    decay = jnp.exp(-spacing)
-    tail = jnp.cumsum(tilted[::-1])[::-1] - tilted
-
-    def chain(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        return a[0] * b[0], b[0] * a[1] + b[1]
-
-    _, discounted = jax.lax.associative_scan(chain, (jnp.full(points, decay), decay * tilted), reverse=True)
-    discounted = jnp.concatenate([discounted[1:], jnp.zeros(1)])
+    tail, discounted = _beyond(tilted, jnp.zeros_like(spacing)), _beyond(tilted, spacing)
     raw = jnp.exp(log_scale) * (tail - discounted)
 
     weights = jnp.exp(log_scale - order * (epsilon - centre))

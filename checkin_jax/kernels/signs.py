@@ -63,7 +63,7 @@ def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, u
     top = jnp.minimum(m, jnp.ceil(0.5 * m + jnp.sqrt(0.5 * m * log_inverse_mass)))
     # Hoeffding: Pr[Bin > top] <= exp(-log_inverse_mass).
     outside = jnp.where(top < m, jnp.exp(-log_inverse_mass), 0.0) if upper else jnp.zeros_like(m)
-    steps = jnp.arange(points, dtype=jnp.float64)
+    steps = jnp.arange(points, dtype=jnp.float64)[None, :]
     if exact:
         at = start + steps
         # pmf(x + 1) / pmf(x) = (m - x) / (x + 1), zero from x = m on.
