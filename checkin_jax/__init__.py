@@ -15,6 +15,7 @@ from checkin_jax.accounting.events import PureLdpDpEvent as PureLdpDpEvent
 from checkin_jax.accounting.events import ShuffledCheckInDpEvent as ShuffledCheckInDpEvent
 from checkin_jax.accounting.events import to_event as to_event
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
+from checkin_jax.accounting.renyi import rdp as rdp
 from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian as Gaussian
 from checkin_jax.randomizers import PureLDP as PureLDP

@@ -3,3 +3,4 @@
 from checkin_jax.accounting.account import account as account
 from checkin_jax.accounting.accountant import CheckInAccountant as CheckInAccountant
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
+from checkin_jax.accounting.renyi import rdp as rdp

@@ -71,9 +71,10 @@ def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, u
         pmf = jnp.exp(binomial.log_pmf_half(start, m)) * jnp.concatenate(
             [jnp.ones_like(m), jnp.cumprod(ratios, axis=1)], axis=1
         )
-        beyond = jnp.cumsum(pmf[:, ::-1], axis=1)[:, ::-1] - pmf
+        beyond = jnp.cumsum(pmf[:, :0:-1], axis=1)[:, ::-1]
+        beyond = jnp.concatenate([beyond, jnp.zeros_like(m)], axis=1)
         stride = jnp.ones_like(trials)
-        return Tables(trials, start[:, 0], stride, jnp.log(pmf), jnp.maximum(beyond, 0.0) + outside)
+        return Tables(trials, start[:, 0], stride, jnp.log(pmf), beyond + outside)
     stride = jnp.maximum(jnp.ceil((top - start + 1.0) / (points - 1)), 1.0)
     at = start + stride * steps
     held = jnp.minimum(at, m)
@@ -87,7 +88,7 @@ def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, u
 
 @functools.partial(jax.jit, static_argnames=("exact", "upper"))
 def look_up(tables: Tables, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
-    """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a > trials / 2, [rows, queries].
+    """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials / 2, [rows, queries].
 
     The tail is bounded as the tables are (`upper`); the pmf is exact but past the end of an exact table, where it is
     bounded the other way: a high pmf with a low tail, a zero with a high tail.

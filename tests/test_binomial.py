@@ -1,0 +1,102 @@
+"""Loader's pmf against mpmath, and the bucket masses that every bound is built from, one-sided."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import binomial as oracle
+
+from checkin_jax.kernels import binomial
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def _interesting(n: int, p: float) -> list[int]:
+    deviation = (n * p * (1 - p)) ** 0.5
+    near = {round(n * p + z * deviation) for z in (-30, -8, -3, -1, 0, 1, 3, 8, 30)}
+    return sorted({min(n, max(0, k)) for k in near | {0, 1, n // 2, n - 1, n}})
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 17, 100, 10**4, 10**6, 10**9, 10**12])
+@pytest.mark.parametrize("p", [1e-9, 1e-4, 0.1, 1 / 3, 0.5, 0.9])
+def test_log_pmf_is_within_1e_13_of_mpmath(n, p):
+    for k in _interesting(n, p):
+        exact = float(oracle.log_pmf(n, k, p))
+        assert abs(float(binomial.log_pmf(float(k), float(n), p)) - exact) <= 1e-13 * max(1.0, abs(exact))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 17, 100, 10**4, 10**6, 10**9, 10**12])
+def test_half_pmf_is_within_1e_13_of_mpmath(n):
+    for k in _interesting(n, 0.5):
+        exact = float(oracle.log_pmf(n, k, 0.5))
+        ours = float(binomial.log_pmf_half(jnp.float64(k), jnp.float64(n)))
+        assert abs(ours - exact) <= 1e-13 * max(1.0, abs(exact))
+
+
+@pytest.mark.parametrize(("k", "n", "p", "value"), [(0, 0, 0.3, 0.0), (0, 5, 0.0, 0.0), (5, 5, 1.0, 0.0)])
+def test_certain_events_have_log_probability_zero(k, n, p, value):
+    assert float(binomial.log_pmf(float(k), float(n), p)) == value
+
+
+@pytest.mark.parametrize(("k", "n", "p"), [(1, 5, 0.0), (4, 5, 1.0)])
+def test_impossible_events_have_log_probability_minus_infinity(k, n, p):
+    assert float(binomial.log_pmf(float(k), float(n), p)) == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("n", "p"),
+    [
+        (0, 0.5),
+        (1, 0.3),
+        (5, 1.0),
+        (30, 0.5),
+        (400, 0.02),
+        (3000, 0.5),
+        (40_000, 0.01),
+        (40_000, 0.999),
+        (10**5, 0.5),
+    ],
+)
+@pytest.mark.parametrize("buckets", [16, 64, 256])
+@pytest.mark.parametrize("log_inverse_mass", [30.0, 300.0])
+def test_cells_bound_every_bucket_and_the_rest(n, p, buckets, log_inverse_mass):
+    """Each bucket's mass and mean, and the mass outside the window, against exact sums."""
+    cut = binomial.cells(jnp.float64(n), jnp.float64(p), jnp.float64(log_inverse_mass), buckets)
+    values = np.arange(n + 1)
+    pmf = np.exp(np.asarray(binomial.log_pmf(jnp.asarray(values, jnp.float64), float(n), p)))
+    first, last = np.asarray(cut.first).astype(int), np.asarray(cut.last).astype(int)
+    upper, lower = np.asarray(cut.mass_upper), np.asarray(cut.mass_lower)
+    covered = np.zeros(n + 1, bool)
+    for i in range(buckets):
+        if upper[i] == 0:
+            assert lower[i] == 0  # an empty bucket; what it might have missed shows in `covered`
+            continue
+        inside = slice(first[i], last[i] + 1)
+        assert not covered[inside].any(), "buckets overlap"
+        covered[inside] = True
+        exact = pmf[inside].sum()
+        assert lower[i] * (1 - 1e-12) <= exact <= upper[i] * (1 + 1e-12) + 1e-290
+        if exact > 1e-250 and first[i] < last[i]:
+            mean = (pmf[inside] * values[inside]).sum() / exact
+            assert float(cut.mean_lower[i]) <= mean * (1 + 1e-12)
+            assert first[i] <= float(cut.mean_lower[i])
+            assert float(cut.mean_upper[i]) <= last[i]
+    assert pmf[~covered].sum() <= float(cut.tail) + 1e-14 * (float(cut.tail) == 0)
+
+
+@pytest.mark.parametrize("n", [10**6, 10**9, 10**12])
+@pytest.mark.parametrize("p", [1e-4, 0.1, 0.5])
+def test_cells_are_tight_at_any_size(n, p):
+    cut = binomial.cells(jnp.float64(n), jnp.float64(p), jnp.float64(40.0), 64)
+    assert 1.0 - 1e-15 <= float(cut.mass_upper.sum()) <= 1.002
+    assert 0.998 <= float(cut.mass_lower.sum()) <= 1.0 + 1e-12
+
+
+def test_mean_inverse_bounds_the_mean_of_one_over_x():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        first = rng.integers(1, 50)
+        x = np.arange(first, first + rng.integers(1, 30))
+        w = rng.dirichlet(np.ones(len(x)))
+        mean = w @ x
+        bound = float(binomial.mean_inverse(jnp.float64(x[0]), jnp.float64(x[-1]), jnp.float64(mean)))
+        assert bound >= (w @ (1 / x)) * (1 - 1e-12)

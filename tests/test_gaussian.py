@@ -1,0 +1,40 @@
+"""The Gaussian profile and its inverse against 50-digit arithmetic, down to delta = 1e-300."""
+
+import jax.numpy as jnp
+import mpmath as mp
+import pytest
+from oracles import gaussian as oracle
+
+from checkin_jax import Gaussian
+from checkin_jax.kernels import gaussian
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("mu", [1e-6, 1e-4, 0.01, 0.3, 0.49, 0.51, 1.5, 5.0, 30.0])
+@pytest.mark.parametrize("a", [-8.0, -3.0, -0.5, 0.0, 0.5, 3.0, 8.0, 24.9, 29.9, 30.1, 36.0])
+def test_log_delta(mu, a):
+    epsilon = (a + mu / 2) * mu
+    exact = float(mp.log(oracle.delta_g(mu, epsilon)))
+    # Subtracting two nearly equal numbers near delta = 1 costs about 1e-16 / mu.
+    assert abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact) <= 1e-12 + 1e-17 / mu
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 8.0, 50.0])
+@pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30, 1e-300])
+def test_largest_mu_is_feasible_and_tight(epsilon, delta):
+    mu = gaussian.largest_mu(epsilon, delta)
+    exact = oracle.mu_for(epsilon, delta)
+    if exact < 1e-9:
+        assert mu == 0.0
+        return
+    assert mu <= exact
+    assert mu >= exact * (1 - 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "epsilon0", "noise"),
+    [(6e4, 2.0, 4.968), (6e4, 8.0, 1.420), (1e7, 2.0, 6.226), (1e7, 8.0, 1.708)],
+)
+def test_noise_of_the_paper_settings(num_clients, epsilon0, noise):
+    found = Gaussian.from_local(epsilon0=epsilon0, delta0=num_clients**-1.5).noise_multiplier
+    assert round(found, 3) == noise

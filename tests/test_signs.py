@@ -1,0 +1,44 @@
+"""Tails of Bin(M, 1/2) from tables: bounded on the asked side, in the exact and in the strided form."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from checkin_jax.kernels import signs
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize(("points", "exact"), [(512, True), (64, False), (256, False)])
+@pytest.mark.parametrize("log_inverse_mass", [12.0, 60.0])
+def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass):
+    trials = np.array([0, 1, 2, 3, 10, 47, 100, 333, 900, 1500])
+    tables = signs.tabulate(
+        jnp.asarray(trials, jnp.float64), jnp.float64(log_inverse_mass), points, exact, upper
+    )
+    least = -(-trials // 2) + 1
+    a = least[:, None] + np.arange(0, 400, 3)[None, :]
+    pmf, tail = signs.look_up(tables, jnp.asarray(a, jnp.float64), exact, upper)
+    exact_tail = binom.sf(a - 1, trials[:, None], 0.5)
+    exact_pmf = binom.pmf(a - 1, trials[:, None], 0.5)
+    pmf, tail = np.asarray(pmf), np.asarray(tail)
+    # scipy itself is good to about 1e-13 here.
+    if upper:
+        assert (tail >= exact_tail * (1 - 1e-11)).all()
+        assert (pmf <= exact_pmf * (1 + 1e-11)).all()
+    else:
+        assert (tail <= exact_tail * (1 + 1e-11)).all()
+        assert (pmf >= exact_pmf * (1 - 1e-11)).all()
+    inside = exact_tail > 10 * np.exp(-log_inverse_mass)
+    np.testing.assert_allclose(pmf[inside], exact_pmf[inside], rtol=1e-11)
+    # Strides of 1/8 of a standard deviation: (1/8)^2 / 2.
+    np.testing.assert_allclose(tail[inside], exact_tail[inside], rtol=1e-11 if exact else 0.02, atol=1e-4)
+
+
+@pytest.mark.parametrize("largest", [3.0, 100.0, 5000.0, 1e5, 1e12])
+def test_an_exact_plan_holds_every_value_that_matters(largest):
+    points, exact = signs.plan(largest, 40.0)
+    reach = min((0.5 * largest * 40.0) ** 0.5, largest / 2)
+    assert exact == (points >= reach + 1)
