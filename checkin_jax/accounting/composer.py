@@ -97,6 +97,12 @@ def _epsilon_lower(composed: lattice.Composed, delta: float) -> float:
     return max(float(epsilon[above[-1]]), 0.0) if above.size else 0.0
 
 
+def _read(composed: lattice.Composed, delta: float, upper: bool, losses: Sequence[np.ndarray]) -> _Found:
+    if upper:
+        return _Found(*_epsilon_upper(composed, delta), losses)
+    return _Found(_epsilon_lower(composed, delta), 0.0, losses)
+
+
 def _refine(crossed, top: float) -> tuple[float, float]:
     """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
     low, high = 0.0, top
@@ -230,6 +236,8 @@ class _Composer:
         )
         points = min(max(points, _MIN_POINTS), _MAX_POINTS)
         spacing = (high - low) / (points - 2)
+        if not spacing > 1e-13 * max(self.reaches):
+            return None
         largest = max((one.top for one in self.rounds if math.isfinite(one.top)), default=math.inf)
         if math.isfinite(largest):
             # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
@@ -264,36 +272,42 @@ class _Composer:
     ) -> _Found:
         """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
 
-        The best tilt is centred at the answer, but where rare large losses rule the law so tilted, an order below
-        that serves. Every pass gives a valid bound; the best is kept.
+        The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
+        that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
+        is kept.
         """
         atoms = build(losses)
-        tilt = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
-        if guess < float(tilt.mean):
-            tilt = lattice.saddle_tilt(atoms, self.counts, host(guess))
+        start = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
+        if guess < float(start.mean):
+            start = lattice.saddle_tilt(atoms, self.counts, host(guess))
         best = _Found(math.inf if upper else 0.0, 0.0, losses)
-        for _ in range(_PASSES):
-            grid = self.grid(atoms, tilt, upper)
-            if grid is None:
-                break
-            atoms = build(grid.losses)
-            here = lattice.tilt_at(atoms, self.counts, tilt.order)
-            composed = self.compose(atoms, grid, here, upper)
-            if upper:
-                epsilon, error = _epsilon_upper(composed, self.delta)
-            else:
-                epsilon, error = _epsilon_lower(composed, self.delta), 0.0
-            if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
-                best = _Found(epsilon, error, grid.losses)
-            sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
-            target = epsilon if 0 < epsilon < math.inf else float(here.mean)
-            tilt = lattice.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
-            tame = lattice.tame_tilt(atoms, self.counts)
-            if float(tilt.order) > float(tame.order):
-                if float(here.order) < 1.01 * float(tame.order):
+        for tame in (True, False):
+            tilt, capped = start, False
+            for _ in range(_PASSES):
+                if tame:
+                    limit = lattice.tame_tilt(atoms, self.counts)
+                    settled = capped and float(limit.order) > 0.97 * float(tilt.order)
+                    capped = float(tilt.order) > float(limit.order)
+                    tilt = limit if capped else tilt
+                    if settled:
+                        break
+                grid = self.grid(atoms, tilt, upper)
+                if grid is None:
                     break
-                tilt = tame
-            elif 0 < epsilon < math.inf and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                atoms = build(grid.losses)
+                here = lattice.tilt_at(atoms, self.counts, tilt.order)
+                found = _read(self.compose(atoms, grid, here, upper), self.delta, upper, grid.losses)
+                if (found.epsilon < best.epsilon) if upper else (found.epsilon >= best.epsilon):
+                    best = found
+                if capped:
+                    continue
+                sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
+                known = 0 < found.epsilon < math.inf
+                if known and abs(found.epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                    break
+                target = found.epsilon if known else float(here.mean)
+                tilt = lattice.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
+            if not capped or (best.epsilon <= self.renyi(atoms)[0] if upper else best.epsilon > 0):
                 break
         return best
 

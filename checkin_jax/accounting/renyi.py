@@ -44,7 +44,9 @@ def rdp(protocol: ShuffledCheckIn, randomizer: PureLDP, orders: Sequence[float] 
     """
     if not isinstance(randomizer, PureLDP):
         raise TypeError(f"randomizer={randomizer!r}: expected a PureLDP")
-    checked = [_validate.real(1, math.inf, open_low=True, open_high=True, order=float(order)) for order in orders]
+    checked = [
+        _validate.real(1, math.inf, open_low=True, open_high=True, order=float(order)) for order in orders
+    ]
     shifted = np.asarray(checked) - 1.0
     if randomizer.epsilon0 == 0.0:
         return np.zeros(len(checked))

@@ -199,9 +199,12 @@ def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
 
 @jax.jit
 def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
-    """The order at which the tilted variance reaches twice the plain one: beyond it rare large losses rule."""
-    limit = 2.0 * tilt_at(atoms, counts, jnp.zeros(())).variance
-    return _bisect(atoms, counts, lambda at: at.variance < limit)
+    """The order up to which the tilted variance stays within a tenth and twice the plain one.
+
+    Beyond it rare large losses rule the law, or it shrinks to its largest loss.
+    """
+    plain = tilt_at(atoms, counts, jnp.zeros(())).variance
+    return _bisect(atoms, counts, lambda at: (at.variance < 2.0 * plain) & (at.variance > 0.1 * plain))
 
 
 class Composed(NamedTuple):
