@@ -231,10 +231,10 @@ class _Composer:
             high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
         low = max(low, -high)
         scale = max(min(sd, plain_sd), 0.05 * plain_sd)
-        points = 2 ** math.ceil(
-            math.log2((high - low) / scale * _POINTS_PER_ROUND_SD * math.sqrt(self.total))
-        )
-        points = min(max(points, _MIN_POINTS), _MAX_POINTS)
+        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
+        if not (scale > 0 and 0 < wanted < math.inf):
+            return None
+        points = min(max(2 ** math.ceil(math.log2(wanted)), _MIN_POINTS), _MAX_POINTS)
         spacing = (high - low) / (points - 2)
         if not spacing > 1e-13 * max(self.reaches):
             return None

@@ -49,6 +49,10 @@ class Round(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
+# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
+_SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
+
+
 def _bucket_count(mean: float) -> int:
     """Buckets that keep their part of the error in epsilon near 0.04%, from a short ladder (each compiles once)."""
     wanted = 3600.0 / math.sqrt(max(mean, 1.0))
@@ -89,7 +93,8 @@ class ShuffledPureLDP:
         if not upper:
             return check_in.buckets_lower(law, mass, buckets), epsilon0, mass, plan
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
-        offsets = (2.2, 4.5) if self.rate * (1.0 - self.rate) > 6e-6 * self.num_clients else ()
+        drift = self.rate * (1.0 - self.rate) / self.num_clients
+        offsets = next((points for least, points in _SPREADS if drift > least), ())
         return check_in.buckets_upper(law, mass, buckets, offsets), epsilon0, mass, plan
 
     def upper(self, loss: np.ndarray) -> Array:

@@ -1,0 +1,224 @@
+"""The bracket of a whole run: the issue's figures, the references, monotonicity, right limits, bad input."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import composition, pairs
+from oracles import gaussian as gaussian_oracle
+
+import checkin_jax as cj
+
+
+def run(n, rate, rounds=1, drop=0.0):
+    return cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds, drop_out_prob=drop)
+
+
+def test_the_headline_setting():
+    """n=60000, rate .1, eps0=2, T=6800: the pair's own value is 1.4422 and the instance's 1.3567 (oracles)."""
+    g = cj.account(run(60_000, 0.1, 6_800), cj.PureLDP(epsilon0=2.0), delta=1e-6)
+    assert 1.34 < g.lower <= 1.3568
+    assert 1.4421 <= g.epsilon < 1.46
+    assert g.epsilon <= 1.4422 * 1.002, "numerical slack of the upper end above 0.2%"
+    assert g.epsilon / g.lower <= 1.08
+    assert (g.validity, g.neighboring_relation, g.view) == ("certified", "replace-one", "messages")
+
+
+@pytest.mark.parametrize(
+    ("view", "limit", "reference"), [("aggregate", 0.00052, 0.000482), ("messages", 0.05, 0.0485)]
+)
+def test_the_second_gaussian_setting(view, limit, reference):
+    randomizer = cj.Gaussian.from_local(epsilon0=8.0, delta0=1e7**-1.5)
+    g = cj.account(run(10**7, 1e-4, 2000), randomizer, delta=1e-7, view=view)
+    assert reference <= g.epsilon <= limit
+    assert g.method.endswith("PLD")
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon0", "exact"),
+    [(10**3, 1.0, 0.148671), (10**4, 2.0, 0.114400), (10**6, 2.0, 0.0095172), (10**8, 0.5, 9.65342e-5)],
+)
+def test_single_shuffles_against_the_exact_pair(n, epsilon0, exact):
+    """Reference values to six digits, obtained by summing the pair with other code."""
+    g = cj.account(run(n, 1.0), cj.PureLDP(epsilon0=epsilon0), delta=1e-6)
+    assert exact * (1 - 4e-6) <= g.epsilon <= exact * 1.001
+    assert g.lower <= exact
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "epsilon0"), [(1, 0.5, 1.0), (3, 0.3, 2.0), (20, 0.5, 1.0), (60, 0.4, 0.5)]
+)
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+def test_small_runs_against_exact_composition(n, rate, epsilon0, rounds, delta):
+    """The pairs enumerated in full and convolved atom by atom lie inside the bracket."""
+    p = math.exp(epsilon0)
+    g = cj.account(run(n, rate, rounds), cj.PureLDP(epsilon0=epsilon0), delta=delta)
+    if n > 3 and rounds > (1 if n > 20 else 2):  # too many atoms: the oracle's grid, rounded up and down
+        law = composition.loss_law(pairs.enumerate_pair(pairs.t1_labels(p, rate), n))
+        low = composition.compose_on_grid(law, rounds, 1e-4, "down").epsilon(delta)
+        assert g.epsilon >= low - 1e-12
+        return
+    upper = composition.compose_exactly(
+        composition.loss_law(pairs.enumerate_pair(pairs.t1_labels(p, rate), n)), rounds
+    )
+    lower = composition.compose_exactly(
+        composition.loss_law(pairs.enumerate_pair(pairs.krr3_labels(p, rate), n)), rounds
+    )
+    assert g.epsilon >= upper.epsilon(delta) * (1 - 1e-11)
+    assert g.lower <= max(lower.epsilon(delta), 0.0) * (1 + 1e-11)
+    assert g.epsilon <= upper.epsilon(delta) * 1.03 + 1e-12
+
+
+@pytest.mark.parametrize("rounds", [1, 10, 300])
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_local_view_of_a_gaussian_against_its_closed_form(rounds, delta):
+    """At rate one, T messages of mu are one of mu sqrt(T)."""
+    g = cj.account(run(100, 1.0, rounds), cj.Gaussian(noise_multiplier=2.5), delta=delta, view="local")
+    mu = 0.8 * math.sqrt(rounds)
+    assert gaussian_oracle.delta_g(mu, g.epsilon) <= delta * (1 + 1e-9)
+    assert gaussian_oracle.delta_g(mu, g.lower) >= delta * (1 - 1e-9)
+    assert g.epsilon <= g.lower * 1.01
+
+
+def test_local_view_of_pure_ldp_against_the_binomial_mixture():
+    rounds, rate, epsilon0, delta = 40, 0.3, 1.0, 1e-5
+    g = cj.account(run(100, rate, rounds), cj.PureLDP(epsilon0=epsilon0), delta=delta, view="local")
+    top = rate / (1 + math.exp(-epsilon0))
+    law = composition.LossLaw(
+        np.array([-epsilon0, 0.0, epsilon0]), np.array([top * math.exp(-epsilon0), 1 - rate, top]), 0.0
+    )
+    exact = composition.compose_exactly(law, rounds).epsilon(delta)
+    assert g.lower <= exact * (1 + 1e-12)
+    assert exact * (1 - 1e-12) <= g.epsilon <= exact * 1.001
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "n": st.sampled_from([1, 2, 30, 200, 5_000, 10**6, 10**9]),
+        "rate": st.sampled_from([1e-3, 0.1, 0.6, 1.0]),
+        "epsilon0": st.sampled_from([0.1, 1.0, 4.0, 12.0]),
+        "rounds": st.sampled_from([1, 3, 100, 10_000]),
+        "delta": st.sampled_from([1e-2, 1e-6, 1e-12, 1e-60]),
+    }
+)
+
+
+@given(SETTINGS)
+def test_bracket_is_in_order_finite_and_monotone(s):
+    """More rounds, higher rate, weaker randomizer or smaller delta never improve epsilon; more clients do.
+
+    0.5% is allowed for the grids of the two settings, whose slack differs.
+    """
+
+    def epsilon(**change):
+        t = {**s, **change}
+        g = cj.account(
+            run(t["n"], t["rate"], t["rounds"]), cj.PureLDP(epsilon0=t["epsilon0"]), delta=t["delta"]
+        )
+        assert 0.0 <= g.lower <= g.epsilon <= t["rounds"] * t["epsilon0"] * (1 + 1e-9)
+        return g.epsilon
+
+    here = epsilon() * 1.005 + 1e-12
+    assert epsilon(rounds=max(1, s["rounds"] // 2)) <= here
+    assert epsilon(rate=s["rate"] / 2) <= here
+    assert epsilon(epsilon0=s["epsilon0"] * 0.7) <= here
+    assert epsilon(n=s["n"] * 3) <= here * (1.05 if s["n"] < 200 else 1.0)
+    assert epsilon(delta=s["delta"] * 10) <= here
+
+
+def test_drop_out_counts_through_the_effective_rate():
+    dropped = cj.account(run(1000, 0.5, 10, drop=0.8), cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    plain = cj.account(run(1000, 0.1, 10), cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    assert dropped.epsilon == pytest.approx(plain.epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+def test_right_limits(view):
+    assert cj.account(run(10, 0.5, 5), cj.PureLDP(epsilon0=0.0), delta=1e-9, view=view).epsilon == 0.0
+    assert cj.account(run(10, 0.5, 5), cj.PureLDP(epsilon0=3.0), delta=1.0, view=view).epsilon == 0.0
+    alone = cj.account(run(1, 1.0), cj.PureLDP(epsilon0=1.5), delta=1e-300, view=view)
+    assert alone.epsilon == pytest.approx(1.5, rel=1e-6)
+    assert alone.lower == pytest.approx(1.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "rounds", "randomizer", "delta"),
+    [
+        (10**12, 1.0, 1, cj.PureLDP(epsilon0=8.0), 1e-6),
+        (10**12, 1e-6, 10**9, cj.PureLDP(epsilon0=2.0), 1e-300),
+        (10**12, 1.0, 10**8, cj.PureLDP(epsilon0=50.0), 1e-6),
+        (1, 1.0, 10**9, cj.PureLDP(epsilon0=50.0), 1e-6),
+        (10**12, 1.0, 10, cj.PureLDP(epsilon0=1e-6), 1e-100),
+        (10**12, 0.1, 10**6, cj.Gaussian(noise_multiplier=1.0), 1e-12),
+        (1, 1.0, 10**8, cj.Gaussian(noise_multiplier=0.07), 1e-6),
+        (1000, 0.5, 10, cj.Gaussian(noise_multiplier=1e-30), 1e-6),
+        (1000, 0.5, 10, cj.Gaussian(noise_multiplier=1e30), 1e-6),
+    ],
+)
+@pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, randomizer, delta, view):
+    g = cj.account(run(n, rate, rounds), randomizer, delta=delta, view=view)
+    assert 0.0 <= g.lower <= g.epsilon
+    if not math.isfinite(g.epsilon):
+        assert any("no finite epsilon" in w for w in g.warnings)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "name"),
+    [
+        (lambda: run(0, 0.5), ValueError, "num_clients=0"),
+        (lambda: run(10**13, 0.5), ValueError, "num_clients"),
+        (lambda: run(1.5, 0.5), ValueError, "num_clients=1.5"),
+        (lambda: run(10, 1.2), ValueError, "check_in_prob=1.2"),
+        (lambda: run(10, 0.0), ValueError, "check_in_prob=0.0"),
+        (lambda: run(10, math.nan), ValueError, "check_in_prob=nan"),
+        (lambda: run(10, "0.5"), TypeError, "check_in_prob='0.5'"),
+        (lambda: run(10, True), TypeError, "check_in_prob=True"),
+        (lambda: run(10, 0.5, -1), ValueError, "num_rounds=-1"),
+        (lambda: run(10, 0.5, 1, 1.0), ValueError, "drop_out_prob=1.0"),
+        (lambda: cj.PureLDP(epsilon0=-0.1), ValueError, "epsilon0=-0.1"),
+        (lambda: cj.PureLDP(epsilon0=51), ValueError, "epsilon0=51"),
+        (lambda: cj.Gaussian(noise_multiplier=0), ValueError, "noise_multiplier=0"),
+        (lambda: cj.Gaussian(noise_multiplier=math.inf), ValueError, "noise_multiplier=inf"),
+        (lambda: cj.Gaussian.from_local(epsilon0=1.0, delta0=0.0), ValueError, "delta0=0.0"),
+        (lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=0.0), ValueError, "delta=0.0"),
+        (lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1.5), ValueError, "delta=1.5"),
+        (
+            lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1e-6, view="x"),
+            ValueError,
+            "view='x'",
+        ),
+        (lambda: cj.account(run(10, 0.5), 2.0, delta=1e-6), TypeError, "randomizer=2.0"),  # pyright: ignore
+        (lambda: cj.account(3, cj.PureLDP(epsilon0=1), delta=1e-6), TypeError, "protocol=3"),  # pyright: ignore
+        (lambda: cj.rdp(run(10, 0.5), cj.PureLDP(epsilon0=1), [1.0]), ValueError, "order=1.0"),
+        (lambda: cj.rdp(run(10, 0.5), cj.Gaussian(noise_multiplier=1), [2.0]), TypeError, "randomizer"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(call, error, name):
+    with pytest.raises(error) as info:
+        call()
+    assert name in str(info.value)
+    assert "expected" in str(info.value)
+    assert "\n" not in str(info.value)
+
+
+def test_the_statement_names_everything_that_matters():
+    g = cj.account(run(1000, 0.1, 50), cj.Gaussian(noise_multiplier=3.0), delta=1e-3)
+    text = str(g)
+    for part in (
+        "replace-one",
+        "certified",
+        "messages",
+        "G1",
+        "same check-in rate",
+        "shuffler",
+        "delta = 0.001",
+    ):
+        assert part in text
+    assert any("1/num_clients" in w for w in g.warnings)
+    data = g.as_dict()
+    assert data["protocol"]["kind"] == "ShuffledCheckIn"
+    assert data["epsilon"] == g.epsilon

@@ -1,0 +1,105 @@
+"""CheckInAccountant in dp_accounting's terms: its own conformance tests, mixed ledgers, calibration."""
+
+import math
+import time
+
+import dp_accounting
+import pytest
+from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
+from dp_accounting.privacy_accountant_test import PrivacyAccountantTest
+
+import checkin_jax as cj
+
+
+class TestConformance(PrivacyAccountantTest):
+    """dp_accounting's contract, run unchanged."""
+
+    __unittest_skip__ = False
+
+    def _make_test_accountants(self):
+        return [cj.CheckInAccountant(NeighboringRelation.REPLACE_ONE), cj.CheckInAccountant()]
+
+
+RUN = cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.2, num_rounds=30)
+PURE, NOISE = cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=3.0)
+
+
+@pytest.mark.parametrize(("randomizer", "view"), [(PURE, "messages"), (NOISE, "aggregate"), (NOISE, "local")])
+def test_agrees_with_account(randomizer, view):
+    accountant = cj.CheckInAccountant().compose(cj.to_event(RUN, randomizer, view=view))
+    g = cj.account(RUN, randomizer, delta=1e-6, view=view)
+    assert accountant.get_epsilon(1e-6) == g.epsilon
+    assert accountant.get_lower_epsilon(1e-6) == g.lower
+
+
+def test_a_mixed_ledger_lies_between_its_parts_and_their_sum():
+    pure, noise = cj.to_event(RUN, PURE), cj.to_event(RUN, NOISE, view="aggregate")
+    alone = [cj.CheckInAccountant().compose(e).get_epsilon(1e-6) for e in (pure, noise)]
+    both = cj.CheckInAccountant().compose(pure).compose(noise)
+    assert max(alone) * 0.999 <= both.get_epsilon(1e-6) <= sum(alone)
+    assert both.get_lower_epsilon(1e-6) <= both.get_epsilon(1e-6)
+    again = cj.CheckInAccountant().compose(dp_accounting.ComposedDpEvent([noise, pure]))
+    assert again.get_epsilon(1e-6) == pytest.approx(both.get_epsilon(1e-6), rel=1e-3)  # another order of rows
+
+
+def test_counts_add_up():
+    one = cj.to_event(cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.2), PURE)
+    pieces = cj.CheckInAccountant().compose(one, 10).compose(one, 20)
+    assert pieces.get_epsilon(1e-6) == cj.account(RUN, PURE, delta=1e-6).epsilon
+
+
+def test_get_delta_inverts_get_epsilon_on_the_safe_side():
+    accountant = cj.CheckInAccountant().compose(cj.to_event(RUN, PURE))
+    epsilon = accountant.get_epsilon(1e-5)
+    delta = accountant.get_delta(epsilon)
+    assert accountant.get_epsilon(delta) <= epsilon
+    assert delta == pytest.approx(1e-5, rel=0.01)
+
+
+def test_pure_differential_privacy_at_delta_zero():
+    assert cj.CheckInAccountant().compose(cj.to_event(RUN, PURE)).get_epsilon(0.0) == pytest.approx(30.0)
+    assert cj.CheckInAccountant().compose(cj.to_event(RUN, NOISE)).get_epsilon(0.0) == math.inf
+
+
+def test_calibrated_noise_is_feasible_when_evaluated_again():
+    started = time.perf_counter()
+    noise = dp_accounting.calibrate_dp_mechanism(
+        cj.CheckInAccountant,
+        lambda z: cj.ShuffledCheckInDpEvent(5_000, 0.2, cj.GaussianMessageDpEvent(z), "aggregate"),
+        target_epsilon=0.1,
+        target_delta=1e-6,
+    )
+    assert time.perf_counter() - started < 60  # with compilation, on a busy machine
+    run = cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.2)
+    assert cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, view="aggregate").epsilon <= 0.1
+    less = cj.Gaussian(noise_multiplier=noise * 0.99)
+    assert cj.account(run, less, delta=1e-6, view="aggregate").epsilon > 0.1 * 0.98
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dp_accounting.GaussianDpEvent(1.0),
+        cj.ShuffledCheckInDpEvent(10, 1.5, cj.PureLdpDpEvent(1.0)),
+        cj.ShuffledCheckInDpEvent(10, 0.5, cj.PureLdpDpEvent(math.nan)),
+        cj.ShuffledCheckInDpEvent(10, 0.5, dp_accounting.GaussianDpEvent(1.0)),
+        cj.ShuffledCheckInDpEvent(10, 0.5, cj.PureLdpDpEvent(1.0), "everything"),
+    ],
+)
+def test_what_no_bound_is_known_for_is_refused(event):
+    with pytest.raises(UnsupportedEventError):
+        cj.CheckInAccountant().compose(event)
+
+
+@pytest.mark.parametrize(
+    "relation", [NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_SPECIAL]
+)
+def test_another_adjacency_is_refused_not_converted(relation):
+    with pytest.raises(ValueError, match="REPLACE_ONE"):
+        cj.CheckInAccountant(relation)
+
+
+def test_events_survive_dp_accountings_serialisation():
+    event = cj.to_event(RUN, NOISE)
+    assert event.to_named_tuple() is not None
+    assert hash(event.event) == hash(cj.to_event(RUN, NOISE).event)
