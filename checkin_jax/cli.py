@@ -1,7 +1,8 @@
 """The command `checkin`: `checkin epsilon` accounts for a protocol, `checkin train` runs one.
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
-they run, so that accounting does not load the training stack.
+they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
+command (the library itself keeps nothing), see `keep_compiled`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -63,7 +66,7 @@ class Epsilon:
     noise_multiplier: float | None = None
     """Messages carry Gaussian noise of this many clip norms per coordinate."""
     delta: float = 1e-6
-    """Delta of the guarantee."""
+    """Delta of the guarantee, in [1e-300, 1]."""
     view: View | None = None
     """What the adversary sees; all three when left out."""
     json: bool = False
@@ -71,7 +74,7 @@ class Epsilon:
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the guarantees."""
-        from checkin_jax.accounting import account
+        from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.guarantee import VIEWS
 
         protocol = ShuffledCheckIn(
@@ -81,7 +84,7 @@ class Epsilon:
             drop_out_prob=self.drop_out_prob,
         )
         randomizer = _randomizer(self.epsilon0, self.noise_multiplier)
-        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
+        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
         views = VIEWS if self.view is None else (self.view,)
 
         def job() -> None:
@@ -185,6 +188,7 @@ class TrainDigits(_TrainingOptions):
     check_in_prob: float = 0.01
     num_rounds: Count = 1_000
     learning_rate: float = 6.0
+    eval_every: Count = 100
 
     def prepare(self) -> Job:
         """Checks the arguments; the job trains, by default with Gaussian noise of 2 clip norms a client."""
@@ -233,7 +237,10 @@ Command = (
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Entry point of `checkin`. Exits with code 2 and one line on standard error on bad input."""
+    """Entry point of `checkin`: exit code 2 and one line on standard error on bad input.
+
+    Compiled kernels are kept on disk for the next run, see `keep_compiled`.
+    """
     args = list(sys.argv[1:] if args is None else args)
     if args == ["--version"]:
         print(f"checkin-jax {__version__}")
@@ -247,12 +254,49 @@ def main(args: Sequence[str] | None = None) -> None:
         _refuse(f"training needs {error.name}: install checkin-jax[train]")
     except (ValueError, TypeError, OSError) as error:
         _refuse(str(error))
+    keep_compiled()
     try:
         job()
     except OSError as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def keep_compiled() -> None:
+    """Turns on JAX's compilation cache, in $XDG_CACHE_HOME/checkin-jax/xla (~/.cache where that is unset).
+
+    JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, or the
+    settings of the same name in jax.config, come first. Where the folder cannot be written nothing is kept.
+    """
+    import jax
+
+    settings = jax.config.values
+    if not settings["jax_enable_compilation_cache"] or settings["jax_compilation_cache_dir"] is not None:
+        return
+    try:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        # The specification of XDG folders: a relative one is to be ignored.
+        folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "checkin-jax" / "xla"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return
+    # What is in there is run as it is: a folder that others own or may write to is none of ours.
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK) or not _is_private(folder):
+        return
+    # A full disk or a damaged file costs a compilation, no more.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user may write there; always true where users have no numbers."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _parse(args: list[str]) -> Epsilon | Train:
@@ -263,7 +307,9 @@ def _parse(args: list[str]) -> Epsilon | Train:
             return tyro.cli(
                 Command,  # type: ignore[arg-type]
                 prog="checkin",
-                description="Check-in privacy: account for a protocol, or train under it.",
+                description="Check-in privacy: account for a protocol, or train under it. Compiled kernels are "
+                "kept in $XDG_CACHE_HOME/checkin-jax/xla (by default ~/.cache), which makes the next run start "
+                "fast; JAX_COMPILATION_CACHE_DIR names another folder.",
                 args=args,
                 config=(
                     tyro.conf.OmitArgPrefixes,
