@@ -31,6 +31,7 @@ def main(run_dir: Path) -> None:
         protocol=ShuffledCheckIn(num_clients=200_000, check_in_prob=0.01, num_rounds=1_000),
         randomizer=Gaussian(noise_multiplier=2.0),
         learning_rate=6.0,
+        eval_every=100,
     )
     with RoundBar(config.protocol.num_rounds) as bar:
         report = train(config, data.digits(), run_dir, bar)
