@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import warnings
 
+import jax
 import numpy as np
 import pytest
+from stand_in import quick_account
 
 from checkin_jax import cli
 from checkin_jax._version import __version__
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch, tmp_path):
+    """Neither this process nor a subprocess touches the user's cache or this process's settings."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    # By name: the package's attribute `account` is the function, not the module.
+    monkeypatch.setattr(sys.modules["checkin_jax.accounting.account"], "account", quick_account)
+    monkeypatch.setattr("checkin_jax.training.loop.account", quick_account)
+    monkeypatch.setattr("checkin_jax.training.report.account", quick_account)
 
 
 def _refused(capsys, args: list[str]) -> str:
@@ -52,7 +72,9 @@ def _replaced(args: list[str], option: str, value: str) -> list[str]:
         ("--num-clients", "many", "--num-clients"),
         ("--epsilon0", "-1", "epsilon0=-1.0"),
         ("--epsilon0", "nan", "epsilon0=nan"),
-        ("--delta", "0", "delta=0.0"),
+        ("--delta", "0", "delta=0.0: expected a number in [1e-300, 1]"),
+        ("--delta", "1e-301", "delta=1e-301"),
+        ("--delta", "1.5", "delta=1.5"),
         ("--delta", "nan", "delta=nan"),
         ("--view", "server", "server"),
         ("--noise-multiplier", "2", "exactly one of --epsilon0 and --noise-multiplier"),
@@ -124,7 +146,16 @@ def test_without_flax_the_line_says_what_to_install(tmp_path):
     assert done.stderr == "checkin: training needs flax: install checkin-jax[train]\n"
 
 
-def test_epsilon_prints_every_view(capsys):
+@pytest.mark.parametrize("delta", ["1e-300", "1"])
+def test_epsilon_takes_the_deltas_that_account_takes(capsys, delta):
+    # One round in view "local" needs no composition.
+    cli.main([*_replaced(RUN, "--num-rounds", "1"), "--view", "local", "--delta", delta, "--json"])
+    guarantee = json.loads(capsys.readouterr().out)["local"]
+    assert guarantee["delta"] == float(delta)
+    assert 0 <= guarantee["lower"] <= guarantee["epsilon"] <= 1
+
+
+def test_epsilon_prints_every_view(capsys, quick):
     cli.main(RUN)
     text = capsys.readouterr().out
     assert all(f"view {view!r}" in text for view in ("local", "messages", "aggregate"))
@@ -145,14 +176,16 @@ def test_epsilon_prints_one_json_object(capsys):
         assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0}
 
 
-def test_large_counts_may_be_written_as_floats(capsys):
+def test_large_counts_may_be_written_as_floats(capsys, quick):
     cli.main([*_replaced(RUN, "--num-clients", "2e3"), "--json", "--view", "aggregate"])
     assert json.loads(capsys.readouterr().out)["aggregate"]["protocol"]["num_clients"] == 2000
 
 
-def test_train_digits_prints_and_saves_its_report(capsys, tmp_path):
+@pytest.mark.parametrize("rounds", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_train_digits_prints_and_saves_its_report(capsys, tmp_path, rounds):
+    # With the real accountant, which has far more to compile where rounds are composed.
     folder = tmp_path / "run"
-    cli.main([*DIGITS, "--run-dir", str(folder), "--seed", "3"])
+    cli.main([*_replaced(DIGITS, "--num-rounds", rounds), "--run-dir", str(folder), "--seed", "3"])
     out, err = capsys.readouterr()
     assert (folder / "report.txt").read_text() in out
     assert str(folder) in out
@@ -162,14 +195,14 @@ def test_train_digits_prints_and_saves_its_report(capsys, tmp_path):
     assert config["dataset"] == "digits"
 
 
-def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path):
+def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path, quick):
     cli.main([*DIGITS, "--run-dir", str(tmp_path / "run"), "--epsilon0", "2", "--json"])
     out = json.loads(capsys.readouterr().out)
     assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
     assert out == json.loads((tmp_path / "run" / "report.json").read_text())
 
 
-def test_train_mnist_reads_a_folder(capsys, tmp_path):
+def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
     rng = np.random.default_rng(0)
     for name, shape in {
         "train-images-idx3": (50, 28, 28),
@@ -205,5 +238,65 @@ def test_accounting_does_not_load_the_training_stack():
     )
     done = subprocess.run([sys.executable, "-c", code, "--version"], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
-    run = subprocess.run([sys.executable, "-c", code, *RUN], check=False, capture_output=True)
+    quickest = [*_replaced(RUN, "--num-rounds", "1"), "--view", "local"]
+    run = subprocess.run([sys.executable, "-c", code, *quickest], check=False, capture_output=True)
     assert run.returncode == 0, run.stderr.decode()
+
+
+KEEP_COMPILED = cli.keep_compiled
+CACHE_SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    """Collects the settings that would be made, and makes none."""
+    made = {}
+    monkeypatch.setattr(jax.config, "update", made.__setitem__)
+    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+    return made
+
+
+def test_compiled_kernels_are_kept_in_the_users_cache(tmp_path, monkeypatch, settings):
+    KEEP_COMPILED()
+    folder = tmp_path / "cache" / "checkin-jax" / "xla"
+    assert settings == dict(zip(CACHE_SETTINGS, (str(folder), 0.1)))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "5")
+    settings.clear()
+    KEEP_COMPILED()
+    assert settings == {CACHE_SETTINGS[0]: str(tmp_path / ".cache" / "checkin-jax" / "xla")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.warn("Error writing persistent compilation cache entry for 'f': disk full", stacklevel=1)
+    assert caught == []
+
+
+def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch, settings, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    KEEP_COMPILED()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "checkin-jax" / "xla"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)  # anybody could put code there
+    KEEP_COMPILED()
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    KEEP_COMPILED()
+    assert settings == {}
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen"),
+    [("compilation_cache_dir", "elsewhere", "elsewhere"), ("enable_compilation_cache", "0", "False")],
+)
+def test_jaxs_own_cache_settings_come_first(tmp_path, name, value, seen):
+    code = "from checkin_jax import cli; cli.keep_compiled(); import jax; print(jax.config.values['jax_%s'])"
+    environment = {**os.environ, f"JAX_{name}".upper(): value}
+    done = subprocess.run(
+        [sys.executable, "-c", code % name], check=True, capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == seen
+    assert not (tmp_path / "cache").exists()

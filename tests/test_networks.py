@@ -33,24 +33,27 @@ def test_convolution_equals_lax_conv_and_nnx_conv(side, channels, features, kern
             channels, features, (kernel, kernel), strides=stride, padding=padding, rngs=nnx.Rngs(0)
         )
         other.kernel[...], other.bias[...] = layer.kernel[...], layer.bias[...]
-        theirs = other(x)
+        theirs = nnx.jit(lambda model, x: model(x))(other, x)
 
     def reference(kernel: jax.Array, x: jax.Array) -> jax.Array:
         return jax.lax.conv_general_dilated(
             x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
 
-    ours = layer(x)
+    graph, state = nnx.split(layer)
+    apply = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
+    ours = apply(state, x)
     assert ours.dtype == jnp.float32
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=2e-6)
     bias = layer.bias[...].reshape(1, 1, 1, -1)
-    np.testing.assert_allclose(ours, reference(layer.kernel[...], x) + bias, rtol=1e-5, atol=2e-6)
-    np.testing.assert_allclose(layer(x[1]), ours[1], rtol=1e-5, atol=2e-6)  # one image alone
+    np.testing.assert_allclose(ours, jax.jit(reference)(layer.kernel[...], x) + bias, rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(apply(state, x[1]), ours[1], rtol=1e-5, atol=2e-6)  # one image alone
 
     weight = jax.random.normal(jax.random.key(2), ours.shape, jnp.float32)
-    graph, state = nnx.split(layer)
-    grad = jax.grad(lambda state, x: jnp.sum(weight * nnx.merge(graph, state)(x)), argnums=(0, 1))(state, x)
-    expected = jax.grad(lambda k, x: jnp.sum(weight * reference(k, x)), argnums=(0, 1))(layer.kernel[...], x)
+    grad = jax.jit(jax.grad(lambda state, x: jnp.sum(weight * apply(state, x)), argnums=(0, 1)))(state, x)
+    expected = jax.jit(jax.grad(lambda k, x: jnp.sum(weight * reference(k, x)), argnums=(0, 1)))(
+        layer.kernel[...], x
+    )
     np.testing.assert_allclose(grad[0]["kernel"][...], expected[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(grad[1], expected[1], rtol=1e-4, atol=1e-4)
 
@@ -79,10 +82,10 @@ def test_networks_have_the_stated_sizes(side, pool_stride, count, activation):
     assert sum(leaf.size for leaf in leaves) == count
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype(jnp.float32)}
     images = jax.random.uniform(jax.random.key(1), (5, side, side, 1), jnp.float32)
-    logits = apply(parameters, images)
+    logits = jax.jit(apply)(parameters, images)
     assert logits.shape == (5, 10)
     assert logits.dtype == jnp.float32
-    one_by_one = jax.vmap(apply, (None, 0))(parameters, images)
+    one_by_one = jax.jit(jax.vmap(apply, (None, 0)))(parameters, images)
     np.testing.assert_allclose(logits, one_by_one, rtol=1e-5, atol=1e-6)
     arrays = networks.named_arrays(parameters)
     assert sum(array.size for array in arrays.values()) == count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 
@@ -11,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stand_in import quick_account
 
-from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training import data, loop, networks, report, schedule
@@ -22,18 +21,10 @@ from checkin_jax.training.run_directory import RunDirectory
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 
-@functools.cache
-def _quick_account(protocol, randomizer, *, delta, view) -> Guarantee:
-    """Stands in where a test is not about numbers of privacy; the accountant has its own tests."""
-    epsilon = 1e-3 * protocol.num_rounds
-    common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
-    return Guarantee(epsilon=epsilon, lower=0.0, protocol=protocol, randomizer=randomizer, **common)
-
-
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(loop, "account", _quick_account)
-    monkeypatch.setattr(report, "account", _quick_account)
+    monkeypatch.setattr(loop, "account", quick_account)
+    monkeypatch.setattr(report, "account", quick_account)
 
 
 def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, **others) -> TrainingConfig:
@@ -128,7 +119,7 @@ def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate, quick):
     assert result.message == (2.0, 0.0)
 
 
-def test_a_run_directory_is_complete_and_consistent(tmp_path):
+def test_a_run_directory_is_complete_and_consistent(tmp_path, quick):
     folder = tmp_path / "runs" / "one"
     lines = []
     result = loop.train(_config(rounds=5, eval_every=2), data.digits(), folder, lines.append)
