@@ -6,7 +6,9 @@ import math
 import numbers
 
 
-def real(low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float) -> float:
+def real(
+    low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float
+) -> float:
     """Returns the one keyword's value as a float if it lies in the interval; NaN lies in none.
 
     Raises:

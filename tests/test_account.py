@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import composition, pairs
 from oracles import gaussian as gaussian_oracle
@@ -106,6 +106,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=8)
 @given(SETTINGS)
 def test_bracket_is_in_order_finite_and_monotone(s):
     """More rounds, higher rate, weaker randomizer or smaller delta never improve epsilon; more clients do.
@@ -127,6 +128,19 @@ def test_bracket_is_in_order_finite_and_monotone(s):
     assert epsilon(epsilon0=s["epsilon0"] * 0.7) <= here
     assert epsilon(n=s["n"] * 3) <= here * (1.05 if s["n"] < 200 else 1.0)
     assert epsilon(delta=s["delta"] * 10) <= here
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(SETTINGS)
+def test_bracket_is_in_order_on_many_settings(s):
+    g = cj.account(run(s["n"], s["rate"], s["rounds"]), cj.PureLDP(epsilon0=s["epsilon0"]), delta=s["delta"])
+    more = cj.account(
+        run(s["n"], s["rate"], s["rounds"] * 2), cj.PureLDP(epsilon0=s["epsilon0"]), delta=s["delta"]
+    )
+    assert 0.0 <= g.lower <= g.epsilon <= s["rounds"] * s["epsilon0"] * (1 + 1e-9)
+    assert g.epsilon <= more.epsilon * 1.005 + 1e-12
+    assert g.lower <= more.epsilon
 
 
 def test_drop_out_counts_through_the_effective_rate():

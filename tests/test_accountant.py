@@ -5,16 +5,14 @@ import time
 
 import dp_accounting
 import pytest
+from dp_accounting import privacy_accountant_test
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
-from dp_accounting.privacy_accountant_test import PrivacyAccountantTest
 
 import checkin_jax as cj
 
 
-class TestConformance(PrivacyAccountantTest):
+class TestConformance(privacy_accountant_test.PrivacyAccountantTest):
     """dp_accounting's contract, run unchanged."""
-
-    __unittest_skip__ = False
 
     def _make_test_accountants(self):
         return [cj.CheckInAccountant(NeighboringRelation.REPLACE_ONE), cj.CheckInAccountant()]

@@ -18,7 +18,7 @@ from checkin_jax.kernels.check_in import ROUNDING
 _COARSE_KNOTS = 384
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
 _MAX_LOSS = 690.0
-_MIN_POINTS, _MAX_POINTS = 2**13, 2**21
+_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
 _POINTS_PER_ROUND_SD = 15.0
 _WINDOW_SDS = 9.0
@@ -27,7 +27,7 @@ _PASSES = 4
 # rounding of its two masses.
 _SHRINK = 1.0 - 4.0 * ROUNDING
 _TAIL_KNOTS = 256
-_KNOT_LADDER = (16, 64, 256, 512, 1024, 4096)
+_KNOT_LADDER = (16, 64, 512, 1024, 4096)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,8 +234,9 @@ class _Composer:
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
-        points = min(max(2 ** math.ceil(math.log2(wanted)), _MIN_POINTS), _MAX_POINTS)
-        spacing = (high - low) / (points - 2)
+        # Few sizes, since each compiles once; a longer window than wanted costs little.
+        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
+        spacing = (high - low) / min(wanted, points - 2)
         if not spacing > 1e-13 * max(self.reaches):
             return None
         largest = max((one.top for one in self.rounds if math.isfinite(one.top)), default=math.inf)

@@ -1,0 +1,61 @@
+"""Epsilon of shuffled check-in against the number of rounds and of clients, bracketed, as a table and a CSV.
+
+    python accountants/rounds_and_clients.py --out rounds_and_clients.csv
+
+For each number of clients the check-in probability is such that the same number of clients checks in each round:
+what more clients buy at equal cost to the server.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import checkin_jax as cj
+
+FIELDS = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta", "lower", "epsilon", "method")
+
+
+def main(
+    out: Path,
+    epsilon0: float = 2.0,
+    delta: float = 1e-6,
+    check_ins: int = 1_000,
+    num_clients: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000),
+    num_rounds: tuple[int, ...] = (1, 10, 100, 1_000, 10_000),
+) -> None:
+    """Accounts for every combination and writes the table.
+
+    Args:
+      out: CSV file to write.
+      epsilon0: Local privacy of one message.
+      delta: Delta of the guarantees.
+      check_ins: Expected number of messages a round.
+      num_clients: Numbers of clients.
+      num_rounds: Numbers of rounds.
+    """
+    rows = []
+    for n, rounds in track([(n, t) for n in num_clients for t in num_rounds], "accounting"):
+        run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=min(1.0, check_ins / n), num_rounds=rounds)
+        g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=delta)
+        rows.append((n, run.check_in_prob, rounds, epsilon0, delta, g.lower, g.epsilon, g.method))
+
+    table = Table(
+        "clients", *(f"{t:,} rounds" for t in num_rounds), title=f"lower .. epsilon at delta = {delta:g}"
+    )
+    for n in num_clients:
+        table.add_row(f"{n:,}", *(f"{row[5]:.3g} .. {row[6]:.3g}" for row in rows if row[0] == n))
+    Console().print(table)
+    with out.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(FIELDS)
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
