@@ -44,9 +44,7 @@ def ours(run: cj.ShuffledCheckIn, randomizer: cj.PureLDP | cj.Gaussian, delta: f
 
 def main() -> None:
     """Prints the table."""
-    table = Table(
-        "n", "rate", "rounds", "randomizer", "view", "lower", "epsilon", "first s", "again ms", "no shuffling"
-    )
+    table = Table("n", "rate", "rounds", "randomizer", "view", "lower", "epsilon", "first s", "again ms")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for n, rate, rounds, randomizer, delta, view in RUNS:
         run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds)

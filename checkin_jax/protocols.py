@@ -24,7 +24,8 @@ class ShuffledCheckIn:
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
-      check_in_prob: the coin, in (0, 1]. An upper bound on the true rate is safe.
+      check_in_prob: the coin, in (0, 1], one for all clients. An upper bound on that common rate is safe; rates that
+        differ between clients are not covered by their maximum.
       num_rounds: T, from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
 

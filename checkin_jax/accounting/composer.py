@@ -18,6 +18,7 @@ from checkin_jax.kernels.check_in import ROUNDING
 _COARSE_KNOTS = 384
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
 _MAX_LOSS = 690.0
+_MIN_LOSS = 1e-9
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
 _POINTS_PER_ROUND_SD = 15.0
@@ -52,7 +53,7 @@ def _reach(one: Round, num_rounds: float, delta: float) -> float:
     grid = np.geomspace(1e-12, 1.0, 512) * top
     profile = np.asarray(one.upper(grid))
     enough = np.flatnonzero(profile <= float(profile[-1]) + 1e-6 * delta / num_rounds)
-    return float(grid[enough[0]])
+    return float(grid[enough[0]]) if enough.size else top
 
 
 def _stack(items: Sequence[lattice.Atoms]) -> lattice.Atoms:
@@ -124,6 +125,8 @@ def _single(one: Round, delta: float) -> Bracket:
     if float(one.upper(np.zeros(1))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
     upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
+    if not float(one.upper(np.full(1, upper))[0]) <= delta:
+        upper = math.inf  # not even the largest loss that is followed
 
     instance = one.instance
 
@@ -156,10 +159,14 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
         rounds = [(one, count) for one, count in rounds if one.top > 0 and count > 0]
         if not rounds:
             return Bracket(0.0, 0.0, "nothing is released")
+        # Losses too small for the kernels simply add up, as pure differential privacy does.
+        tiny = math.fsum(one.top * count for one, count in rounds if one.top < _MIN_LOSS) * (1.0 + 1e-12)
+        rounds = [(one, count) for one, count in rounds if one.top >= _MIN_LOSS]
+        if not rounds:
+            return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in rounds)
-        if total == 1:
-            return _single(rounds[0][0], delta)
-        return _composed(rounds, delta)
+        found = _single(rounds[0][0], delta) if total == 1 else _composed(rounds, delta)
+        return dataclasses.replace(found, upper=found.upper + tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,6 +327,7 @@ class _Composer:
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", order)
         pure = float(np.dot(self.counts, [one.top for one in self.rounds]))
+        pure *= 1.0 + 1e-12
         if pure < best.upper:
             best = Bracket(0.0, pure, "largest loss")
         return best, found.losses
@@ -347,7 +355,7 @@ class _Composer:
 
     def renyi(self, atoms: lattice.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
-        remaining = self.delta + float(np.expm1(self.counts @ np.log1p(-atoms.infinite)))
+        remaining = self.delta - float(self.counts @ np.asarray(atoms.infinite))
         if not remaining > 0:
             return math.inf, math.inf
         log_delta = host(math.log(remaining))

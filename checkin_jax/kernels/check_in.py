@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import binomial, signs
+from checkin_jax.kernels import FLUSHED, binomial, signs
 
 # What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
 # part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
@@ -246,7 +246,7 @@ def lines_lower(
     difference = jnp.sum(weight * pmf, axis=(0, 1)) * jnp.expm1(epsilon0)
     both = (jnp.exp(epsilon0) + 1.0) + 2.0 * y
     q_mass = jnp.sum(weight * (pmf * (1.0 + y) + tail * both), axis=(0, 1))
-    return difference * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING)
+    return difference * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
 
 
 @functools.partial(jax.jit, static_argnames="plan")
@@ -259,5 +259,7 @@ def profile_upper(
     # p - c without cancellation near c = p.
     room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
     h = pmf * (room[None, None, :] - c_minus_1 * y) - c_minus_1 * tail * ((jnp.exp(epsilon0) + 1.0) + 2.0 * y)
-    value = 0.5 * (jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1)) + mix.tail * room)
+    value = 0.5 * (
+        jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1)) + (mix.tail + FLUSHED) * room
+    )
     return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))

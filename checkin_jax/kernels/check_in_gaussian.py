@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import binomial, gaussian
+from checkin_jax.kernels import FLUSHED, binomial, gaussian
 from checkin_jax.kernels.check_in import ROUNDING
 
 
@@ -83,12 +83,19 @@ def buckets_lower(
     )
 
 
+def _stretch(loss: Array, inverse_rate: Array) -> Array:
+    """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
+    small = jnp.maximum(jnp.expm1(jnp.minimum(loss, 30.0)) * inverse_rate, -1.0)
+    # r c (1 + (1/r - 1) / c)
+    rest = (1.0 / inverse_rate - 1.0) * jnp.exp(-jnp.maximum(loss, 30.0))
+    return jnp.where(loss > 30.0, loss + jnp.log(inverse_rate) + jnp.log1p(rest), jnp.log1p(small))
+
+
 @jax.jit
 def profile_upper(mix: GaussianBuckets, loss: Array) -> Array:
     """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; both directions."""
-    stretched = jnp.log1p(jnp.expm1(loss)[None, :] * mix.inverse_rate[:, None])
-    delta = jnp.exp(gaussian.log_delta(mix.mu[:, None], stretched))
-    return jnp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail
+    delta = jnp.exp(gaussian.log_delta(mix.mu[:, None], _stretch(loss[None, :], mix.inverse_rate[:, None])))
+    return jnp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
 
 @functools.partial(jax.jit, static_argnames="reverse")
@@ -96,18 +103,22 @@ def lines_lower(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array
     """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses]; rounded down and up.
 
     reverse: the roles of P and Q exchanged, that is A = {loss of P||Q < -loss}.
+
+    On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
+    profile of the Gaussian pair at s gives the difference of its two probabilities without cancellation.
     """
-    mu, r = mix.mu[:, None], mix.inverse_rate[:, None]
-    weight = mix.weight[:, None]
-    # The set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = 1 + (c - 1) r.
-    scaled = jnp.expm1(-loss if reverse else loss)[None, :] * r
-    reachable = scaled > -1.0
-    level = jnp.log1p(jnp.where(reachable, scaled, 0.0)) / mu
+    mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
+    s = _stretch((-loss if reverse else loss)[None, :], r)
+    reachable = jnp.isfinite(s)
+    s = jnp.where(reachable, s, 0.0)
     sign = -1.0 if reverse else 1.0
-    moved = jnp.exp(gaussian.log_cdf(sign * (0.5 * mu - level)))
-    still = jnp.exp(gaussian.log_cdf(sign * (-0.5 * mu - level)))
-    moved, still = jnp.where(reachable, moved, 0.0), jnp.where(reachable, still, 0.0)
-    # P - Q = q (moved - still) on every set; weight carries q.
-    difference = jnp.sum(weight * sign * (moved - still), axis=0)
-    second = jnp.sum(weight * (r * still + (moved - still if reverse else 0.0)), axis=0)
-    return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING)
+    still = jnp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))
+    profile = jnp.exp(gaussian.log_delta(jnp.broadcast_to(mu, s.shape), sign * s))
+    # N(mu)'s mass minus N(0)'s, or the reverse: both terms are positive.
+    apart = jnp.exp(s) * profile - jnp.expm1(s) * still if reverse else profile + jnp.expm1(s) * still
+    still, apart = jnp.where(reachable, still, 0.0), jnp.where(reachable, apart, 0.0)
+    # e^s still may overflow where still has vanished; such a line is worth nothing.
+    apart = jnp.where(jnp.isfinite(apart), apart, 0.0)
+    difference = jnp.sum(weight * apart, axis=0)
+    second = jnp.sum(weight * (r * still - apart if reverse else r * still), axis=0)
+    return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING) + FLUSHED

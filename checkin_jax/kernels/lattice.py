@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from checkin_jax.kernels import FLUSHED
+
 # Unit round-off, and the constant of Higham (2002), Theorem 24.2 (an FFT's relative error in the 2-norm is
 # below 7 u log2 M), doubled.
 UNIT = 2.0**-53
@@ -39,18 +41,6 @@ class Side(NamedTuple):
     lost: Array
 
 
-def _steps(losses: Array) -> Array:
-    """Differences of c = e^loss between neighbouring knots."""
-    return jnp.exp(losses[:-1]) * jnp.expm1(jnp.diff(losses))
-
-
-def _masses(losses: Array, slopes: Array, at_top: Array) -> Side:
-    """Masses of the piecewise linear profile with -slopes between the knots and value at_top from the last on."""
-    far = slopes - jnp.concatenate([slopes[1:], jnp.zeros_like(slopes[:1])])
-    at_one = at_top + jnp.sum(slopes * _steps(losses))
-    return Side(far * jnp.exp(losses[1:]), far, at_one, at_top)
-
-
 @jax.jit
 def side_upper(losses: Array, profile: Array) -> Side:
     """Connect the dots: the least convex piecewise linear profile found above all pairs with H <= profile.
@@ -60,9 +50,17 @@ def side_upper(losses: Array, profile: Array) -> Side:
       profile: upper bounds on H at e^losses, nonincreasing but for rounding, shape [knots]. What remains at
         the last knot is put at infinite loss.
     """
-    slopes = jnp.maximum((profile[:-1] - profile[1:]) / _steps(losses), 0.0)
-    slopes = jax.lax.cummax(slopes, axis=0, reverse=True)
-    return _masses(losses, slopes, profile[-1])
+    # Slopes of the chords times e^loss, which neither overflow nor vanish where e^loss is large.
+    gaps = jnp.diff(losses)
+    scaled = jnp.maximum((profile[:-1] - profile[1:]) / jnp.expm1(gaps), 0.0)
+    log_slopes = jnp.log(scaled) - losses[:-1]
+    convex = jax.lax.cummax(log_slopes, axis=0, reverse=True)
+    scaled = jnp.where(convex > log_slopes, jnp.exp(convex + losses[:-1]), scaled)
+    near = jnp.maximum(
+        scaled * jnp.exp(gaps) - jnp.concatenate([scaled[1:], jnp.zeros_like(scaled[:1])]), 0.0
+    )
+    lost = profile[-1] + 2.0 * FLUSHED
+    return Side(near, near * jnp.exp(-losses[1:]), lost + jnp.sum(scaled * jnp.expm1(gaps)), lost)
 
 
 @jax.jit
@@ -87,13 +85,14 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
     lost = jnp.where(jnp.isfinite(lost), lost, 0.0)
     value = jnp.where(kept, value - lost, 0.0)
     c = jnp.exp(losses)
-    steps = _steps(losses)
+    steps = c[:-1] * jnp.expm1(jnp.diff(losses))
     chords = jnp.clip((value[:-1] - value[1:]) / steps, 0.0, 1.0)
     intercept = jnp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
     hull = jnp.maximum(jnp.max(intercept[:, None] - chords[:, None] * c[None, :], axis=0), 0.0)
     # Only rounding is left to repair: nonincreasing slopes from the first on.
     slopes = jax.lax.cummin(jnp.maximum((hull[:-1] - hull[1:]) / steps, 0.0), axis=0)
-    return _masses(losses, slopes, jnp.zeros_like(lost))._replace(lost=lost)
+    far = slopes - jnp.concatenate([slopes[1:], jnp.zeros_like(slopes[:1])])
+    return Side(far * c[1:], far, jnp.sum(slopes * steps), lost)
 
 
 class Atoms(NamedTuple):
@@ -115,7 +114,7 @@ def join(losses: Array, plus: Side, minus: Side, upper: bool) -> Atoms:
     ratio = minus.at_one / jnp.where(plus.at_one > 0, plus.at_one, 1.0)
     scale = jnp.maximum(ratio, 1.0) if upper else jnp.minimum(ratio, 1.0)
     scale = jnp.where(plus.at_one > 0, scale, 1.0)
-    infinite = plus.lost * scale if upper else jnp.zeros_like(plus.lost)
+    infinite = jnp.minimum(plus.lost * scale, 1.0) if upper else jnp.zeros_like(plus.lost)
     near = plus.near * scale
     centre = jnp.maximum(1.0 - jnp.sum(near) - jnp.sum(minus.far) - infinite, 0.0)
     masses = jnp.concatenate([minus.far[::-1], centre[None], near])
@@ -134,7 +133,12 @@ def symmetric_log_moments(losses: Array, side: Side, orders: Array) -> Array:
 
     def one(t: Array) -> Array:
         l = losses[1:]
-        terms = jnp.log(side.far) + jnp.log(-jnp.expm1(-t * l)) + (t + 1.0) * l + jnp.log(-jnp.expm1(-(t + 1.0) * l))
+        terms = (
+            jnp.log(side.far)
+            + jnp.log(-jnp.expm1(-t * l))
+            + (t + 1.0) * l
+            + jnp.log(-jnp.expm1(-(t + 1.0) * l))
+        )
         return jnp.logaddexp(jnp.zeros(()), jax.scipy.special.logsumexp(terms))
 
     return jax.vmap(one)(orders)
@@ -301,16 +305,22 @@ def compose(
 
     # delta = sum_{j>i} w_j (1 - e^{-(j-i) h}) with w = e^{-order (x - centre)} probability.
     centre = tilt.mean
-    tilted = jnp.exp(-order * (epsilon - centre)) * probability
     log_scale = tilt.log_mgf - order * centre
+    log_weights = log_scale - order * (epsilon - centre)
+    # Beyond e^40 the round-off below exceeds one, so what is cut there was no bound anyway.
+    tilted = jnp.exp(jnp.minimum(log_weights, 40.0)) * probability
     tail, discounted = _beyond(tilted, jnp.zeros_like(spacing)), _beyond(tilted, spacing)
-    raw = jnp.exp(log_scale) * (tail - discounted)
+    raw = tail - discounted
 
-    weights = jnp.exp(log_scale - order * (epsilon - centre))
+    weights = jnp.exp(log_weights)
     round_off = weights * noise / jnp.sqrt(-jnp.expm1(-2.0 * order * spacing))
     # Rounding of masses, tilts and sums: relative, per round.
     drift = jnp.sum(counts) * UNIT * (64.0 + 4.0 * order * jnp.max(jnp.abs(atoms.losses)))
-    round_off += jnp.abs(raw) * jnp.expm1(drift) + jnp.exp(log_scale) * jnp.abs(tail) * (4.0 * points * UNIT)
+    round_off += (
+        jnp.abs(raw) * jnp.expm1(drift)
+        + jnp.abs(tail) * (4.0 * points * UNIT)
+        + FLUSHED * (points / 4000 + 1)
+    )
     # A tilt that overflows leaves no information, not a number.
     if upper:
         infinite = -jnp.expm1(counts @ jnp.log1p(-atoms.infinite))
