@@ -36,6 +36,7 @@ def main(run_dir: Path) -> None:
     with RoundBar(config.protocol.num_rounds) as bar:
         report = train(config, data.digits(), run_dir, bar)
     print(report)
+    print(f"Saved in {run_dir}")
 
 
 if __name__ == "__main__":
