@@ -138,7 +138,20 @@ def _single(one: Round, delta: float) -> Bracket:
     for side in (0,) if instance.symmetric else (0, 1):
         if not too_far(np.zeros(128), side)[0]:
             lower = max(lower, _refine(lambda grid, side=side: too_far(grid, side), top)[0])
-    return Bracket(min(lower, upper), upper, "profile")
+    return _ordered(Bracket(lower, upper, "profile"))
+
+
+def _ordered(found: Bracket) -> Bracket:
+    """Lets the ends meet where rounding made them cross; anything more is a defect that must not be papered over.
+
+    Raises:
+      ArithmeticError: the lower end is above the upper one, so one of them is wrong.
+    """
+    if found.lower > found.upper * (1.0 + 1e-6) + 1e-15:
+        raise ArithmeticError(
+            f"lower={found.lower!r} is above upper={found.upper!r} ({found.method}): please report these settings"
+        )
+    return dataclasses.replace(found, lower=min(found.lower, found.upper))
 
 
 def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
@@ -152,6 +165,9 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
       Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs. Lower end: the composed
       concrete instances, the better of the two directions. Never NaN; infinity where no bound below
       the largest float64 loss was found.
+
+    Raises:
+      ArithmeticError: the ends crossed, which would be a defect of this package.
     """
     with jax.enable_x64(True):
         if delta >= 1.0:
@@ -257,8 +273,8 @@ class _Composer:
             width = math.sqrt(min(float(one.variance), 2.0 * float(bare.variance)))
             uniform = max(uniform, math.ceil((max(float(one.mean), 0.0) + 9.0 * width) / spacing) + 8)
         # Never more knots than there are multiples below the largest reach.
-        wanted = min(uniform + _TAIL_KNOTS, math.ceil(max(self.reaches) / spacing))
-        size = next((s for s in _KNOT_LADDER if s >= wanted), _KNOT_LADDER[-1])
+        knots = min(uniform + _TAIL_KNOTS, math.ceil(max(self.reaches) / spacing))
+        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
         if size * spacing > _MAX_LOSS + 10.0:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
@@ -363,6 +379,7 @@ class _Composer:
         orders = float(best.order) * np.geomspace(0.25, 4.0, 65)
         moments = lattice.log_moments(atoms, self.counts, orders)
         epsilon = np.asarray(conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta))
+        epsilon = epsilon + 64.0 * lattice.UNIT * self.total / orders  # rounding of a log moment, each round
         i = int(np.argmin(epsilon))
         return float(epsilon[i]), float(orders[i] + 1.0)
 
@@ -371,7 +388,7 @@ def _composed(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
     composer = _Composer(rounds, delta)
     best, losses = composer.upper()
     if all(one.instance is one for one, _ in rounds):
-        return dataclasses.replace(best, lower=min(composer.lower(losses, best.upper), best.upper))
+        return _ordered(dataclasses.replace(best, lower=composer.lower(losses, best.upper)))
     # The instance behind the lower bound has a scale of its own.
     instance = _composed([(one.instance, count) for one, count in rounds], delta)
-    return dataclasses.replace(best, lower=min(instance.lower, best.upper))
+    return _ordered(dataclasses.replace(best, lower=instance.lower))
