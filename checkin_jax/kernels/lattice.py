@@ -88,9 +88,16 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
     steps = c[:-1] * jnp.expm1(jnp.diff(losses))
     chords = jnp.clip((value[:-1] - value[1:]) / steps, 0.0, 1.0)
     intercept = jnp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
-    hull = jnp.maximum(jnp.max(intercept[:, None] - chords[:, None] * c[None, :], axis=0), 0.0)
-    # Only rounding is left to repair: nonincreasing slopes from the first on.
-    slopes = jax.lax.cummin(jnp.maximum((hull[:-1] - hull[1:]) / steps, 0.0), axis=0)
+    lines = intercept[:, None] - chords[:, None] * c[None, :]
+    hull = jnp.maximum(jnp.max(lines, axis=0), 0.0)
+    drops = hull[:-1] - hull[1:]
+    # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
+    # interval is taken instead; then only rounding is left to repair: nonincreasing slopes from the first on.
+    flattest = jnp.min(jnp.where(lines >= hull[None, :] * (1.0 - 1e-12), chords[:, None], jnp.inf), axis=0)[
+        1:
+    ]
+    slopes = jnp.where(drops < 1e-9 * hull[:-1], jnp.minimum(flattest, 1.0), jnp.maximum(drops, 0.0) / steps)
+    slopes = jax.lax.cummin(slopes, axis=0)
     far = slopes - jnp.concatenate([slopes[1:], jnp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, jnp.sum(slopes * steps), lost)
 
