@@ -62,3 +62,10 @@ def test_tiny_epsilon0_adds_up_at_worst(epsilon0):
 def test_rare_weights_below_float64_still_count():
     g = cj.account(run(10, 1.5e-29), cj.PureLDP(epsilon0=50.0), delta=1e-295)
     assert g.epsilon >= 49.9
+
+
+def test_rdp_counts_rare_losses_whose_second_mass_vanishes():
+    """One client: the moment is 1 - g + g (p^19 p + p^-19) / (p + 1) at order 20, about g e^950."""
+    rate = 1e-290
+    value = cj.rdp(run(1, rate), cj.PureLDP(epsilon0=50.0), [20.0])[0]
+    assert value >= (math.log(rate) + 19 * 50.0) / 19 * (1 - 1e-12)

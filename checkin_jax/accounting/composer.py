@@ -98,12 +98,6 @@ def _epsilon_lower(composed: lattice.Composed, delta: float) -> float:
     return max(float(epsilon[above[-1]]), 0.0) if above.size else 0.0
 
 
-def _read(composed: lattice.Composed, delta: float, upper: bool, losses: Sequence[np.ndarray]) -> _Found:
-    if upper:
-        return _Found(*_epsilon_upper(composed, delta), losses)
-    return _Found(_epsilon_lower(composed, delta), 0.0, losses)
-
-
 def _refine(crossed, top: float) -> tuple[float, float]:
     """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
     low, high = 0.0, top
@@ -198,11 +192,12 @@ class _Grid:
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """An end of the bracket, the numerical part of its delta, and the knots it was found on."""
+    """An end of the bracket, the numerical part of its delta, and the knots and atoms it was found on."""
 
     epsilon: float
     error: float
     losses: Sequence[np.ndarray]
+    atoms: lattice.Atoms
 
 
 class _Composer:
@@ -304,7 +299,7 @@ class _Composer:
         start = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
         if guess < float(start.mean):
             start = lattice.saddle_tilt(atoms, self.counts, host(guess))
-        best = _Found(math.inf if upper else 0.0, 0.0, losses)
+        best = _Found(math.inf if upper else 0.0, 0.0, losses, atoms)
         for tame in (True, False):
             tilt, capped = start, False
             for _ in range(_PASSES):
@@ -320,7 +315,13 @@ class _Composer:
                     break
                 atoms = build(grid.losses)
                 here = lattice.tilt_at(atoms, self.counts, tilt.order)
-                found = _read(self.compose(atoms, grid, here, upper), self.delta, upper, grid.losses)
+                composed = self.compose(atoms, grid, here, upper)
+                ends = (
+                    _epsilon_upper(composed, self.delta)
+                    if upper
+                    else (_epsilon_lower(composed, self.delta), 0.0)
+                )
+                found = _Found(*ends, grid.losses, atoms)
                 if (found.epsilon < best.epsilon) if upper else (found.epsilon >= best.epsilon):
                     best = found
                 if capped:
@@ -339,7 +340,7 @@ class _Composer:
         """The upper end, and the knots it was found on."""
         found = self.search(self.uppers, self.coarse(), math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", None, found.error)
-        renyi, order = self.renyi(self.uppers(found.losses))
+        renyi, order = self.renyi(found.atoms)
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", order)
         pure = float(np.dot(self.counts, [one.top for one in self.rounds]))

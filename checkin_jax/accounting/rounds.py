@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from jax import Array
@@ -49,6 +49,14 @@ class Round(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
+class _OwnInstance:
+    """For rounds whose lower bound is composed from themselves."""
+
+    @property
+    def instance(self) -> Self:
+        return self
+
+
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 _SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
 
@@ -60,7 +68,7 @@ def _bucket_count(mean: float) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShuffledPureLDP:
+class ShuffledPureLDP(_OwnInstance):
     """Shuffled check-in of eps0-LDP messages, messages (or aggregate) view: T1 above, L1 below."""
 
     num_clients: int
@@ -70,10 +78,6 @@ class ShuffledPureLDP:
 
     names = ("T1", "L1 (3-ary randomized response, all others at a third record)")
     symmetric = True
-
-    @property
-    def instance(self) -> Round:
-        return self
 
     @property
     def top(self) -> float:
@@ -147,7 +151,7 @@ class ShuffledGaussian:
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalPureLDP:
+class LocalPureLDP(_OwnInstance):
     """One client's own messages, seen with its name: randomized response, sent with probability rate. Exact."""
 
     rate: float
@@ -155,10 +159,6 @@ class LocalPureLDP:
 
     names = ("the randomizer's own law, sent at the check-in rate", "binary randomized response (exact)")
     symmetric = True
-
-    @property
-    def instance(self) -> Round:
-        return self
 
     @property
     def top(self) -> float:
@@ -178,7 +178,7 @@ class LocalPureLDP:
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalGaussian:
+class LocalGaussian(_OwnInstance):
     """One client's own Gaussian messages, seen with its name, sent with probability rate. Exact."""
 
     rate: float
@@ -187,10 +187,6 @@ class LocalGaussian:
     names = ("the Gaussian mechanism, sent at the check-in rate", "the Gaussian mechanism (exact)")
     symmetric = True
     top = math.inf
-
-    @property
-    def instance(self) -> Round:
-        return self
 
     def _mixture(self) -> check_in_gaussian.GaussianBuckets:
         # A participation rate of one, seen with probability `rate`.

@@ -93,9 +93,8 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
     drops = hull[:-1] - hull[1:]
     # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
     # interval is taken instead; then only rounding is left to repair: nonincreasing slopes from the first on.
-    flattest = jnp.min(jnp.where(lines >= hull[None, :] * (1.0 - 1e-12), chords[:, None], jnp.inf), axis=0)[
-        1:
-    ]
+    supports = lines[:, 1:] >= hull[None, 1:] * (1.0 - 1e-12)
+    flattest = jnp.min(jnp.where(supports, chords[:, None], jnp.inf), axis=0)
     slopes = jnp.where(drops < 1e-9 * hull[:-1], jnp.minimum(flattest, 1.0), jnp.maximum(drops, 0.0) / steps)
     slopes = jax.lax.cummin(slopes, axis=0)
     far = slopes - jnp.concatenate([slopes[1:], jnp.zeros_like(slopes[:1])])
@@ -135,17 +134,13 @@ def symmetric_log_moments(losses: Array, side: Side, orders: Array) -> Array:
     """log E_P e^{t L} at each t > 0 of `orders`, for the pair that has `side` in both directions and no lost mass.
 
     E_P e^{t L} - 1 = sum_j far_j (e^{t l} - 1) (e^l - e^{-t l}): all terms are positive, so moments within 1e-16 of
-    one keep their digits. The rest of the mass sits at loss zero.
+    one keep their digits. In terms of near_j = far_j e^l, which does not vanish where far_j does. The rest of the
+    mass sits at loss zero.
     """
 
     def one(t: Array) -> Array:
         l = losses[1:]
-        terms = (
-            jnp.log(side.far)
-            + jnp.log(-jnp.expm1(-t * l))
-            + (t + 1.0) * l
-            + jnp.log(-jnp.expm1(-(t + 1.0) * l))
-        )
+        terms = jnp.log(side.near) + t * l + jnp.log(-jnp.expm1(-t * l)) + jnp.log(-jnp.expm1(-(t + 1.0) * l))
         return jnp.logaddexp(jnp.zeros(()), jax.scipy.special.logsumexp(terms))
 
     return jax.vmap(one)(orders)
