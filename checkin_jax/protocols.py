@@ -1,17 +1,43 @@
 """Check-in protocols as frozen public descriptions.
 
-A protocol says what everybody may know: how many clients there are, with what probability a device
-checks in, for how many rounds. Who did check in is sensitive and never a field here.
+A protocol says what everybody may know: how many clients there are, how they choose when to check in, for how
+long. Who did check in is sensitive and never a field here.
+
+`repeats` says how many times the protocol's unit (a round, or a whole window) is run; units compose adaptively.
+`assumptions` are those without which the guarantees fail.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, ClassVar
 
 from checkin_jax import _validate
 
 MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
+EMPTY_SLOTS = ("dummy", "visible")
+
+_SAME_RANDOMIZER = "all clients of a round use the same randomizer and keep no state of their own between rounds"
+_UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
+
+
+def _check(protocol: Any, **checked: object) -> None:
+    """Stores the validated values in the frozen record."""
+    for name, value in checked.items():
+        object.__setattr__(protocol, name, value)
+
+
+def _clients(protocol: Any) -> int:
+    return _validate.integer(1, MAX_CLIENTS, num_clients=protocol.num_clients)
+
+
+def _prob(protocol: Any) -> float:
+    return _validate.real(0, 1, open_low=True, check_in_prob=protocol.check_in_prob)
+
+
+def _rounds(protocol: Any) -> int:
+    return _validate.integer(1, MAX_ROUNDS, num_rounds=protocol.num_rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,17 +64,245 @@ class ShuffledCheckIn:
     num_rounds: int = 1
     drop_out_prob: float = 0.0
 
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "every client has the same check-in rate",
+        _SAME_RANDOMIZER,
+        _UNSEEN,
+    )
+
     def __post_init__(self) -> None:
-        n = _validate.integer(1, MAX_CLIENTS, num_clients=self.num_clients)
-        prob = _validate.real(0, 1, open_low=True, check_in_prob=self.check_in_prob)
-        rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         drop = _validate.real(0, 1, open_high=True, drop_out_prob=self.drop_out_prob)
-        for name, value in zip(
-            ("num_clients", "check_in_prob", "num_rounds", "drop_out_prob"), (n, prob, rounds, drop)
-        ):
-            object.__setattr__(self, name, value)
+        _check(
+            self,
+            num_clients=_clients(self),
+            check_in_prob=_prob(self),
+            num_rounds=_rounds(self),
+            drop_out_prob=drop,
+        )
 
     @property
     def rate(self) -> float:
         """gamma: the probability that a given client's message arrives in a given round."""
         return self.check_in_prob * (1.0 - self.drop_out_prob)
+
+    @property
+    def repeats(self) -> int:
+        """Number of rounds."""
+        return self.num_rounds
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return f"over {self.num_rounds:,} rounds of check-ins at rate {self.rate:.6g}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """Plain shuffling: each round every one of the n clients sends one message through the shuffler.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_rounds: T, from 1 to 1e9.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_clients: int
+    num_rounds: int = 1
+
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "every client sends exactly one message a round",
+        _SAME_RANDOMIZER,
+        "the shuffler is trusted: nobody learns which message is whose",
+    )
+
+    def __post_init__(self) -> None:
+        _check(self, num_clients=_clients(self), num_rounds=_rounds(self))
+
+    @property
+    def rate(self) -> float:
+        """Every client checks in."""
+        return 1.0
+
+    @property
+    def repeats(self) -> int:
+        """Number of rounds."""
+        return self.num_rounds
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return f"over {self.num_rounds:,} rounds of shuffling"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedWindow:
+    """Random check-ins with a fixed window, A_fix [RCI]: each client picks one of m slots; a slot uses one client.
+
+    A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
+    the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
+    Averaging the messages of several slots into one update is post-processing.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_slots: m, from 1 to 1e12.
+      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+      empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
+        tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_clients: int
+    num_slots: int
+    check_in_prob: float = 1.0
+    num_epochs: int = 1
+    empty_slots: str = "dummy"
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            num_clients=_clients(self),
+            num_slots=_validate.integer(1, MAX_CLIENTS, num_slots=self.num_slots),
+            check_in_prob=_prob(self),
+            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
+            empty_slots=_validate.choice(EMPTY_SLOTS, empty_slots=self.empty_slots),
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        common = (
+            "every client takes part with the same probability and picks its slot uniformly from the same window",
+            _SAME_RANDOMIZER,
+            _UNSEEN,
+        )
+        if self.empty_slots == "visible":
+            return common
+        return *common, "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised"
+
+    @property
+    def repeats(self) -> int:
+        """Number of times the window is run."""
+        return self.num_epochs
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
+            f"one client used per slot, taking part with probability {self.check_in_prob:.6g}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlidingWindow:
+    """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
+
+    The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
+    empty slot outputs R(0), drawn by the same randomizer and not recognisable.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12.
+      window: length m of each client's window, from 1 to num_clients.
+      num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_clients: int
+    window: int
+    num_epochs: int = 1
+
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "every client picks its slot uniformly from its own window",
+        _SAME_RANDOMIZER,
+        _UNSEEN,
+        "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+    )
+
+    def __post_init__(self) -> None:
+        clients = _clients(self)
+        _check(
+            self,
+            num_clients=clients,
+            window=_validate.integer(1, clients, window=self.window),
+            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
+        )
+
+    @property
+    def repeats(self) -> int:
+        """Number of passes."""
+        return self.num_epochs
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} passes of {self.num_clients - self.window + 1:,} slots "
+            f"with sliding windows of {self.window:,}, one client used per slot"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AveragedUpdates:
+    """Averaged updates, A_avg [RCI]: each client picks one of m slots; all clients of a slot are averaged.
+
+    Empty slots are skipped. Later slots may depend on earlier outputs. The guarantee does not depend on the number of
+    slots: with loads that do not depend on the data this is adaptive shuffling of all clients.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_slots: m, from 1 to 1e12.
+      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_clients: int
+    num_slots: int
+    check_in_prob: float = 1.0
+    num_epochs: int = 1
+
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "every client takes part with the same probability and picks its slot uniformly from the same window",
+        _SAME_RANDOMIZER,
+        _UNSEEN,
+    )
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            num_clients=_clients(self),
+            num_slots=_validate.integer(1, MAX_CLIENTS, num_slots=self.num_slots),
+            check_in_prob=_prob(self),
+            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
+        )
+
+    @property
+    def rate(self) -> float:
+        """The probability that a given client's message arrives."""
+        return self.check_in_prob
+
+    @property
+    def repeats(self) -> int:
+        """Number of times the window is run."""
+        return self.num_epochs
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, all clients of a slot averaged, "
+            f"taking part with probability {self.check_in_prob:.6g}"
+        )
+
+
+CheckInProtocol = ShuffledCheckIn | Shuffle | FixedWindow | SlidingWindow | AveragedUpdates
+PROTOCOLS = (ShuffledCheckIn, Shuffle, FixedWindow, SlidingWindow, AveragedUpdates)
