@@ -16,6 +16,10 @@ from checkin_jax.accounting.events import ShuffledCheckInDpEvent as ShuffledChec
 from checkin_jax.accounting.events import to_event as to_event
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
 from checkin_jax.accounting.renyi import rdp as rdp
+from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
+from checkin_jax.protocols import FixedWindow as FixedWindow
+from checkin_jax.protocols import Shuffle as Shuffle
 from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
+from checkin_jax.protocols import SlidingWindow as SlidingWindow
 from checkin_jax.randomizers import Gaussian as Gaussian
 from checkin_jax.randomizers import PureLDP as PureLDP

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
+from collections.abc import Mapping
+from typing import Any
 
+import jax
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -13,18 +18,16 @@ from dp_accounting import (
     PrivacyAccountant,
     SelfComposedDpEvent,
 )
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax.accounting import composer
-from checkin_jax.accounting.account import MIN_DELTA, one_round
-from checkin_jax.accounting.events import (
-    GaussianMessageDpEvent,
-    PureLdpDpEvent,
-    ShuffledCheckInDpEvent,
-    to_randomizer,
-)
-from checkin_jax.accounting.guarantee import VIEWS
-from checkin_jax.protocols import MAX_ROUNDS, ShuffledCheckIn
+from checkin_jax.accounting import composer, ledger, theorems
+from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.bounds import one_round
+from checkin_jax.accounting.events import GaussianMessageDpEvent, UnitDpEvent, to_unit
+from checkin_jax.accounting.pld import to_pld
+from checkin_jax.accounting.rounds import Round
+from checkin_jax.protocols import MAX_ROUNDS
 
 
 class CheckInAccountant(PrivacyAccountant):
@@ -33,7 +36,7 @@ class CheckInAccountant(PrivacyAccountant):
     Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, in the view each event
     names; `get_lower_epsilon` is what no analysis of the same events can go below; `get_delta` is rounded up.
 
-    Assumes: `checkin_jax.accounting.guarantee.ASSUMPTIONS`, for every event.
+    Assumes: `assumptions` of every protocol composed (`describe` lists them).
 
     Args:
       neighboring_relation: REPLACE_ONE, the only relation with bounds here. Data sets that differ by an added or
@@ -47,7 +50,7 @@ class CheckInAccountant(PrivacyAccountant):
                 "no bound of this package holds for another"
             )
         super().__init__(neighboring_relation)
-        self._counts: dict[ShuffledCheckInDpEvent, int] = {}
+        self._counts: dict[UnitDpEvent, int] = {}
         self._non_private = False
 
     def _maybe_compose(
@@ -63,13 +66,13 @@ class CheckInAccountant(PrivacyAccountant):
         if isinstance(event, NonPrivateDpEvent):
             self._non_private |= do_compose and count > 0
             return None
-        if isinstance(event, ShuffledCheckInDpEvent):
+        if isinstance(event, UnitDpEvent):
             message = event.message
             if isinstance(message, GaussianMessageDpEvent) and message.noise_multiplier == 0:
                 self._non_private |= do_compose and count > 0
                 return None
             try:
-                _check(event)
+                to_unit(event)
             except (TypeError, ValueError) as error:
                 return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
             if do_compose and count > 0:
@@ -79,17 +82,11 @@ class CheckInAccountant(PrivacyAccountant):
             invalid_event=event, error_message=f"no bound is known for {type(event).__name__}"
         )
 
-    def _bracket(self, delta: float) -> composer.Bracket:
+    def _rounds(self, delta: float) -> list[tuple[Round, int]]:
         total = sum(self._counts.values())
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
-        rounds = []
-        for event, count in self._counts.items():
-            randomizer = to_randomizer(event.message)
-            assert randomizer is not None  # _check let it in
-            one = one_round(event.num_clients, event.check_in_prob, randomizer, event.view, total, delta)
-            rounds.append((one, count))
-        return composer.bracket(rounds, delta)
+        return [(one_round(*to_unit(event), total, delta), count) for event, count in self._counts.items()]
 
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
@@ -102,17 +99,13 @@ class CheckInAccountant(PrivacyAccountant):
             return math.inf
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the losses of the rounds add up.
-            losses = [
-                e.message.epsilon0 * count if isinstance(e.message, PureLdpDpEvent) else math.inf
-                for e, count in self._counts.items()
-            ]
-            return math.fsum(losses)
-        return self._bracket(target_delta).upper
+            return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
+        return composer.upper_end(self._rounds(target_delta), target_delta).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
         target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
-        return math.inf if self._non_private else self._bracket(target_delta).lower
+        return math.inf if self._non_private else composer.bracket(self._rounds(target_delta), target_delta).lower
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
@@ -130,10 +123,73 @@ class CheckInAccountant(PrivacyAccountant):
                 low = middle
         return math.exp(high)
 
+    def would_exceed(
+        self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
+    ) -> bool:
+        """Whether epsilon at target_delta would be above target_epsilon after composing `event` count times more.
 
-def _check(event: ShuffledCheckInDpEvent) -> None:
-    """Raises unless the event's fields are in range: the same checks that a protocol and a randomizer make."""
-    if to_randomizer(event.message) is None:
-        raise ValueError(f"message={event.message!r}: expected a PureLdpDpEvent or a GaussianMessageDpEvent")
-    ShuffledCheckIn(num_clients=event.num_clients, check_in_prob=event.check_in_prob)
-    _validate.choice(VIEWS, view=event.view)
+        Nothing is composed. True if the event cannot be accounted for.
+
+        Raises:
+          TypeError, ValueError: a target or the count outside its range.
+        """
+        target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
+        count = _validate.integer(0, MAX_ROUNDS, count=count)
+        if not self.supports(event):
+            return True
+        trial = copy.deepcopy(self)
+        trial.compose(event, count)
+        return trial.get_epsilon(target_delta) > target_epsilon
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ledger as plain values (JSON), under a schema version."""
+        return ledger.save(self._counts, self._non_private, self.neighboring_relation.name)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces the ledger by a saved one; `self.ledger`, dp_accounting's list of events, is rebuilt from it.
+
+        Raises:
+          ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
+        """
+        counts, non_private = ledger.load(state, self.neighboring_relation.name)
+        fresh = type(self)(self.neighboring_relation)
+        for event, count in counts.items():
+            fresh.compose(event, count)
+        if non_private:
+            fresh.compose(NonPrivateDpEvent())
+        self.__dict__.update(fresh.__dict__)
+
+    def describe(self) -> str:
+        """What was composed and by which theorems, with their references and assumptions."""
+        blocks = []
+        for event, count in self._counts.items():
+            unit = to_unit(event)
+            with jax.enable_x64(True):
+                one = one_round(*unit, count, 1e-6)
+            blocks.append(
+                f"{count:,} x {event!r}\n" + theorems.describe(one, theorems.assumptions(unit.protocol, unit.view))
+            )
+        if self._non_private:
+            blocks.append("a non-private event: no epsilon is finite")
+        return "\n\n".join(blocks) if blocks else "nothing was composed"
+
+    def to_pld(
+        self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
+    ) -> PrivacyLossDistribution:
+        """The composed privacy loss distribution as dp_accounting's object, pessimistic; see `accounting.pld.to_pld`.
+
+        Raises:
+          ValueError: nothing, or something non-private, was composed; or an argument outside its range.
+        """
+        if self._non_private or not self._counts:
+            raise ValueError("no privacy loss distribution: compose private events only, and at least one")
+        total = sum(self._counts.values())
+        parts = [
+            to_pld(
+                *to_unit(event),
+                value_discretization_interval=value_discretization_interval,
+                tail_mass=tail_mass / total,
+            ).self_compose(count)
+            for event, count in self._counts.items()
+        ]
+        return functools.reduce(lambda one, other: one.compose(other), parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.rounds import Round
+from checkin_jax.accounting.rounds import Instance, Round
 from checkin_jax.kernels import conversions, host, lattice
 from checkin_jax.kernels.check_in import ROUNDING
 
@@ -31,13 +32,17 @@ _TAIL_KNOTS = 256
 _KNOT_LADDER = (16, 64, 512, 1024, 4096)
 
 
+NO_INSTANCE = "zero (no instance leaks more at this delta)"
+
+
 @dataclasses.dataclass(frozen=True)
 class Bracket:
-    """lower <= epsilon <= upper, how the upper end was found, and the numerical part of its delta."""
+    """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta."""
 
     lower: float
     upper: float
     method: str
+    lower_method: str = NO_INSTANCE
     optimal_order: float | None = None
     numerical_error: float = 0.0
 
@@ -47,7 +52,7 @@ def log_inverse_mass(num_rounds: float, delta: float) -> float:
     return math.log(num_rounds) - math.log(delta) + 17.0
 
 
-def _reach(one: Round, num_rounds: float, delta: float) -> float:
+def reach(one: Round, num_rounds: float, delta: float) -> float:
     """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
     top = min(one.top, _MAX_LOSS)
     grid = np.geomspace(1e-12, 1.0, 512) * top
@@ -112,7 +117,7 @@ def _refine(crossed, top: float) -> tuple[float, float]:
     return low, high
 
 
-def _single(one: Round, delta: float) -> Bracket:
+def _single(one: Round, delta: float, both: bool) -> Bracket:
     """One round needs no composition: the profile itself is solved for epsilon."""
     # Followed far enough that nothing of this delta is beyond.
     top = min(one.top, _MAX_LOSS)
@@ -121,18 +126,21 @@ def _single(one: Round, delta: float) -> Bracket:
     upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
     if not float(one.upper(np.full(1, upper))[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
+    found = Bracket(0.0, upper, "profile")
+    for instance in one.instances if both else ():
+        for side in (0,) if instance.symmetric else (0, 1):
+            test = functools.partial(_too_far, instance, side, delta)
+            if not test(np.zeros(128))[0]:
+                lower = _refine(test, top)[0]
+                if lower > found.lower:
+                    found = dataclasses.replace(found, lower=lower, lower_method=instance.name)
+    return _ordered(found)
 
-    instance = one.instance
 
-    def too_far(grid: np.ndarray, side: int) -> np.ndarray:
-        difference, far = instance.lower(grid)[side]
-        return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)
-
-    lower = 0.0
-    for side in (0,) if instance.symmetric else (0, 1):
-        if not too_far(np.zeros(128), side)[0]:
-            lower = max(lower, _refine(lambda grid, side=side: too_far(grid, side), top)[0])
-    return _ordered(Bracket(lower, upper, "profile"))
+def _too_far(instance: Instance, side: int, delta: float, grid: np.ndarray) -> np.ndarray:
+    """Whether the instance's line at each loss does not prove more than delta."""
+    difference, far = instance.lower(grid)[side]
+    return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)
 
 
 def _ordered(found: Bracket) -> Bracket:
@@ -163,6 +171,15 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
     Raises:
       ArithmeticError: the ends crossed, which would be a defect of this package.
     """
+    return _solve(rounds, delta, True)
+
+
+def upper_end(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+    """The upper end of `bracket` alone, in half the time; `lower` is zero."""
+    return _solve(rounds, delta, False)
+
+
+def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
     with jax.enable_x64(True):
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
@@ -175,7 +192,7 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
         if not rounds:
             return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in rounds)
-        found = _single(rounds[0][0], delta) if total == 1 else _composed(rounds, delta)
+        found = _single(rounds[0][0], delta, both) if total == 1 else _composed(rounds, delta, both)
         return dataclasses.replace(found, upper=found.upper + tiny)
 
 
@@ -208,21 +225,21 @@ class _Composer:
         self.total = float(sum(count for _, count in rounds))
         self.counts = host([count for _, count in rounds])
         self.delta = delta
-        self.reaches = [_reach(one, self.total, delta) for one in self.rounds]
+        self.reaches = [reach(one, self.total, delta) for one in self.rounds]
 
     def uppers(self, losses: Sequence[np.ndarray]) -> lattice.Atoms:
         sides = [lattice.side_upper(at, one.upper(at)) for one, at in zip(self.rounds, losses)]
         return _stack([lattice.join(at, side, side, True) for at, side in zip(losses, sides)])
 
-    def lowers(self, losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
+    def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
         losses = [at * _SHRINK for at in losses]
-        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(self.rounds, losses)]
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
         sides = [
             (lattice.side_lower(at, *p), lattice.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)
         ]
         forward = _stack([lattice.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
-        if all(one.symmetric for one in self.rounds):
+        if all(one.symmetric for one in instances):
             return [forward]
         return [
             forward,
@@ -339,23 +356,32 @@ class _Composer:
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, and the knots it was found on."""
         found = self.search(self.uppers, self.coarse(), math.inf, True)
-        best = Bracket(0.0, found.epsilon, "PLD", None, found.error)
+        best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
         renyi, order = self.renyi(found.atoms)
         if renyi < best.upper:
-            best = Bracket(0.0, renyi, "RDP", order)
+            best = Bracket(0.0, renyi, "RDP", optimal_order=order)
         pure = float(np.dot(self.counts, [one.top for one in self.rounds]))
         pure *= 1.0 + 1e-12
         if pure < best.upper:
             best = Bracket(0.0, pure, "largest loss")
         return best, found.losses
 
-    def lower(self, losses: Sequence[np.ndarray], upper: float) -> float:
+    def lower(
+        self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float
+    ) -> float:
         """The better of the composed instances, and of all rounds at their largest loss."""
         even = [reach * np.linspace(0.0, 1.0, 65) for reach in self.reaches]
-        best = max(self.corner(atoms) for atoms in self.lowers(even))
-        for i in range(1 if all(one.symmetric for one in self.rounds) else 2):
-            best = max(best, self.search(lambda at, i=i: self.lowers(at)[i], losses, upper, False).epsilon)
+        corners = self.lowers(instances, even)
+        best = max(self.corner(atoms) for atoms in corners)
+        for i in range(len(corners)):
+            build = functools.partial(self._lower_side, instances, i)
+            best = max(best, self.search(build, losses, upper, False).epsilon)
         return best
+
+    def _lower_side(
+        self, instances: Sequence[Instance], side: int, losses: Sequence[np.ndarray]
+    ) -> lattice.Atoms:
+        return self.lowers(instances, losses)[side]
 
     def corner(self, atoms: lattice.Atoms) -> float:
         """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
@@ -385,11 +411,23 @@ class _Composer:
         return float(epsilon[i]), float(orders[i] + 1.0)
 
 
-def _composed(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+def _composed(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
     composer = _Composer(rounds, delta)
     best, losses = composer.upper()
-    if all(one.instance is one for one, _ in rounds):
-        return _ordered(dataclasses.replace(best, lower=composer.lower(losses, best.upper)))
-    # The instance behind the lower bound has a scale of its own.
-    instance = _composed([(one.instance, count) for one, count in rounds], delta)
-    return _ordered(dataclasses.replace(best, lower=instance.lower))
+    if not both:
+        return best
+    # Rounds without an instance are left out, as an adversary may do.
+    known = [(one.instances, count) for one, count in rounds if one.instances]
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        if [id(each.scale) for each in instances] == [id(one) for one, _ in rounds]:
+            lower = composer.lower(instances, losses, best.upper)
+        else:
+            # The instances have a scale of their own.
+            scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
+            above, knots = scaled.upper()
+            lower = scaled.lower(instances, knots, above.upper)
+        if lower > best.lower:
+            names = " and ".join(dict.fromkeys(each.name for each in instances))
+            best = dataclasses.replace(best, lower=lower, lower_method=names)
+    return _ordered(best)

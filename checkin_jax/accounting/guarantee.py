@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from checkin_jax._version import __version__
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
 
 VIEWS = ("local", "messages", "aggregate")
@@ -20,11 +20,6 @@ _ADVERSARY = {
     "(a trusted server or secure aggregation)",
 }
 
-ASSUMPTIONS = (
-    "every client has the same check-in rate",
-    "all clients of a round use the same randomizer and keep no state of their own between rounds",
-    "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)",
-)
 LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
 
 
@@ -54,7 +49,7 @@ class Guarantee:
     view: str
     method: str
     lower_method: str
-    protocol: ShuffledCheckIn
+    protocol: CheckInProtocol
     randomizer: Randomizer
     assumptions: tuple[str, ...]
     neighboring_relation: str = "replace-one"
@@ -79,8 +74,7 @@ class Guarantee:
             what = f"{r.epsilon0:.6g}-LDP messages"
         lines = [
             f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy, {self.validity}, view {self.view!r}",
-            f"  protects   one client's record among {p.num_clients:,}, over {p.num_rounds:,} rounds of "
-            f"check-ins at rate {p.rate:.6g}",
+            f"  protects   one client's record among {p.num_clients:,}, {p.what}",
             f"  against    {_ADVERSARY[self.view]}",
             f"  adjacency  {self.neighboring_relation}: data sets that differ in one client's record",
             f"  randomizer {what}",

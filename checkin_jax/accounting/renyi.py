@@ -9,16 +9,16 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.account import one_round
+from checkin_jax.accounting.bounds import check_protocol, one_round
 from checkin_jax.kernels import host, lattice
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import PureLDP
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
 _KNOTS = 4096
 
 
-def rdp(protocol: ShuffledCheckIn, randomizer: PureLDP, orders: Sequence[float] | np.ndarray) -> np.ndarray:
+def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] | np.ndarray) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
     Theorem: T1's pair, A(lam) = E_F[(S0/n)^lam (S1/n)^(1-lam)], bounded through its privacy profile; replace-one, both
@@ -42,6 +42,7 @@ def rdp(protocol: ShuffledCheckIn, randomizer: PureLDP, orders: Sequence[float] 
     >>> [f"{value:.3e}" for value in rdp(run, PureLDP(epsilon0=2.0), [2.0, 32.0])]
     ['1.622e-05', '2.595e-04']
     """
+    check_protocol(protocol)
     if not isinstance(randomizer, PureLDP):
         raise TypeError(f"randomizer={randomizer!r}: expected a PureLDP")
     checked = [
@@ -53,8 +54,8 @@ def rdp(protocol: ShuffledCheckIn, randomizer: PureLDP, orders: Sequence[float] 
     with jax.enable_x64(True):
         # What is left out of a round counts with the largest loss: e^(order epsilon0) times its mass.
         left_out = math.exp(-min(max(checked) * randomizer.epsilon0 + 30.0, 690.0))
-        one = one_round(protocol.num_clients, protocol.rate, randomizer, "messages", 1.0, left_out)
+        one = one_round(protocol, randomizer, "messages", 1.0, left_out)
         losses = np.append(0.0, randomizer.epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
         side = lattice.side_upper(host(losses), one.upper(losses))
         moments = lattice.symmetric_log_moments(host(losses), side, host(shifted))
-        return protocol.num_rounds * np.asarray(moments) / shifted * (1.0 + 1e-12)
+        return protocol.repeats * np.asarray(moments) / shifted * (1.0 + 1e-12)

@@ -1,20 +1,21 @@
-"""One round as the composer sees it: profile bounds from above and from below, with their names.
+"""One unit of a protocol as the composer sees it: profile bounds from above, and concrete instances from below.
 
-Each class answers two questions about one round of a protocol, for losses l >= 0 in nats: `upper(l)`, a proven
-bound on the hockey-stick divergence at e^l in both directions; and `lower(l)`, for P||Q and for Q||P, the pair
-(P(A) - Q(A), Q(A)) of a set A near {loss > l} of a concrete instance. Call inside `jax.enable_x64(True)`.
+A `Round` bounds the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats. An
+`Instance` of it is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
+(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
+shuffler or in slots are in `pure_rounds`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binomial, check_in, check_in_gaussian, host, signs
+from checkin_jax.kernels import check_in_gaussian, host
 from checkin_jax.kernels.check_in import ROUNDING
 
 Values = Array | np.ndarray
@@ -22,7 +23,7 @@ Lines = tuple[Values, Values]
 
 
 class Round(Protocol):
-    """What the composer needs to know of one round."""
+    """What the composer needs to know of one unit."""
 
     @property
     def top(self) -> float:
@@ -30,93 +31,60 @@ class Round(Protocol):
         ...
 
     @property
-    def symmetric(self) -> bool:
-        """Whether the pair of the lower bound is the same in both directions."""
+    def name(self) -> str:
+        """Theorem behind the upper bound."""
         ...
 
     @property
-    def instance(self) -> Round:
-        """The round whose `lower` is to be composed: usually this one."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Theorem behind the upper and the lower bound."""
+    def instances(self) -> tuple[Instance, ...]:
+        """Concrete pairs below; each is composed by itself and the best is kept."""
         ...
 
     def upper(self, loss: np.ndarray) -> Values: ...
+
+
+class Instance(Protocol):
+    """A concrete pair of one unit."""
+
+    @property
+    def scale(self) -> Round:
+        """A round whose profile has the instance's scale; grids for the instance are made from it."""
+        ...
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the pair is the same in both directions."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What the instance is."""
+        ...
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
 class _OwnInstance:
-    """For rounds whose lower bound is composed from themselves."""
+    """For rounds that are concrete pairs themselves."""
 
     @property
-    def instance(self) -> Self:
-        return self
+    def instances(self) -> tuple[Instance, ...]:
+        return (self,)  # type: ignore[return-value]
+
+    @property
+    def scale(self) -> Round:
+        return self  # type: ignore[return-value]
 
 
-# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
-_SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
-
-
-def _bucket_count(mean: float) -> int:
+def bucket_count(mean: float) -> int:
     """Buckets that keep their part of the error in epsilon near 0.04%, from a short ladder (each compiles once)."""
     wanted = 3600.0 / math.sqrt(max(mean, 1.0))
     return next((size for size in (16, 64, 128) if size >= wanted), 256)
 
 
 @dataclasses.dataclass(frozen=True)
-class ShuffledPureLDP(_OwnInstance):
-    """Shuffled check-in of eps0-LDP messages, messages (or aggregate) view: T1 above, L1 below."""
-
-    num_clients: int
-    rate: float
-    epsilon0: float
-    log_inverse_mass: float
-
-    names = ("T1", "L1 (3-ary randomized response, all others at a third record)")
-    symmetric = True
-
-    @property
-    def top(self) -> float:
-        return self.epsilon0
-
-    def _mixture(self, upper: bool) -> tuple[check_in.Buckets, Array, Array, tuple[int, bool]]:
-        n, rate, epsilon0, mass = (
-            host(v) for v in (self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
-        )
-        law = (check_in.upper_law if upper else check_in.lower_law)(n, rate, epsilon0)
-        mean = self.num_clients * float(law.special)
-        largest = min(mean + float(binomial.bernstein_radius(host(mean), mass)) + 2.0, self.num_clients)
-        plan = signs.plan(largest, self.log_inverse_mass)
-        if self.num_clients <= check_in.SMALL:
-            return check_in.buckets_exact(law), epsilon0, mass, plan
-        buckets = _bucket_count(mean)
-        if not upper:
-            return check_in.buckets_lower(law, mass, buckets), epsilon0, mass, plan
-        # What the spread of the absent adds goes as gamma (1 - gamma) / n.
-        drift = self.rate * (1.0 - self.rate) / self.num_clients
-        offsets = next((points for least, points in _SPREADS if drift > least), ())
-        return check_in.buckets_upper(law, mass, buckets, offsets), epsilon0, mass, plan
-
-    def upper(self, loss: np.ndarray) -> Array:
-        mix, epsilon0, mass, plan = self._mixture(True)
-        return check_in.profile_upper(mix, loss, epsilon0, mass, plan)
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix, epsilon0, mass, plan = self._mixture(False)
-        lines = check_in.lines_lower(mix, loss, epsilon0, mass, plan)
-        return lines, lines
-
-
-@dataclasses.dataclass(frozen=True)
 class ShuffledGaussian:
-    """Shuffled check-in of Gaussian messages: G1 above; below, the sum with all others at one record.
-
-    The sum is a post-processing of the messages, so its lower bound holds for both views.
-    """
+    """Shuffled check-in of Gaussian messages: G1 above; below, the sum, a post-processing of the messages."""
 
     num_clients: int
     rate: float
@@ -124,29 +92,38 @@ class ShuffledGaussian:
     summed: bool
     log_inverse_mass: float
 
-    symmetric = False
     top = math.inf
 
     @property
-    def instance(self) -> Round:
-        return self if self.summed else dataclasses.replace(self, summed=True)
+    def name(self) -> str:
+        return f"G1 ({'noise of the sum' if self.summed else 'subsampling'})"
 
     @property
-    def names(self) -> tuple[str, str]:
-        view = "noise of the sum" if self.summed else "subsampling"
-        return f"G1 ({view})", "subsampled Gaussian sum, all others at one record"
+    def instances(self) -> tuple[Instance, ...]:
+        return (GaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
 
-    def _arguments(self) -> tuple[Array, Array, Array, Array, int]:
-        buckets = _bucket_count(self.num_clients * self.rate)
+    def arguments(self) -> tuple[Array, Array, Array, Array, int]:
+        """n, rate, mu and mass for the kernels, and how many buckets to cut into."""
+        buckets = bucket_count(self.num_clients * self.rate)
         n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
 
     def upper(self, loss: np.ndarray) -> Array:
-        mix = check_in_gaussian.buckets_upper(*self._arguments(), self.summed)
+        mix = check_in_gaussian.buckets_upper(*self.arguments(), self.summed)
         return check_in_gaussian.profile_upper(mix, loss)
 
+
+@dataclasses.dataclass(frozen=True)
+class GaussianSum:
+    """The sum of Gaussian messages with all other clients at one record."""
+
+    scale: ShuffledGaussian
+
+    name = "subsampled Gaussian sum, all others at one record"
+    symmetric = False
+
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix = check_in_gaussian.buckets_lower(*self._arguments(), self.summed)
+        mix = check_in_gaussian.buckets_lower(*self.scale.arguments(), True)
         return check_in_gaussian.lines_lower(mix, loss, False), check_in_gaussian.lines_lower(mix, loss, True)
 
 
@@ -157,7 +134,7 @@ class LocalPureLDP(_OwnInstance):
     rate: float
     epsilon0: float
 
-    names = ("the randomizer's own law, sent at the check-in rate", "binary randomized response (exact)")
+    name = "randomized response sent at the check-in rate (exact)"
     symmetric = True
 
     @property
@@ -184,7 +161,7 @@ class LocalGaussian(_OwnInstance):
     rate: float
     mu: float
 
-    names = ("the Gaussian mechanism, sent at the check-in rate", "the Gaussian mechanism (exact)")
+    name = "the Gaussian mechanism, sent at the check-in rate (exact)"
     symmetric = True
     top = math.inf
 
@@ -199,3 +176,23 @@ class LocalGaussian(_OwnInstance):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         lines = check_in_gaussian.lines_lower(self._mixture(), loss, False)
         return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class NoGain:
+    """A view for which only the local bound is known: whoever sees less than the named messages learns no more."""
+
+    local: Round
+
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "the local bound (none is known here that counts a gain from random check-ins)"
+
+    @property
+    def top(self) -> float:
+        return self.local.top
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self.local.upper(loss)

@@ -1,11 +1,11 @@
-"""Tails of Bin(M, 1/2) from tables: bounded on the asked side, in the exact and in the strided form."""
+"""Tails of Bin(M, q) from tables: bounded on the asked side, in the exact and in the strided form."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from checkin_jax.kernels import signs
+from checkin_jax.kernels import tails
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -13,16 +13,17 @@ pytestmark = pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize(("points", "exact"), [(512, True), (64, False), (256, False)])
 @pytest.mark.parametrize("log_inverse_mass", [12.0, 60.0])
-def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass):
+@pytest.mark.parametrize("q", [0.5, 0.02, 0.37, 0.9])
+def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass, q):
     trials = np.array([0, 1, 2, 3, 10, 47, 100, 333, 900, 1500])
-    tables = signs.tabulate(
-        jnp.asarray(trials, jnp.float64), jnp.float64(log_inverse_mass), points, exact, upper
-    )
-    least = -(-trials // 2) + 1
+    prob = None if q == 0.5 else jnp.float64(q)
+    mass = jnp.float64(log_inverse_mass)
+    tables = tails.tabulate(jnp.asarray(trials, jnp.float64), prob, mass, points, exact, upper)
+    least = -(-trials // 2) + 1 if prob is None else np.floor(trials * q).astype(int) + 1
     a = least[:, None] + np.arange(0, 400, 3)[None, :]
-    pmf, tail = signs.look_up(tables, jnp.asarray(a, jnp.float64), exact, upper)
-    exact_tail = binom.sf(a - 1, trials[:, None], 0.5)
-    exact_pmf = binom.pmf(a - 1, trials[:, None], 0.5)
+    pmf, tail = tails.look_up(tables, prob, jnp.asarray(a, jnp.float64), exact, upper)
+    exact_tail = binom.sf(a - 1, trials[:, None], q)
+    exact_pmf = binom.pmf(a - 1, trials[:, None], q)
     pmf, tail = np.asarray(pmf), np.asarray(tail)
     # scipy itself is good to about 1e-13 here.
     if upper:
@@ -39,6 +40,6 @@ def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass)
 
 @pytest.mark.parametrize("largest", [3.0, 100.0, 5000.0, 1e5, 1e12])
 def test_an_exact_plan_holds_every_value_that_matters(largest):
-    points, exact = signs.plan(largest, 40.0)
+    points, exact = tails.plan(largest, 40.0)
     reach = min((0.5 * largest * 40.0) ** 0.5, largest / 2)
     assert exact == (points >= reach + 1)

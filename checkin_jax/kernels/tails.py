@@ -1,6 +1,7 @@
-"""Tails of Bin(M, 1/2), bounded on the side that is asked for, at a cost that does not grow with M.
+"""Tails of Bin(M, q) above its mean, bounded on the side that is asked for, at a cost that does not grow with M.
 
-A table per row holds the pmf from M/2 upwards. Where every value fits it is exact; otherwise every stride-th value
+Everywhere `prob` is q, or None for fair signs, q = 1/2, which are cheaper and more accurate.
+A table per row holds the pmf from about M q upwards. Where every value fits it is exact; otherwise every stride-th value
 is held and the tail between is summed by the log-concavity of the pmf: chords of its logarithm from below,
 tangents from above (relative gap about (stride / standard deviation)^2 / 12).
 """
@@ -28,23 +29,47 @@ class Tables(NamedTuple):
     beyond: Array
 
 
-def plan(largest_number: float, log_inverse_mass: float) -> tuple[int, bool]:
-    """(points, exact) for numbers of signs up to this: static sizes from a short ladder."""
-    reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 3.0
+def plan(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
+    """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
+    reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in (64, 128, 256, 512):
-        if points >= min(reach, 0.5 * largest_number + 3.0):
+        if points >= min(reach, (1.0 - prob) * largest_number + 4.0):
             return points, True
     return 256, False
 
 
-def _run(log_first: Array, log_next: Array, first: Array, length: Array, trials: Array, upper: bool) -> Array:
-    """Sum of the pmf over `length` values from `first` >= trials/2, bounded on one side.
+def _log_pmf(k: Array, trials: Array, prob: Array | None) -> Array:
+    return binomial.log_pmf_half(k, trials) if prob is None else binomial.log_pmf(k, trials, prob)
+
+
+def _log_odds(prob: Array | None) -> Array | float:
+    return 0.0 if prob is None else jnp.log(prob) - jnp.log1p(-prob)
+
+
+def _start(trials: Array, prob: Array | None) -> Array:
+    """Where tables begin: not above the mean, whatever the rounding of M q."""
+    if prob is None:
+        return jnp.ceil(0.5 * trials)
+    return jnp.maximum(jnp.floor(trials * prob) - 1.0, 0.0)
+
+
+def _run(
+    log_first: Array,
+    log_next: Array,
+    first: Array,
+    length: Array,
+    trials: Array,
+    prob: Array | None,
+    upper: bool,
+) -> Array:
+    """Sum of the pmf over `length` values from `first`, bounded on one side.
 
     Lower: the chord of log pmf from `first` to the value after the run, log_next. Upper: the tangent at `first`.
     """
     if upper:
         at_end = first >= trials
-        slope = jnp.where(at_end, 0.0, jnp.log(jnp.where(at_end, 1.0, trials - first) / (first + 1.0)))
+        step = jnp.log(jnp.where(at_end, 1.0, trials - first) / (first + 1.0)) + _log_odds(prob)
+        slope = jnp.where(at_end, 0.0, step)
         length = jnp.where(at_end, jnp.minimum(length, 1.0), length)
     else:
         # A run that reaches past the last value has an infinite chord: its first term alone is left.
@@ -56,19 +81,22 @@ def _run(log_first: Array, log_next: Array, first: Array, length: Array, trials:
     return jnp.where(known, jnp.exp(log_first) * binomial.geometric_sum(slope, length), 0.0)
 
 
-def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, upper: bool) -> Tables:
+def tabulate(
+    trials: Array, prob: Array | None, log_inverse_mass: Array, points: int, exact: bool, upper: bool
+) -> Tables:
     """Tables for each of `trials` (whole, >= 0, [rows]); the tail is an upper bound if `upper`, else a lower one."""
     m = trials[:, None]
-    start = jnp.ceil(0.5 * m)
-    top = jnp.minimum(m, jnp.ceil(0.5 * m + jnp.sqrt(0.5 * m * log_inverse_mass)))
+    start = _start(m, prob)
+    mean = 0.5 * m if prob is None else m * prob
+    top = jnp.minimum(m, jnp.ceil(mean + jnp.sqrt(0.5 * m * log_inverse_mass)) + 1.0)
     # Hoeffding: Pr[Bin > top] <= exp(-log_inverse_mass).
     outside = jnp.where(top < m, jnp.exp(-log_inverse_mass), 0.0) if upper else jnp.zeros_like(m)
     steps = jnp.arange(points, dtype=jnp.float64)[None, :]
     if exact:
         at = start + steps
-        # pmf(x + 1) / pmf(x) = (m - x) / (x + 1), zero from x = m on.
-        ratios = jnp.maximum(m - at[:, :-1], 0.0) / (at[:, :-1] + 1.0)
-        pmf = jnp.exp(binomial.log_pmf_half(start, m)) * jnp.concatenate(
+        # pmf(x + 1) / pmf(x) = odds (m - x) / (x + 1), zero from x = m on.
+        ratios = jnp.maximum(m - at[:, :-1], 0.0) / (at[:, :-1] + 1.0) * jnp.exp(_log_odds(prob))
+        pmf = jnp.exp(_log_pmf(start, m, prob)) * jnp.concatenate(
             [jnp.ones_like(m), jnp.cumprod(ratios, axis=1)], axis=1
         )
         beyond = jnp.cumsum(pmf[:, :0:-1], axis=1)[:, ::-1]
@@ -78,17 +106,17 @@ def tabulate(trials: Array, log_inverse_mass: Array, points: int, exact: bool, u
     stride = jnp.maximum(jnp.ceil((top - start + 1.0) / (points - 1)), 1.0)
     at = start + stride * steps
     held = jnp.minimum(at, m)
-    logs = jnp.where(at <= m, binomial.log_pmf_half(held, m), -jnp.inf)
+    logs = jnp.where(at <= m, _log_pmf(held, m, prob), -jnp.inf)
     length = jnp.broadcast_to(stride, held[:, 1:].shape)
-    piece = _run(logs[:, :-1], logs[:, 1:], held[:, :-1], length, m, upper)
+    piece = _run(logs[:, :-1], logs[:, 1:], held[:, :-1], length, m, prob, upper)
     from_here = jnp.cumsum(piece[:, ::-1], axis=1)[:, ::-1]
     tail = jnp.concatenate([from_here, jnp.zeros_like(m)], axis=1) + outside
     return Tables(trials, start[:, 0], stride[:, 0], logs, tail)
 
 
 @functools.partial(jax.jit, static_argnames=("exact", "upper"))
-def look_up(tables: Tables, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
-    """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials / 2, [rows, queries].
+def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
+    """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials prob - 1, [rows, queries].
 
     The tail is bounded as the tables are (`upper`); the pmf is exact but past the end of an exact table, where it is
     bounded the other way: a high pmf with a low tail, a zero with a high tail.
@@ -104,18 +132,18 @@ def look_up(tables: Tables, a: Array, exact: bool, upper: bool) -> tuple[Array, 
         return jnp.where(past & upper, 0.0, pmf), jnp.where(past & (not upper), 0.0, tail)
     inside = a <= m + 1.0
     at = jnp.where(inside, a, m + 1.0)
-    log_pmf = binomial.log_pmf_half(at - 1.0, m)
+    log_pmf = _log_pmf(at - 1.0, m, prob)
     has_tail = at <= m
     held = jnp.minimum(at, m)
-    # pmf(a) / pmf(a - 1) = (m - a + 1) / a
-    log_here = jnp.where(has_tail, log_pmf + jnp.log((m - held + 1.0) / held), -jnp.inf)
+    # pmf(a) / pmf(a - 1) = odds (m - a + 1) / a
+    log_here = jnp.where(has_tail, log_pmf + jnp.log((m - held + 1.0) / held) + _log_odds(prob), -jnp.inf)
     stride, last = tables.stride[:, None], tables.log_pmf.shape[1] - 1
     k = jnp.clip(jnp.ceil((held - start) / stride), 0, last)
     grid = start + k * stride
     gap = jnp.maximum(grid - held, 0.0)
     index = k.astype(jnp.int32)
     log_next = jnp.take_along_axis(tables.log_pmf, index, axis=1)
-    partial = _run(log_here, jnp.where(gap > 0, log_next, 0.0), held, gap, m, upper)
+    partial = _run(log_here, jnp.where(gap > 0, log_next, 0.0), held, gap, m, prob, upper)
     tail = jnp.take_along_axis(tables.beyond, index, axis=1) + jnp.where(gap > 0, partial, 0.0)
     # Past the table: what lies outside altogether (upper), or the first term alone (lower).
     first_only = jnp.where(jnp.isfinite(log_here), jnp.exp(log_here), 0.0)

@@ -1,0 +1,79 @@
+"""Which bound serves which protocol, randomizer and view."""
+
+from __future__ import annotations
+
+import math
+
+from checkin_jax.accounting import composer, rounds
+from checkin_jax.accounting.pure_rounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, Smaller
+from checkin_jax.kernels import occupancy
+from checkin_jax.protocols import PROTOCOLS, AveragedUpdates, CheckInProtocol, FixedWindow, SlidingWindow
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+
+
+def check_protocol(protocol: CheckInProtocol) -> CheckInProtocol:
+    """Raises TypeError unless it is one of the protocols there are bounds for."""
+    if not isinstance(protocol, PROTOCOLS):
+        names = ", ".join(kind.__name__ for kind in PROTOCOLS)
+        raise TypeError(f"protocol={protocol!r}: expected one of {names}")
+    return protocol
+
+
+def check_randomizer(randomizer: Randomizer) -> Randomizer:
+    """Raises TypeError unless it is one of the randomizers there are bounds for."""
+    if not isinstance(randomizer, PureLDP | Gaussian):
+        raise TypeError(f"randomizer={randomizer!r}: expected a PureLDP or a Gaussian")
+    return randomizer
+
+
+def one_round(
+    protocol: CheckInProtocol, randomizer: Randomizer, view: str, total: float, delta: float
+) -> rounds.Round:
+    """The composer's description of one unit of the protocol, one of `total` that are composed at delta."""
+    if isinstance(randomizer, Gaussian):
+        return _gaussian(protocol, randomizer, view, total, delta)
+    if view == "local":
+        return rounds.LocalPureLDP(_sends(protocol), randomizer.epsilon0)
+    return _pure(protocol, randomizer.epsilon0, composer.log_inverse_mass(total, delta))
+
+
+def _sends(protocol: CheckInProtocol) -> float:
+    """The probability that a given client sends its message in one unit."""
+    if isinstance(protocol, FixedWindow):
+        return protocol.check_in_prob
+    return 1.0 if isinstance(protocol, SlidingWindow) else protocol.rate
+
+
+def _gaussian(
+    protocol: CheckInProtocol, randomizer: Gaussian, view: str, total: float, delta: float
+) -> rounds.Round:
+    local = rounds.LocalGaussian(_sends(protocol), randomizer.mu)
+    if view == "local":
+        return local
+    if isinstance(protocol, FixedWindow | SlidingWindow | AveragedUpdates):
+        return rounds.NoGain(local)
+    mass = composer.log_inverse_mass(total, delta)
+    return rounds.ShuffledGaussian(
+        protocol.num_clients, protocol.rate, randomizer.mu, view == "aggregate", mass
+    )
+
+
+def _pure(protocol: CheckInProtocol, epsilon0: float, mass: float) -> rounds.Round:
+    if isinstance(protocol, SlidingWindow):
+        window = protocol.window
+        # Of a client's window, what the server outputs; all of it for most clients when n >= 2 m - 1.
+        slots = min(window, protocol.num_clients - window + 1)
+        used = slots / window
+        # A slot's other clients are Bin(m - 1, 1/m) in number.
+        alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
+        return SlotsPureLDP(slots, used, used * alone * (1.0 - 1e-12), epsilon0, mass)
+    if isinstance(protocol, FixedWindow):
+        n, m, prob = protocol.num_clients, protocol.num_slots, protocol.check_in_prob
+        mean, _ = occupancy.moments(float(n), float(m), prob)
+        hidden = SlotsPureLDP(m, prob, min(mean / n * (1.0 - 1e-12), prob), epsilon0, mass)
+        occupied = OccupiedPureLDP(n, m, prob, epsilon0, mass)
+        if protocol.empty_slots == "visible":
+            return occupied
+        return Smaller(hidden, occupied)
+    name = "T3 (T1 at the probability of taking part)" if isinstance(protocol, AveragedUpdates) else "T1"
+    return ShuffledPureLDP(protocol.num_clients, protocol.rate, epsilon0, mass, name)

@@ -1,0 +1,71 @@
+"""Our units as dp_accounting privacy loss distributions."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from checkin_jax import _validate
+from checkin_jax.accounting import composer
+from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.guarantee import VIEWS
+from checkin_jax.kernels import host, lattice
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+_MAX_KNOTS = 2_000_000
+
+
+def to_pld(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str = "messages",
+    *,
+    value_discretization_interval: float = 1e-4,
+    tail_mass: float = 1e-15,
+) -> PrivacyLossDistribution:
+    """The privacy loss distribution of ONE unit of the protocol (a round, or a window), for dp_accounting to compose.
+
+    Pessimistic: a grid pair whose profile is at least the unit's in both directions (connect the dots), so that every
+    epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off. Replace-one.
+
+    Args:
+      protocol, randomizer, view: as in `account`; how often the protocol repeats its unit is ignored.
+      value_discretization_interval: spacing of the grid, nats, > 0.
+      tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
+    """
+    check_protocol(protocol)
+    check_randomizer(randomizer)
+    _validate.choice(VIEWS, view=view)
+    spacing = _validate.real(
+        0, 1e3, open_low=True, value_discretization_interval=value_discretization_interval
+    )
+    tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
+    with jax.enable_x64(True):
+        one = one_round(protocol, randomizer, view, 1.0, tail_mass)
+        reach = composer.reach(one, 1.0, tail_mass)
+        size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
+        if size > _MAX_KNOTS:
+            raise ValueError(
+                f"value_discretization_interval={spacing!r}: expected at least {reach / _MAX_KNOTS:.3g}, "
+                f"losses reach {reach:.3g}"
+            )
+        losses = spacing * np.arange(size + 1)
+        side = lattice.side_upper(host(losses), host(one.upper(losses)))
+        atoms = lattice.join(host(losses), side, side, True)
+        return PrivacyLossDistribution(
+            DensePLDPmf(
+                discretization=spacing,
+                lower_loss=-size,
+                probs=np.asarray(atoms.masses).copy(),
+                infinity_mass=float(atoms.infinite),
+                pessimistic_estimate=True,
+            )
+        )

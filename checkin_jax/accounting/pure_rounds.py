@@ -1,0 +1,299 @@
+"""eps0-LDP messages behind a shuffler (T1), in slots (T2, T2'), and the concrete randomizers below them (L1, L2).
+
+Each class names the laws of `kernels.check_in` that bound one unit of its protocol, and the randomizers that come
+close. How many buckets and points are spent is chosen here; every choice is sound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.rounds import Lines, Round, Values, bucket_count
+from checkin_jax.kernels import binary_response, binomial, check_in, host, occupancy, tails
+
+# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
+_SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
+# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages are sent.
+_BINARY_UP_TO, _TERNARY_FROM = 1.2, 0.5
+_FEW_MESSAGES, _BINARY_UP_TO_IF_FEW = 60.0, 4.0
+# Buckets of the number of messages under binary randomized response, which matters little.
+_MESSAGE_BUCKETS = 64
+# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+_HOPELESS = 4.0
+
+
+def _largest(mean: float, most: float, log_inverse_mass: float) -> float:
+    """What a binomial count with this mean exceeds with probability exp(-log_inverse_mass) at most."""
+    return min(mean + float(binomial.bernstein_radius(host(mean), host(log_inverse_mass))) + 2.0, most)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Mixture:
+    """A law of `kernels.check_in`, cut into buckets from one side."""
+
+    law: check_in.Law
+    epsilon0: float
+    log_inverse_mass: float
+    drift: float = 0.0
+
+    @functools.cached_property
+    def _plan(self) -> tuple[int, bool]:
+        return tails.plan(_largest(self._mean, self._most, self.log_inverse_mass), self.log_inverse_mass)
+
+    @functools.cached_property
+    def _most(self) -> float:
+        return float(np.asarray(self.law.n).max())
+
+    @functools.cached_property
+    def _mean(self) -> float:
+        return float((np.asarray(self.law.n) * np.asarray(self.law.special)).max())
+
+    def _buckets(self, upper: bool) -> check_in.Buckets:
+        if self._most <= check_in.SMALL:
+            return check_in.buckets_exact(self.law, check_in.SMALL if np.asarray(self.law.absent).any() else 1)
+        mass, buckets = host(self.log_inverse_mass), bucket_count(self._mean)
+        if len(np.asarray(self.law.n)) > 1:
+            # The parts differ among themselves by more than finer buckets would tell.
+            buckets = min(buckets, 64)
+        if not upper:
+            return check_in.buckets_lower(self.law, mass, buckets)
+        offsets = next((points for least, points in _SPREADS if self.drift > least), ())
+        return check_in.buckets_upper(self.law, mass, buckets, offsets)
+
+    @functools.cached_property
+    def _above(self) -> check_in.Buckets:
+        return self._buckets(True)
+
+    @functools.cached_property
+    def _below(self) -> check_in.Buckets:
+        return self._buckets(False)
+
+    def upper(self, loss: np.ndarray) -> Array:
+        return check_in.profile_upper(
+            self._above, loss, host(self.epsilon0), host(self.log_inverse_mass), self._plan
+        )
+
+    def lower(self, loss: np.ndarray) -> Lines:
+        return check_in.lines_lower(
+            self._below, loss, host(self.epsilon0), host(self.log_inverse_mass), self._plan
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ternary:
+    """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
+
+    scale: Round
+    mixture: _Mixture
+
+    name = "3-ary randomized response, all others at a third record"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self.mixture.lower(loss)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binary:
+    """Binary randomized response, all other clients (and dummies) at one of the two records."""
+
+    scale: Round
+    messages: binary_response.Messages
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "binary randomized response, all others at one of the two records"
+    symmetric = False
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        most = float(np.asarray(self.messages.number).max())
+        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+
+        def lines(reverse: bool) -> Lines:
+            prob = 1.0 / (1.0 + math.exp(-self.epsilon0 if reverse else self.epsilon0))
+            plan = tails.plan(most, self.log_inverse_mass, prob)
+            return binary_response.lines_lower(self.messages, loss, epsilon0, mass, plan, reverse)
+
+        return lines(False), lines(True)
+
+
+def _worth_trying(epsilon0: float, messages: float) -> tuple[bool, bool]:
+    """Whether 3-ary and whether binary randomized response may be the better instance."""
+    few = messages < _FEW_MESSAGES
+    binary = epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO)
+    return epsilon0 >= _TERNARY_FROM or few, binary
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffledPureLDP:
+    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below."""
+
+    num_clients: int
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+    name: str = "T1"
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def _mixture(self, law: check_in.Law) -> _Mixture:
+        # What the spread of the absent adds goes as gamma (1 - gamma) / n.
+        drift = self.rate * (1.0 - self.rate) / self.num_clients
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+
+    def _arguments(self) -> tuple[Array, Array, Array]:
+        return host(self.num_clients), host(self.rate), host(self.epsilon0)
+
+    @functools.cached_property
+    def _t1(self) -> _Mixture:
+        return self._mixture(check_in.upper_law(*self._arguments()))
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self._t1.upper(loss)
+
+    @functools.cached_property
+    def instances(self) -> tuple[Ternary | Binary, ...]:
+        mass = host(self.log_inverse_mass)
+        ternary, binary = _worth_trying(self.epsilon0, self.num_clients * self.rate)
+        found: list[Ternary | Binary] = []
+        if ternary:
+            found.append(Ternary(self, self._mixture(check_in.lower_law(*self._arguments()))))
+        if binary:
+            messages = binary_response.check_in_messages(*self._arguments(), mass, _MESSAGE_BUCKETS)
+            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotsPureLDP:
+    """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
+
+    seen: the probability that the message is used after all in the instances below, when all others do their worst.
+    """
+
+    slots: int
+    used: float
+    seen: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "T2"
+
+    @property
+    def top(self) -> float:
+        # log(1 - rho + rho p)
+        return self.epsilon0 + math.log1p((1.0 - self.used) * math.expm1(-self.epsilon0))
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.used**2 / self.slots
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self._mixture(self.used, True).upper(loss)
+
+    def _mixture(self, used: float, upper: bool) -> _Mixture:
+        arguments = (host([value]) for value in (self.slots, used, 1.0))
+        law = check_in.slots_law(*arguments, host(self.epsilon0), upper)
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    @functools.cached_property
+    def instances(self) -> tuple[Ternary | Binary, ...]:
+        ternary, binary = _worth_trying(self.epsilon0, self.slots)
+        found: list[Ternary | Binary] = []
+        if ternary:
+            found.append(Ternary(self, self._mixture(self.seen, False)))
+        if binary:
+            slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
+            messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
+            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class OccupiedPureLDP:
+    """T2': K occupied slots, each with the message of one of n clients, a uniform ordered sample."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "T2'"
+
+    @property
+    def top(self) -> float:
+        used = min(self.num_slots, self.num_clients) / self.num_clients
+        return self.epsilon0 + math.log1p((1.0 - used) * math.expm1(-self.epsilon0))
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
+        return mean / float(self.num_clients) ** 2
+
+    def _parts(self, upper: bool) -> tuple[Array, Array, Array]:
+        values, masses = occupancy.law(
+            self.num_clients, self.num_slots, self.prob, self.log_inverse_mass, upper
+        )
+        # No slot occupied: nothing is seen.
+        masses, values = np.where(values > 0, masses, 0.0), np.maximum(values, 1.0)
+        return host(values), host(values / self.num_clients), host(masses)
+
+    @functools.cached_property
+    def _above(self) -> _Mixture:
+        law = check_in.slots_law(*self._parts(True), host(self.epsilon0), True)
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self._above.upper(loss)
+
+    @functools.cached_property
+    def instances(self) -> tuple[Ternary | Binary, ...]:
+        parts = self._parts(False)
+        ternary, binary = _worth_trying(self.epsilon0, float(np.asarray(parts[0]).max()))
+        found: list[Ternary | Binary] = []
+        if ternary:
+            law = check_in.slots_law(*parts, host(self.epsilon0), False)
+            found.append(Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass)))
+        if binary:
+            messages = binary_response.slot_messages(*parts, host(self.epsilon0))
+            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Smaller:
+    """Two bounds on the same unit: the smaller at every loss. The instances are those of the first."""
+
+    first: SlotsPureLDP
+    second: OccupiedPureLDP
+
+    @functools.cached_property
+    def _tried(self) -> tuple[SlotsPureLDP | OccupiedPureLDP, ...]:
+        best, other = sorted((self.first, self.second), key=lambda one: one.variance)
+        return (best, other) if other.variance <= _HOPELESS * best.variance else (best,)
+
+    @property
+    def name(self) -> str:
+        return " and ".join(one.name for one in self._tried)
+
+    @property
+    def top(self) -> float:
+        return min(self.first.top, self.second.top)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return functools.reduce(np.minimum, (np.asarray(one.upper(loss)) for one in self._tried))
+
+    @functools.cached_property
+    def instances(self) -> tuple[Ternary | Binary, ...]:
+        return tuple(dataclasses.replace(each, scale=self) for each in self.first.instances)

@@ -1,0 +1,83 @@
+r"""Lower bounds from binary randomized response, all other clients (and dummies) at the record x' (L1, L2).
+
+Of M messages N0 show the label that x favours, N0 ~ Bin(M, 1/(p+1)) under Q, and
+
+    P/Q = 1 + kappa D,     D = (p + 1) N0 - M,     kappa = (1 - 1/p) scale / n,
+
+so Q is the base law and D has mean zero given M. Given M the profile is nondecreasing in M (a martingale, Jensen): a
+bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1) Pr[N0 = a - 1], and with
+B = M - N0 for the other direction E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED, binomial, tails
+from checkin_jax.kernels.check_in import ROUNDING, in_blocks
+
+
+class Messages(NamedTuple):
+    """A round as a mixture over the number of messages: number, weight (a probability) and kappa, all [labels]."""
+
+    number: Array
+    weight: Array
+    kappa: Array
+
+
+@functools.partial(jax.jit, static_argnames="buckets")
+def check_in_messages(
+    num_clients: Array, rate: Array, epsilon0: Array, log_inverse_mass: Array, buckets: int
+) -> Messages:
+    """Shuffled check-in: the number of messages is binomial; what is outside the window is dropped."""
+    cut = binomial.cells(num_clients, rate, log_inverse_mass, buckets)
+    kappa = -jnp.expm1(-epsilon0) / num_clients
+    return Messages(cut.first, cut.mass_lower, jnp.broadcast_to(kappa, cut.first.shape))
+
+
+@jax.jit
+def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> Messages:
+    """Windows: `slots` messages, one of which is the target's with probability `used`; all [labels]."""
+    return Messages(slots, weight, -jnp.expm1(-epsilon0) * used / slots)
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "reverse"))
+def lines_lower(
+    mix: Messages,
+    loss: Array,
+    epsilon0: Array,
+    log_inverse_mass: Array,
+    plan: tuple[int, bool],
+    reverse: bool,
+) -> tuple[Array, Array]:
+    """(P(A) - Q(A), Q(A)) for A = {loss > loss}, [losses], loss > 0, rounded down and up; reverse: of Q||P.
+
+    The line first - (c - 1) second is below the round's profile at every c. plan: of `tails.plan`.
+    """
+    points, exact = plan
+    p = jnp.exp(epsilon0)
+    m, kappa = mix.number[:, None], mix.kappa[:, None]
+    prob = p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
+    tables = tails.tabulate(mix.number, prob, log_inverse_mass, points, exact, True)
+
+    def some(loss: Array) -> tuple[Array, Array]:
+        if reverse:
+            least = (p * m - jnp.expm1(-loss)[None, :] / kappa) / (p + 1.0)
+        else:
+            least = (m + jnp.expm1(loss)[None, :] / kappa) / (p + 1.0)
+        # Any threshold gives a valid line; rounding can move it off the best one only.
+        a = jnp.clip(jnp.floor(least) + 1.0, 1.0, m + 1.0)
+        pmf, tail = tails.look_up(tables, prob, a, exact, True)
+        apart = kappa * (m - a + 1.0) * pmf * (p if reverse else 1.0)
+        return jnp.sum(mix.weight[:, None] * apart, axis=0), jnp.sum(mix.weight[:, None] * tail, axis=0)
+
+    apart, base = in_blocks(some, loss)
+    difference = apart * (1.0 - ROUNDING)
+    # Q is the base law: in the reverse direction the second measure is P = base - apart.
+    far = base * (1.0 + ROUNDING) - (difference if reverse else 0.0)
+    return difference, far + FLUSHED
