@@ -25,19 +25,24 @@ Used = dict[tuple, Number]  # per visible slot the client that is used, or EMPTY
 Tree = list[np.ndarray]
 
 
-@lru_cache(maxsize=64)
-def fixed_window_choices(num_clients: int, num_slots: int, p0: Number) -> dict[tuple, Number]:
-    """Law of the clients' choices in A_fix and A_avg: per client a slot, or EMPTY if it stays away."""
+def fixed_window_choices(
+    num_clients: int, num_slots: int, p0: Number | tuple[Number, ...]
+) -> dict[tuple, Number]:
+    """Law of the clients' choices in A_fix and A_avg: per client a slot, or EMPTY if it stays away.
+
+    `p0` is everybody's probability to take part, or one for each client.
+    """
+    rates = p0 if isinstance(p0, tuple) else (p0,) * num_clients
     law = {}
     for picks in product([EMPTY, *range(num_slots)], repeat=num_clients):
-        away = picks.count(EMPTY)
-        mass = (1 - p0) ** away * (p0 / num_slots) ** (num_clients - away)
+        mass = 1
+        for pick, rate in zip(picks, rates):
+            mass = mass * (1 - rate if pick is EMPTY else rate / num_slots)
         if mass:
             law[picks] = mass
     return law
 
 
-@lru_cache(maxsize=64)
 def sliding_window_choices(num_clients: int, window: int) -> dict[tuple, Number]:
     """Law of the clients' choices in A_sldw; client j = 1..n picks one of the slots j..j+window-1."""
     windows = [range(j, j + window) for j in range(1, num_clients + 1)]
@@ -57,16 +62,23 @@ def one_of_each_slot(choices: Mapping[tuple, Number], slots: Sequence[int]) -> U
     return used
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def fixed_window(num_clients: int, num_slots: int, p0: Number) -> Used:
     """Law of the used clients of A_fix."""
     return one_of_each_slot(fixed_window_choices(num_clients, num_slots, p0), range(num_slots))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def sliding_window(num_clients: int, window: int) -> Used:
     """Law of the used clients of A_sldw in its visible slots window..n (n >= window)."""
     return one_of_each_slot(sliding_window_choices(num_clients, window), range(window, num_clients + 1))
+
+
+@lru_cache(maxsize=64, typed=True)
+def ordered_sample(num_clients: int, count: int) -> Used:
+    """Theorem U given K: a uniform ordered sample without replacement."""
+    samples = list(permutations(range(num_clients), count))
+    return dict.fromkeys(samples, Fraction(1, len(samples)))
 
 
 def constant_tree(channel: Channel | np.ndarray, num_slots: int) -> Tree:
