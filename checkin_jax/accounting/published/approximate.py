@@ -1,0 +1,368 @@
+"""What [SCI] does with approximate DP: its ingredients, which hold, and Lemma 3 with all that uses it, which does not.
+
+View "messages", replace-one. Arguments broadcast; Renyi divergences have one more axis, the orders.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from checkin_jax.accounting.published import counts, record, series
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels import host
+
+_LEMMA_3 = (
+    "Lemma 3 is the MINIMUM Renyi divergence of pairs with this (epsilon, delta), not a bound on all of them: "
+    "a (0, delta)-DP mechanism can have infinite Renyi divergence"
+)
+_ROUND = "Renyi divergence of a round, nats"
+_GOLDEN = 0.5 * (5.0**0.5 - 1.0)
+# 0.618^90 times the width of the search, at most 700 nats, is below 1e-15.
+_STEPS = 90
+_WINDOWS = (256,)
+
+
+def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
+    """log(t^lam - 1 - lam (t - 1)) for t = e^log_ratio; by its series where that cancels."""
+    v = jnp.expm1(log_ratio)
+    y = order * log_ratio
+    near = jnp.abs(order * v) < 1e-4
+    series_ = 0.5 * order * (order - 1.0) * v * v
+    series_ = series_ * (1.0 + (order - 2.0) * v / 3.0 * (1.0 + 0.25 * (order - 3.0) * v))
+    large = y > 30.0
+    middle = jnp.expm1(jnp.minimum(y, 30.0)) - order * jnp.minimum(v, 1e30)
+    # Where y is large, (1 + lam v) e^-y with v = e^log_ratio - 1.
+    tail = (1.0 - order) * jnp.exp(-y) + order * jnp.exp(log_ratio - y)
+    value = jnp.log(jnp.where(near, series_, jnp.where(large | (middle <= 0), 1.0, middle)))
+    return jnp.where(large, y + jnp.log1p(-jnp.where(large, tail, 0.0)), value)
+
+
+def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
+    """log(A - 1) of Lemma 3's minimum, at broadcast scalars; -inf at delta = 0, inf at delta >= 1.
+
+    The minimum over pairs of coins P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section in
+    log(r - delta). A - 1 is a sum of two nonnegative terms, so that nothing cancels.
+    """
+    epsilon, delta, orders = jnp.broadcast_arrays(epsilon, delta, orders)
+    proper = (delta > 0) & (delta < 1)
+    d = jnp.where(proper, delta, 0.5)
+
+    def excess(u: Array) -> Array:
+        s = jnp.exp(u)
+        q_rest = 1.0 - s * jnp.exp(-epsilon)
+        gap = (d - s * jnp.expm1(-epsilon)) / q_rest
+        up = u - epsilon + _log_divergence_term(jnp.log1p(d / s) + epsilon, orders)
+        down = jnp.log(q_rest) + _log_divergence_term(jnp.log1p(-jnp.minimum(gap, 1.0)), orders)
+        return jnp.logaddexp(up, jnp.where(jnp.isnan(down), -jnp.inf, down))
+
+    # (lam - 1) delta is the minimum of the first term alone; the second falls with r.
+    low = jnp.log(d) - 1.0
+    high = jnp.log1p(-d)
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+
+    def halve(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        low, high, left, right, at_left, at_right = state
+        go_left = at_left <= at_right
+        low, high = jnp.where(go_left, low, left), jnp.where(go_left, right, high)
+        probe = jnp.where(go_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+        at_probe = excess(probe)
+        kept, at_kept = jnp.where(go_left, left, right), jnp.where(go_left, at_left, at_right)
+        return (
+            low,
+            high,
+            jnp.where(go_left, probe, kept),
+            jnp.where(go_left, kept, probe),
+            jnp.where(go_left, at_probe, at_kept),
+            jnp.where(go_left, at_kept, at_probe),
+        )
+
+    state = (low, high, left, right, excess(left), excess(right))
+    state = jax.lax.fori_loop(0, _STEPS, halve, state)
+    value = jnp.minimum(state[4], state[5])
+    return jnp.where(proper, value, jnp.where(delta >= 1.0, jnp.inf, -jnp.inf))
+
+
+def shuffled(k: Array, epsilon0: Array, delta0: Array, shuffle_delta: Array) -> tuple[Array, Array]:
+    """(epsilon, delta) of k shuffled messages, [FMT21] Theorem 3.8; (epsilon0, delta0) where it does not apply."""
+    k = jnp.maximum(k, 1.0)
+    big = jnp.exp(epsilon0)
+    applies = epsilon0 <= jnp.log(k / (16.0 * jnp.log(2.0 / shuffle_delta)))
+    gain = 8.0 * jnp.sqrt(big * jnp.log(4.0 / shuffle_delta) / k) + 8.0 * big / k
+    epsilon = jnp.log1p(jnp.tanh(0.5 * epsilon0) * gain)
+    more = (jnp.exp(epsilon) + 1.0) * (1.0 + 0.5 * jnp.exp(-epsilon0)) * k * delta0
+    # The theorem may give more than the randomizer's own guarantee; that stands as well when delta0 is 0.
+    return jnp.where(applies, epsilon, epsilon0), jnp.where(applies, shuffle_delta + more, delta0)
+
+
+def sampled(epsilon: Array, delta: Array, share: Array) -> tuple[Array, Array]:
+    """(log(1 + g (e^eps - 1)), g delta): subsampling without replacement, [BBG18]."""
+    return jnp.log1p(share * jnp.expm1(epsilon)), share * delta
+
+
+_shuffled = jax.jit(shuffled)
+_sampled = jax.jit(sampled)
+_least = jax.jit(log_least_excess)
+
+
+def shuffle_epsilon(
+    num_messages: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, delta0: ArrayLike = 0.0
+) -> PublishedBound:
+    """[FMT21] Theorem 3.8 as [SCI] uses it (P8): epsilon of k shuffled messages; `delta` of the result is its total.
+
+    Where epsilon0 > log(k / (16 log(2/delta))) the randomizer's own (epsilon0, delta0) come back. Rounded up.
+
+    Args:
+      num_messages: k, 1 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1). delta0: of a message, [0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    columns = (
+        record.wholes(1, record.MAX_CLIENTS, num_messages=num_messages),
+        record.epsilons(epsilon0),
+        record.reals(0, 1, open_high=True, delta0=delta0),
+        record.deltas(delta),
+    )
+    record.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
+    with jax.enable_x64(True):
+        epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
+    return PublishedBound(
+        value=epsilon * (1 + 1e-12),
+        label="Theorem 3.8",
+        source=record.FMT,
+        quantity="epsilon of a round, nats",
+        delta=total * (1 + 1e-12),
+    )
+
+
+def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) -> PublishedBound:
+    """[BBG18], sampling a share g without replacement (P8): log(1 + g (e^epsilon - 1)) at g delta. Rounded up.
+
+    Args:
+      epsilon: 0 to 690 nats. delta: in [0, 1]. share: g in (0, 1].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    columns = (
+        record.reals(0, 690, epsilon=epsilon),
+        record.reals(0, 1, delta=delta),
+        record.reals(0, 1, open_low=True, share=share),
+    )
+    record.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
+    with jax.enable_x64(True):
+        value, total = (np.asarray(v) * (1 + 1e-12) for v in _sampled(*map(host, columns)))
+    return PublishedBound(
+        value=value,
+        label="Theorem 9",
+        source=record.BBG,
+        quantity="epsilon of a round, nats",
+        delta=total,
+    )
+
+
+def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
+    """[SCI] Lemma 3 (P7): the least Renyi divergence that (epsilon, delta) allows, printed as if it were the largest.
+
+    epsilon + log(min_{delta<r<1} r^lam (r-delta)^(1-lam) + (1-r)^lam (e^eps - r + delta)^(1-lam)) / (lam - 1). Not a
+    valid conversion. Relative error below 1e-11.
+
+    Args:
+      epsilon: 0 to 690 nats. delta: in [0, 1). orders: real orders in [2, 4096], shape [orders].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    e, d = record.reals(0, 690, epsilon=epsilon), record.reals(0, 1, open_high=True, delta=delta)
+    shape, columns = record.broadcast(epsilon=e, delta=d)
+    lam = record.reals(2, record.MAX_ORDER, orders=orders)
+    with jax.enable_x64(True):
+        e, d = (host(column[:, None]) for column in columns)
+        log_excess = np.asarray(_least(e, d, host(lam[None, :])))
+    value = np.logaddexp(0.0, log_excess) / (lam - 1)
+    return PublishedBound(
+        value=value.reshape(*shape, len(lam)),
+        label="Lemma 3",
+        source=record.SCI,
+        quantity="Renyi divergence, nats",
+        validity="invalid",
+        reason=_LEMMA_3,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("size", "single", "sample_first"))
+def _approach(
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    delta0: Array,
+    shuffle_delta: Array,
+    low: Array,
+    tab: series.Table,
+    *,
+    size: int,
+    single: bool,
+    sample_first: bool,
+) -> tuple[Array, Array]:
+    def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
+        n, gamma, epsilon0, delta0, shuffle_delta, low = args
+        r = counts.runs(n, gamma, low, size, single)
+
+        def log_excess(g_count: Array, k: Array) -> Array:
+            share = g_count[:, None] / n
+            epsilon, delta = shuffled(k[:, None], epsilon0, delta0, shuffle_delta)
+            if sample_first:
+                return log_least_excess(*sampled(epsilon, delta, share), tab.orders[None, :])
+            # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
+            base = log_least_excess(epsilon, delta, tab.degrees[None, :])
+            whole = jnp.log(2.0) + jnp.logaddexp(0.0, base)
+            first = jnp.minimum(jnp.log(4.0) + base, whole)
+            weights = jnp.where(tab.degrees[None, :] == 2.0, first, whole)
+            weights = weights + tab.degrees[None, :] * jnp.log(share)
+            return jax.lax.map(lambda w: series.order_sum(w, tab), weights)
+
+        upper = jax.nn.logsumexp(r.log_upper[:, None] + log_excess(r.last, r.first), axis=0)
+        keep = slice(0, size)
+        lower = jax.nn.logsumexp(r.log_lower[keep, None] + log_excess(r.first[keep], r.last[keep]), axis=0)
+        return series.renyi(upper, tab), series.renyi(lower, tab)
+
+    return jax.lax.map(one, (n, gamma, epsilon0, delta0, shuffle_delta, low))
+
+
+def _approaches(
+    sample_first: bool,
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    shuffle_delta: ArrayLike,
+    delta0: ArrayLike,
+) -> PublishedBound:
+    shape, columns = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
+        shuffle_delta=record.deltas(shuffle_delta, "shuffle_delta"),
+    )
+    checked = record.whole_orders(orders)
+    ends = np.empty((2, len(columns[0]), len(checked)))
+    with jax.enable_x64(True):
+        tab = series.table(checked)
+        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], _WINDOWS).items():
+            ready = functools.partial(_approach, size=size, single=single, sample_first=sample_first)
+            group = [column[index] for column in columns]
+            upper, lower = counts.in_batches(ready, [*group, lows], tab)
+            ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
+    upper, lower = ends.reshape(2, *shape, len(checked))
+    finite = np.isfinite(upper)
+    return PublishedBound(
+        value=upper,
+        label="Approach 2" if sample_first else "Approach 1",
+        source=record.SCI,
+        quantity=_ROUND,
+        validity="invalid",
+        reason=_LEMMA_3,
+        truncation_error=np.where(finite, upper - np.where(finite, lower, 0.0), np.inf),
+    )
+
+
+def approach_1(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    shuffle_delta: ArrayLike,
+    delta0: ArrayLike = 0.0,
+) -> PublishedBound:
+    """[SCI] Approach 1 (P8): given k, Theorem 3.8's (epsilon, delta), Lemma 3, then [WBK19]'s subsampling; Theorem 1.
+
+    Not a bound: it uses Lemma 3. Summed over k in at most 256 runs; `truncation_error` is the gap of their corners.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `shuffled.theorem_1`.
+      shuffle_delta: Theorem 3.8's delta, in (0, 1). delta0: of a message, in [0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    return _approaches(False, num_clients, rate, epsilon0, orders, shuffle_delta, delta0)
+
+
+def approach_2(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    shuffle_delta: ArrayLike,
+    delta0: ArrayLike = 0.0,
+) -> PublishedBound:
+    """[SCI] Approach 2 (P8): given k, Theorem 3.8's (epsilon, delta), [BBG18]'s subsampling, then Lemma 3; Theorem 1.
+
+    Not a bound, arguments and errors as `approach_1`.
+    """
+    return _approaches(True, num_clients, rate, epsilon0, orders, shuffle_delta, delta0)
+
+
+def baseline(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    tail_delta: ArrayLike,
+    delta0: ArrayLike = 0.0,
+) -> PublishedBound:
+    """[SCI]'s baseline (P8): subsampling at l/n with P[K > l] <= tail_delta, no gain from shuffling, then Lemma 3.
+
+    Not a bound: it uses Lemma 3. l is the least such number by the Chernoff-Hoeffding bound.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `shuffled.theorem_1`.
+      tail_delta: in (0, 1), added to the message's delta0 l/n. delta0: in [0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, columns = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
+        tail_delta=record.deltas(tail_delta, "tail_delta"),
+    )
+    n, gamma, e0, d0, tail = columns
+    share = most_messages(n, gamma, tail) / n
+    with jax.enable_x64(True):
+        epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
+    bound = lemma_3(epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), record.whole_orders(orders))
+    return PublishedBound(
+        value=bound.value.reshape(*shape, -1),
+        label="Baseline",
+        source=record.SCI,
+        quantity=_ROUND,
+        validity="invalid",
+        reason=_LEMMA_3,
+    )
+
+
+def most_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
+    """l with P[Bin(n, gamma) > l] <= tail, by Bernstein, rounded up; host arrays."""
+    mass = -np.log(tail)
+    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
+    return np.minimum(np.ceil(n * gamma + radius), n)
+
+
+def least_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
+    """l with P[Bin(n, gamma) < l] <= tail, by Bernstein, rounded down; host arrays."""
+    mass = -np.log(tail)
+    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
+    return np.maximum(np.floor(n * gamma - radius), 0.0)

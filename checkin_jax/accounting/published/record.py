@@ -1,0 +1,130 @@
+"""The record of a published bound, and the checks that all of its functions share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+SCI = "Liew, Hasegawa, Takahashi, Shuffled Check-in, arXiv 2206.03151 v1"
+RCI = "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
+GDD = "Girgis, Data, Diggavi, Renyi Differential Privacy of the Subsampled Shuffle Model, 2021"
+FMT = "Feldman, McMillan, Talwar, Hiding Among the Clones, 2021"
+BBG = "Balle, Barthe, Gaboardi, Privacy Amplification by Subsampling, 2018"
+WBK = "Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019"
+EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta, Amplification by Shuffling, 2019"
+KOV = "Kairouz, Oh, Viswanath, The Composition Theorem for Differential Privacy, 2015"
+SZ = "Shamir, Zhang, Stochastic Gradient Descent for Non-smooth Optimization, 2013"
+
+MAX_CLIENTS = 1e12
+MAX_EPSILON0 = 50.0
+MAX_ORDER = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PublishedBound:
+    """A formula of a paper, evaluated.
+
+    Attributes:
+      value: float64 array of the broadcast shape of the arguments (and [..., orders] for Renyi divergences); rounded in
+        the formula's safe direction when `validity` is not "invalid". No NaN; infinity where the formula gives nothing.
+      label: theorem, lemma or approach, as numbered in its paper.
+      source: the paper.
+      validity: "published" (proved in its paper), "certified" (also proved or checked here), "estimate" (neither bound) or
+        "invalid" (known not to be a bound; kept for reproduction, never chosen by `account`).
+      reason: why it is invalid, or what to know about it; one line.
+      quantity: what `value` is, with its unit.
+      direction: "upper", "lower" or "exact".
+      truncation_error: `value` is within this of the formula as printed, same shape (truncated or bucketed sums); 0.0 when
+        the formula is closed.
+      delta: delta of an approximate guarantee, where it is not just the one passed in.
+    """
+
+    value: np.ndarray
+    label: str
+    source: str
+    quantity: str
+    validity: str = "published"
+    reason: str = ""
+    direction: str = "upper"
+    truncation_error: np.ndarray | float = 0.0
+    delta: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.value).any():
+            raise FloatingPointError(f"{self.label}: not a number")
+
+
+def reals(low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: ArrayLike):
+    """The one keyword's array as float64 if all of it lies in the interval; the array form of `_validate.real`.
+
+    Raises:
+      ValueError: naming the argument, the first bad value and the interval (NaN lies in none).
+      TypeError: not real numbers.
+    """
+    ((name, given),) = value.items()
+    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    array = np.asarray(given)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name}={given!r}: expected real numbers in {interval}")
+    array = array.astype(np.float64)
+    good = (array > low if open_low else array >= low) & (array < high if open_high else array <= high)
+    if not good.all():
+        raise ValueError(f"{name}={float(array[~good].flat[0])!r}: expected a number in {interval}")
+    return array
+
+
+def wholes(low: float, high: float, **value: ArrayLike) -> np.ndarray:
+    """`reals` for whole numbers, returned as float64; whole floats such as 1e9 are accepted."""
+    ((name, _),) = value.items()
+    array = reals(low, high, **value)
+    whole = array == np.floor(array)
+    if not whole.all():
+        raise ValueError(
+            f"{name}={float(array[~whole].flat[0])!r}: expected a whole number in [{low:g}, {high:g}]"
+        )
+    return array
+
+
+def clients(num_clients: ArrayLike) -> np.ndarray:
+    """Numbers of clients, 1 to 1e12."""
+    return wholes(1, MAX_CLIENTS, num_clients=num_clients)
+
+
+def rates(rate: ArrayLike) -> np.ndarray:
+    """Check-in rates gamma in (0, 1]."""
+    return reals(0, 1, open_low=True, rate=rate)
+
+
+def epsilons(epsilon0: ArrayLike) -> np.ndarray:
+    """Local privacy parameters in [0, 50] nats."""
+    return reals(0, MAX_EPSILON0, epsilon0=epsilon0)
+
+
+def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
+    """Failure probabilities in (0, 1)."""
+    return reals(0, 1, open_low=True, open_high=True, **{name: delta})
+
+
+def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
+    """Whole Renyi orders from 2 to 4096, shape [orders]."""
+    array = wholes(2, MAX_ORDER, orders=orders)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"orders={orders!r}: expected a list of whole numbers in [2, {MAX_ORDER}]")
+    return array
+
+
+def broadcast(**arrays: np.ndarray) -> tuple[tuple[int, ...], list[np.ndarray]]:
+    """Common shape, and the arrays flattened to it.
+
+    Raises:
+      ValueError: naming the shapes that do not broadcast.
+    """
+    try:
+        together = np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"shapes do not broadcast: {shapes}") from None
+    return together[0].shape, [array.ravel() for array in together]

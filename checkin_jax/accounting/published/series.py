@@ -1,0 +1,208 @@
+"""Kernels of the moments' series: A(lam) - 1 = sum_{j=2}^lam C(lam, j) W_j with W_j >= 0, in log space.
+
+Lemma 4 of [SCI] and Theorem 2 both have this form once [(1+x)^lam - 1 - lam x] is expanded, so that a sum over k
+is taken once for all orders, nothing cancels, and no order overflows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jax import Array
+from jax.scipy.special import logsumexp
+
+from checkin_jax.accounting.published import counts
+from checkin_jax.kernels import host
+
+# Values through this degree from products; above, Stirling's differences, 1e-12 off at order 4096.
+_PRODUCTS = 32
+_CHUNK = 512
+
+
+class Table(NamedTuple):
+    """What depends on the orders alone, padded to powers of two (padding orders are 2).
+
+    Attributes: degrees [J] = 2, 3, ...; log_gamma [J] = log(j Gamma(j/2)); log_comb [L, J] = log C(lam, j), -inf for j > lam;
+    orders [L].
+    """
+
+    degrees: Array
+    log_gamma: Array
+    log_comb: Array
+    orders: Array
+
+
+def table(orders: np.ndarray) -> Table:
+    """The table of some whole orders >= 2."""
+    padded = np.full(1 << max(2, math.ceil(math.log2(len(orders)))), 2.0)
+    padded[: len(orders)] = orders
+    degrees = np.arange(2.0, 2.0 + (1 << max(2, math.ceil(math.log2(orders.max() - 1)))))
+    lam, j = padded[:, None], degrees[None, :]
+    rest = np.maximum(lam - j, 0.0)
+    log_comb = scipy.special.gammaln(lam + 1) - scipy.special.gammaln(j + 1) - scipy.special.gammaln(rest + 1)
+    ratios = np.maximum(lam - j + 1, 1.0) / j
+    log_comb[:, :_PRODUCTS] = (np.log(lam) + np.cumsum(np.log(ratios[:, :_PRODUCTS]), axis=1))
+    log_gamma = np.log(degrees) + scipy.special.gammaln(degrees / 2)
+    return Table(host(degrees), host(log_gamma), host(np.where(j <= lam, log_comb, -np.inf)), host(padded))
+
+
+def log_expm1(x: Array) -> Array:
+    """log(e^x - 1) for x >= 0; -inf at 0."""
+    return x + jnp.log(-jnp.expm1(-x))
+
+
+def order_sum(log_weights: Array, tab: Table) -> Array:
+    """log sum_j C(lam, j) W_j: [J] to [L]."""
+    return logsumexp(tab.log_comb + log_weights[None, :], axis=1)
+
+
+def renyi(log_excess: Array, tab: Table) -> Array:
+    """log(1 + e^log_excess) / (lam - 1): the Renyi divergence of a moment given as log(A - 1)."""
+    return jnp.logaddexp(0.0, log_excess) / (tab.orders - 1.0)
+
+
+def renyi_above(log_excess: Array, tab: Table) -> Array:
+    """`renyi` raised by the relative rounding of what went into it, logarithms of up to `orders` nats."""
+    return renyi(log_excess, tab) * (1.0 + _rounding(tab))
+
+
+def renyi_below(log_excess: Array, tab: Table) -> Array:
+    """`renyi` lowered by the same."""
+    return renyi(log_excess, tab) * (1.0 - _rounding(tab))
+
+
+def _rounding(tab: Table) -> Array:
+    return 1e-12 + 2e-15 * tab.orders
+
+
+def ceil_messages(k: Array, epsilon0: Array) -> Array:
+    """kbar = floor((k - 1) / (2 e^eps0)) + 1 of Lemma 4, for k >= 1."""
+    return jnp.floor((k - 1.0) / (2.0 * jnp.exp(epsilon0))) + 1.0
+
+
+def lemma_4_weights(log_g: Array, log_kbar: Array, log_decay: Array, epsilon0: Array, tab: Table) -> Array:
+    """log W_j of A_k, [k, J]: the subsampled shuffle at weights g with kbar and decay e^{-(k-1)/(8E)}, all [k]."""
+    log_x = log_g + log_expm1(2.0 * epsilon0) - epsilon0
+    degrees = tab.degrees[None, :]
+    log_base = log_x + 0.5 * (math.log(2.0) - log_kbar)
+    first = math.log(4.0) + 2.0 * log_g + 2.0 * log_expm1(epsilon0) - epsilon0 - log_kbar
+    series = tab.log_gamma[None, :] + degrees * log_base[:, None]
+    series = jnp.where(degrees == 2.0, first[:, None], series)
+    return jnp.logaddexp(series, degrees * log_x[:, None] + log_decay[:, None])
+
+
+def pure_excess(epsilon: Array, orders: Array) -> Array:
+    """log(A - 1) of binary randomized response, the largest of any epsilon-DP pair; any order > 1.
+
+    A - 1 = (e^{lam e} - 1)(1 - e^{(1-lam) e}) / (1 + e^e), from which nothing is subtracted.
+    """
+    e = epsilon
+    return log_expm1(orders * e) + jnp.log(-jnp.expm1((1.0 - orders) * e)) - jnp.logaddexp(0.0, e)
+
+
+def _weight(count: Array, n: Array) -> Array:
+    """log(k/n), -inf at k = 0."""
+    return jnp.where(count >= 1.0, jnp.log(jnp.maximum(count, 1.0) / n), -jnp.inf)
+
+
+def _count_weights(log_g: Array, k: Array, epsilon0: Array, tab: Table) -> Array:
+    """`lemma_4_weights` for counts k >= 1."""
+    decay = -(k - 1.0) / (8.0 * jnp.exp(epsilon0))
+    return lemma_4_weights(log_g, jnp.log(ceil_messages(k, epsilon0)), decay, epsilon0, tab)
+
+
+def _over_runs(log_mass: Array, weights, *columns: Array) -> Array:
+    """log sum over runs of e^log_mass * e^weights(columns), 512 runs at a time; weights gives [runs, J]."""
+    count = math.ceil(len(log_mass) / _CHUNK)
+
+    def chunked(column: Array, fill: float) -> Array:
+        padded = jnp.full(count * _CHUNK, fill, dtype=jnp.float64).at[: len(column)].set(column)
+        return padded.reshape(count, _CHUNK)
+
+    def one(chunk: tuple[Array, ...]) -> Array:
+        mass, *rest = chunk
+        return logsumexp(mass[:, None] + weights(*rest), axis=0)
+
+    chunks = (chunked(log_mass, -jnp.inf), *(chunked(column, 1.0) for column in columns))
+    return logsumexp(jax.lax.map(one, chunks), axis=0)
+
+
+@functools.partial(jax.jit, static_argnames=("size", "single", "fixed_weight"))
+def theorem_1_lemma_4(
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    low: Array,
+    tab: Table,
+    *,
+    size: int,
+    single: bool,
+    fixed_weight: bool,
+) -> tuple[Array, Array]:
+    """Renyi divergences (upper, lower), [settings, L], of sum_k P[K=k] A_k; settings are vectors of one length.
+
+    A run counts with the largest g and the smallest k in the upper end, and the other way round in the lower.
+    """
+
+    def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
+        r = counts.runs(n, gamma, low, size, single)
+
+        def weights(g_count: Array, k: Array) -> Array:
+            # The proof of Theorem 2 has gamma in place of k/n; still 0 when nobody checks in.
+            log_g = jnp.where(g_count >= 1.0, jnp.log(gamma), -jnp.inf) if fixed_weight else _weight(g_count, n)
+            return _count_weights(log_g, k, epsilon0, tab)
+
+        upper = _over_runs(r.log_upper, weights, r.last, jnp.maximum(r.first, 1.0))
+        # Single values have the same mass on both sides: only the tails' runs separate the ends.
+        keep = slice(0, size)
+        lower = _over_runs(r.log_lower[keep], weights, r.first[keep], jnp.maximum(r.last[keep], 1.0))
+        return renyi_above(order_sum(upper, tab), tab), renyi_below(order_sum(lower, tab), tab)
+
+    return jax.vmap(one)(n, gamma, epsilon0, low)
+
+
+@functools.partial(jax.jit, static_argnames=("size", "single", "smaller"))
+def theorem_1_subsampling(
+    n: Array, gamma: Array, epsilon0: Array, low: Array, tab: Table, *, size: int, single: bool, smaller: bool
+) -> tuple[Array, Array]:
+    """The same with the moment of subsampling alone given k (P13), or with the smaller of it and Lemma 4's, order by order."""
+
+    def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
+        r = counts.runs(n, gamma, low, size, single)
+
+        def excess(g_count: Array, k: Array) -> Array:
+            epsilon = jnp.log1p(g_count / n * jnp.expm1(epsilon0))[:, None]
+            sampled = pure_excess(epsilon, tab.orders[None, :])
+            if not smaller:
+                return sampled
+            weights = _count_weights(_weight(g_count, n), k, epsilon0, tab)
+            return jnp.minimum(sampled, jax.lax.map(lambda w: order_sum(w, tab), weights))
+
+        upper = _over_runs(r.log_upper, excess, r.last, jnp.maximum(r.first, 1.0))
+        keep = slice(0, size)
+        lower = _over_runs(r.log_lower[keep], excess, r.first[keep], jnp.maximum(r.last[keep], 1.0))
+        return renyi_above(upper, tab), renyi_below(lower, tab)
+
+    return jax.vmap(one)(n, gamma, epsilon0, low)
+
+
+def subsampled_shuffle(k: Array, g_count: Array, n: Array, epsilon0: Array, tab: Table) -> Array:
+    """log(A - 1), [L], of Lemma 4 with k messages at the weight g_count / n; scalars."""
+    weights = _count_weights(_weight(g_count, n)[None], jnp.maximum(k, 1.0)[None], epsilon0, tab)[0]
+    return order_sum(weights, tab)
+
+
+@jax.jit
+def lemma_4(k: Array, n: Array, epsilon0: Array, tab: Table) -> Array:
+    """Renyi divergence of the subsampled shuffle with k of n messages, [settings, L], rounded up."""
+
+    def one(k: Array, n: Array, epsilon0: Array) -> Array:
+        return renyi_above(subsampled_shuffle(k, k, n, epsilon0, tab), tab)
+
+    return jax.vmap(one)(k, n, epsilon0)

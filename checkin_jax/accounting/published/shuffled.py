@@ -1,0 +1,405 @@
+"""Shuffled check-in as published: Theorem 1 with Lemma 4, Theorems 2 and 3, and what repairs Theorem 2.
+
+View "messages" (an untrusted aggregator behind a trusted shuffler), replace-one, one round; Renyi divergences in nats,
+which add up over rounds. Arguments broadcast; values have the broadcast shape and one more axis, the orders.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from checkin_jax.accounting.published import counts, record, series
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels import host
+
+_QUANTITY = "Renyi divergence of a round, nats"
+_FIXED_WEIGHT = (
+    "given k check-ins the differing client is among them with probability k/n, not gamma; "
+    "exact binary randomized response exceeds it"
+)
+_THEOREM_2 = (
+    "Lemma 5 needs a moment that falls with k and is applied at the fixed weight gamma, while the weight is k/n; "
+    "exact binary randomized response exceeds it where n gamma is small"
+)
+
+
+def _settings(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike
+) -> tuple[tuple[int, ...], list[np.ndarray]]:
+    return record.broadcast(
+        num_clients=record.clients(num_clients), rate=record.rates(rate), epsilon0=record.epsilons(epsilon0)
+    )
+
+
+def _summed(
+    kernel, num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike, windows, **static
+) -> tuple[np.ndarray, np.ndarray]:
+    """Upper ends and their distances to the lower ones, of one of the kernels that sum over k."""
+    shape, columns = _settings(num_clients, rate, epsilon0)
+    checked = record.whole_orders(orders)
+    ends = np.empty((2, len(columns[0]), len(checked)))
+    with jax.enable_x64(True):
+        tab = series.table(checked)
+        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], windows).items():
+            ready = functools.partial(kernel, size=size, single=single, **static)
+            group = [column[index] for column in columns]
+            upper, lower = counts.in_batches(ready, [*group, lows], tab)
+            ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
+    upper, lower = ends.reshape(2, *shape, len(checked))
+    finite = np.isfinite(upper)
+    return upper, np.where(finite, upper - np.where(finite, lower, 0.0), np.inf)
+
+
+def lemma_4(
+    num_messages: ArrayLike, num_clients: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """Renyi divergence of k messages, shuffled, from k clients chosen out of n without replacement (P3).
+
+    [SCI] Lemma 4, the subsampled shuffle of [GDD21] at weight k/n, for eps0-LDP messages and whole orders. Rounded up.
+
+    Args:
+      num_messages: k, whole, 0 to num_clients.
+      num_clients: n, 1 to 1e12.
+      epsilon0: local privacy of a message, 0 to 50 nats.
+      orders: whole Renyi orders, 2 to 4096, shape [orders].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range; num_messages above num_clients; shapes that do not broadcast.
+    """
+    shape, columns = record.broadcast(
+        num_messages=record.wholes(0, record.MAX_CLIENTS, num_messages=num_messages),
+        num_clients=record.clients(num_clients),
+        epsilon0=record.epsilons(epsilon0),
+    )
+    k, n, _ = columns
+    if (k > n).any():
+        raise ValueError(
+            f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}"
+        )
+    checked = record.whole_orders(orders)
+    with jax.enable_x64(True):
+        (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
+    return PublishedBound(
+        value=value[:, : len(checked)].reshape(*shape, len(checked)),
+        label="Lemma 4",
+        source=f"{record.SCI}; {record.GDD}",
+        quantity=_QUANTITY,
+    )
+
+
+def theorem_1(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """[SCI] Theorem 1 with Lemma 4 (P2, P3): log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
+
+    Summed k by k while the window of all but 2 e^-60 of K's law holds at most 32,768 values, beyond that in 4,096
+    runs that count with their worst corner; the tails are bounded run by run and included. `truncation_error` is the
+    distance to the lower bound on the same sum. Cost: O(window x largest order) for all orders together.
+
+    Args:
+      num_clients: n, 1 to 1e12. rate: gamma in (0, 1]. epsilon0: 0 to 50 nats; these broadcast.
+      orders: whole Renyi orders, 2 to 4096, shape [orders].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    value, error = _summed(
+        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, counts.WINDOWS, fixed_weight=False
+    )
+    return PublishedBound(
+        value=value,
+        label="Theorem 1 with Lemma 4",
+        source=record.SCI,
+        quantity=_QUANTITY,
+        truncation_error=error,
+    )
+
+
+def theorem_1_fixed_weight(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """`theorem_1` with the weight gamma in place of k/n, as the proof of Theorem 2 has it. Not a bound."""
+    value, error = _summed(
+        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, counts.WINDOWS, fixed_weight=True
+    )
+    return PublishedBound(
+        value=value,
+        label="Theorem 1 with weight gamma",
+        source=record.SCI,
+        quantity=_QUANTITY,
+        validity="invalid",
+        reason=_FIXED_WEIGHT,
+        truncation_error=error,
+    )
+
+
+def subsampling_only(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """Theorem 1 with no gain from shuffling (P13): given k the round is log(1 + (k/n)(e^eps0 - 1))-DP [BBG18].
+
+    Arguments, rounding and errors as `theorem_1`.
+    """
+    value, error = _summed(
+        series.theorem_1_subsampling, num_clients, rate, epsilon0, orders, counts.WINDOWS, smaller=False
+    )
+    return PublishedBound(
+        value=value,
+        label="Theorem 1, subsampling only",
+        source=f"{record.SCI}; {record.BBG}",
+        quantity=_QUANTITY,
+        truncation_error=error,
+    )
+
+
+def theorem_1_smaller(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order (P2, P3, P13): the repair to use.
+
+    Valid because either moment is, for each k; never above `theorem_1`, `subsampling_only` or `theorem_2_repaired`.
+    Summed k by k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
+    """
+    value, error = _summed(
+        series.theorem_1_subsampling,
+        num_clients,
+        rate,
+        epsilon0,
+        orders,
+        counts.WINDOWS[:2],
+        smaller=True,
+    )
+    return PublishedBound(
+        value=value,
+        label="Theorem 1, smaller of Lemma 4 and subsampling for each k",
+        source=f"{record.SCI}; {record.BBG}",
+        quantity=_QUANTITY,
+        truncation_error=error,
+    )
+
+
+@jax.jit
+def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: series.Table) -> Array:
+    def one(n: Array, gamma: Array, epsilon0: Array, spread: Array) -> Array:
+        big = jnp.exp(epsilon0)
+        mean = n * gamma
+        chernoff = -0.5 * spread * spread * mean
+        least = jnp.floor((1.0 - spread) * mean / (2.0 * big)) + 1.0
+        log_x = jnp.log(gamma) + series.log_expm1(2.0 * epsilon0) - epsilon0
+        half = 0.5 * tab.degrees
+        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + series.log_expm1(epsilon0)) - epsilon0
+        terms = tab.log_gamma + half * (2.0 * log_x + jnp.log(2.0))
+        terms = jnp.where(tab.degrees == 2.0, first, terms)
+        terms = terms + jnp.logaddexp(chernoff, -half * jnp.log(least))
+        rest = jnp.logaddexp(chernoff, -(1.0 - spread) * mean / (8.0 * big))
+        return jnp.logaddexp(terms, tab.degrees * log_x + rest)
+
+    weights = jax.vmap(one)(n, gamma, epsilon0, spread)
+    return series.renyi(jax.lax.map(lambda w: series.order_sum(w, tab), weights), tab)
+
+
+def theorem_2(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    spread: ArrayLike = 0.5,
+) -> PublishedBound:
+    """[SCI] Theorem 2, the closed form in O(lam) (P4). Not a bound in general: see `reason`.
+
+    As in the appendix, with e^eps0 in the floor and in the exponent (the main text prints eps0). Rounded to nearest.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `theorem_1`.
+      spread: the paper's Delta in [0, 1], how far below its mean the number of messages may fall.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, columns = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        spread=record.reals(0, 1, spread=spread),
+    )
+    checked = record.whole_orders(orders)
+    with jax.enable_x64(True):
+        (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
+    return PublishedBound(
+        value=value[:, : len(checked)].reshape(*shape, len(checked)),
+        label="Theorem 2",
+        source=record.SCI,
+        quantity=_QUANTITY,
+        validity="invalid",
+        reason=_THEOREM_2,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("size", "single"))
+def _repaired(
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    low: Array,
+    k1: Array,
+    k2: Array,
+    tab: series.Table,
+    *,
+    size: int,
+    single: bool,
+) -> Array:
+    def one(n: Array, gamma: Array, epsilon0: Array, low: Array, k1: Array, k2: Array) -> Array:
+        r = counts.runs(n, gamma, low, size, single)
+
+        def log_mass(where: Array) -> Array:
+            # A run across a boundary counts on both sides. No probability is above 1.
+            return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
+
+        masses = (
+            log_mass(r.first <= k1),
+            log_mass((r.last > k1) & (r.first <= k2)),
+            log_mass(r.last > k2),
+        )
+        sampled = series.pure_excess(jnp.log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
+        moments = (
+            sampled,
+            series.subsampled_shuffle(k1 + 1.0, k2, n, epsilon0, tab),
+            series.pure_excess(epsilon0, tab.orders),
+        )
+        total = functools.reduce(jnp.logaddexp, (m + x for m, x in zip(masses, moments)))
+        return series.renyi_above(total, tab)
+
+    return jax.vmap(one)(n, gamma, epsilon0, low, k1, k2)
+
+
+_RADII = (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 55.0)
+
+
+def theorem_2_repaired(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    between: tuple[ArrayLike, ArrayLike] | None = None,
+) -> PublishedBound:
+    """What Theorem 2 needs to hold (P5): three ranges of k, the middle one at its fewest messages and largest weight.
+
+    A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid for any
+    k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `theorem_1`.
+      between: whole numbers 0 <= k1 < k2 <= num_clients, broadcast with the others.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, columns = _settings(num_clients, rate, epsilon0)
+    if between is not None:
+        k1 = record.wholes(0, record.MAX_CLIENTS, k1=between[0])
+        k2 = record.wholes(0, record.MAX_CLIENTS, k2=between[1])
+        shape, columns = record.broadcast(
+            num_clients=record.clients(num_clients),
+            rate=record.rates(rate),
+            epsilon0=record.epsilons(epsilon0),
+            k1=k1,
+            k2=k2,
+        )
+        bad = ~((columns[3] < columns[4]) & (columns[4] <= columns[0]))
+        if bad.any():
+            raise ValueError(
+                f"between=({columns[3][bad][0]:g}, {columns[4][bad][0]:g}): "
+                f"expected k1 < k2 <= num_clients, here {columns[0][bad][0]:g}"
+            )
+        candidates = [(columns[3], columns[4])]
+    else:
+        n, gamma, _ = columns
+        candidates = []
+        for mass in _RADII:
+            radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
+            k2 = np.clip(np.ceil(n * gamma + radius), 1, n)
+            candidates.append((np.clip(np.floor(n * gamma - radius), 0, k2 - 1), k2))
+    checked = record.whole_orders(orders)
+    best = np.full((len(columns[0]), len(checked)), np.inf)
+    with jax.enable_x64(True):
+        tab = series.table(checked)
+        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], counts.WINDOWS).items():
+            ready = functools.partial(_repaired, size=size, single=single)
+            group = [column[index] for column in columns[:3]]
+            for k1, k2 in candidates:
+                (value,) = counts.in_batches(ready, [*group, lows, k1[index], k2[index]], tab)
+                best[index] = np.minimum(best[index], value[:, : len(checked)])
+    return PublishedBound(
+        value=best.reshape(*shape, len(checked)),
+        label="Theorem 2, repaired",
+        source=record.SCI,
+        quantity=_QUANTITY,
+        reason="three ranges of k instead of Lemma 5",
+    )
+
+
+def theorem_3(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    spread: ArrayLike = 0.5,
+) -> PublishedBound:
+    """[SCI] Theorem 3 (P6): no randomizer-independent bound can be below this; a LOWER bound, whole orders.
+
+    A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `theorem_1`.
+      spread: D in (0, 1].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, columns = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        spread=record.reals(0, 1, open_low=True, spread=spread),
+    )
+    n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
+    likely = -np.expm1(-d * d * n * gamma / (2 + d))
+    value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
+    return PublishedBound(
+        value=value, label="Theorem 3", source=record.SCI, quantity=_QUANTITY, direction="lower"
+    )
+
+
+def theorem_3_sharper(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """A LOWER bound above Theorem 3 (P6): A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
+
+    The second moment of exact binary randomized response; higher whole orders by convexity (false for 1 < lam < 2).
+    Arguments and errors as `theorem_1`.
+    """
+    shape, columns = _settings(num_clients, rate, epsilon0)
+    n, gamma, e0 = (column.reshape(*shape, 1) for column in columns)
+    return PublishedBound(
+        value=_lower(gamma / n, e0, orders),
+        label="Theorem 3, sharper",
+        source=record.SCI,
+        quantity=_QUANTITY,
+        validity="certified",
+        direction="lower",
+    )
+
+
+def _lower(share: np.ndarray, epsilon0: np.ndarray, orders: ArrayLike) -> np.ndarray:
+    lam = record.whole_orders(orders)
+    excess = share * 0.5 * lam * (lam - 1) * np.expm1(epsilon0) ** 2 * np.exp(-epsilon0)
+    return np.log1p(excess) / (lam - 1) * (1 - 1e-12)
