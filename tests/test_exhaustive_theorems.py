@@ -81,7 +81,7 @@ def below_largest_ratio(p, num_slots, rho):
 
 
 class TestTheoremU:
-    @sizes(40, 4000)
+    @sizes(400, 20000)
     def test_ordered_samples_of_every_size(self, trials):
         rng, seen = np.random.default_rng(10), Comparison()
         for _ in range(trials):
@@ -106,8 +106,30 @@ class TestTheoremU:
             assert max(rows) == [pairs.exact_profile(atoms, c)]
 
 
+class TestHexagon:
+    @sizes(150, 6000)
+    def test_t1_plus_and_its_form_for_t2(self, trials):
+        """Theorem U with K < n, and A_fix with hidden dummies; never above the bounds they sharpen."""
+        rng, fewer, slots = np.random.default_rng(15), Comparison(), Comparison()
+        for _ in range(trials):
+            p, num_records, cs = random_setting(rng)
+            cs, labels = cs[cs >= 1], rci.clone_labels(p)
+            n = int(rng.integers(2, 5))
+            k = int(rng.integers(1, n))
+            tree = rci.random_tree(channels_of(rng, num_records, p), k)
+            sharp = np.array([rci.hexagon_value(k, (n - k) * (1 - c), c, p) / n for c in cs])
+            assert (sharp <= pairs.profile(rci.slots_pair(labels, k, k / n), cs) * (1 + 1e-11) + 1e-15).all()
+            fewer.below(divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), sharp, cs)
+            n, m, p0 = int(rng.integers(1, 4)), int(rng.integers(1, 5)), float(rng.choice([0.3, 0.7, 1.0]))
+            tree, _ = trees_of(rng, num_records, m, p)
+            sharp = np.array([p0 / m * rci.hexagon_value(m, (m / p0 - m) * (1 - c), c, p) for c in cs])
+            assert (sharp <= pairs.profile(rci.slots_pair(labels, m, p0), cs) * (1 + 1e-11) + 1e-15).all()
+            slots.below(divergences(rci.fixed_window(n, m, p0), tree, num_records, n, cs), sharp, cs)
+        assert min(fewer.largest, slots.largest) > 0.9
+
+
 class TestFixedWindow:
-    @sizes(40, 4000)
+    @sizes(400, 15000)
     def test_t2_hidden_and_t2_prime_visible(self, trials):
         rng, t2, t2_prime = np.random.default_rng(11), Comparison(), Comparison()
         for _ in range(trials):
@@ -125,7 +147,7 @@ class TestFixedWindow:
         assert t2.largest > 0.9
         assert t2_prime.largest > 0.9
 
-    @sizes(10, 300)
+    @sizes(60, 3000)
     def test_t2_whatever_the_other_clients_do(self, trials):
         """Others with their own rates: T2 asks nothing of them (the target's own rate is rho)."""
         rng, seen = np.random.default_rng(12), Comparison()
@@ -173,7 +195,7 @@ class TestFixedWindow:
 
 
 class TestSlidingWindow:
-    @sizes(15, 700)
+    @sizes(150, 5000)
     def test_t2_with_the_slots_that_are_seen(self, trials):
         rng, seen = np.random.default_rng(13), Comparison()
         for _ in range(trials):
@@ -210,7 +232,7 @@ class TestSlidingWindow:
 
 
 class TestAveragedUpdates:
-    @sizes(12, 500)
+    @sizes(60, 3000)
     def test_t1_at_p0(self, trials):
         rng, seen = np.random.default_rng(14), Comparison()
         for _ in range(trials):

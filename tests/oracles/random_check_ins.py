@@ -11,9 +11,10 @@ order), rows are records, the last one the dummy's; `constant_tree` is the tree 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 
 import numpy as np
 
@@ -255,10 +256,40 @@ def sliding_window_use(num_clients: int, window: int) -> Fraction:
     return Fraction(slots, window) * (1 - (1 - Fraction(1, window)) ** window)
 
 
+def hexagon_laws(p: float) -> tuple[np.ndarray, np.ndarray]:
+    """T1+: the six corners (z, z'), and all laws on three of them with mean (1, 1), one a row."""
+    corners = np.array([(p, 1), (1, p), (p, p), (1 / p, 1 / p), (1, 1 / p), (1 / p, 1)])
+    laws = []
+    for chosen in map(list, combinations(range(6), 3)):
+        weights = np.linalg.solve(np.vstack([corners[chosen].T, np.ones(3)]), np.ones(3))
+        if (weights > -1e-12).all():
+            laws.append(np.zeros(6))
+            laws[-1][chosen] = np.maximum(weights, 0)
+    return corners, np.array(laws)
+
+
+def hexagon_value(num_slots: int, start: np.ndarray | float, c: float, p: float) -> np.ndarray:
+    """V_k(start) of T1+ with k = num_slots, by following all 6^k paths."""
+    corners, laws = hexagon_laws(p)
+    moves = corners @ np.array([1.0, -c])
+
+    def value(steps: int, s: np.ndarray) -> np.ndarray:
+        if steps == 0:
+            return np.maximum(s, 0)
+        return (value(steps - 1, s[..., None] + moves) @ laws.T).max(axis=-1)
+
+    return value(num_slots, np.asarray(start, float))
+
+
 def random_channel(rng: np.random.Generator, num_records: int, p: float, kind: str) -> np.ndarray:
     """A random channel with likelihood ratios at most p: `extremal`, `rotated` k-RR, `atomic` or `smooth`."""
-    if kind == "extremal":
-        return np.array(random_extremal_channel(rng, num_records, p))
+    while kind == "extremal":
+        with suppress(
+            np.linalg.LinAlgError
+        ):  # patterns that are singular up to rounding, at large p: draw again
+            channel = np.array(random_extremal_channel(rng, num_records, p))
+            if np.abs(channel.sum(axis=1) - 1).max() < 1e-13:
+                return channel
     if kind == "rotated":
         return np.array(krr_channel(num_records, p))[:, rng.permutation(num_records)]
     if kind == "atomic":
