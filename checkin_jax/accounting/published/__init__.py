@@ -1,0 +1,48 @@
+"""The bounds of the shuffled check-in and the random check-ins papers as printed, each labelled with its validity.
+
+For reproduction and comparison. `account` uses none of them; `checkin_jax.accounting.compare` shows them for a run.
+"""
+
+from checkin_jax.accounting.published.approximate import approach_1 as approach_1
+from checkin_jax.accounting.published.approximate import approach_2 as approach_2
+from checkin_jax.accounting.published.approximate import baseline as baseline
+from checkin_jax.accounting.published.approximate import lemma_3 as lemma_3
+from checkin_jax.accounting.published.approximate import shuffle_epsilon as shuffle_epsilon
+from checkin_jax.accounting.published.approximate import subsample_epsilon as subsample_epsilon
+from checkin_jax.accounting.published.composition import epsilon as epsilon
+from checkin_jax.accounting.published.composition import pure_rdp as pure_rdp
+from checkin_jax.accounting.published.composition import repeated as repeated
+from checkin_jax.accounting.published.composition import strong as strong
+from checkin_jax.accounting.published.composition import strong_composition as strong_composition
+from checkin_jax.accounting.published.record import PublishedBound as PublishedBound
+from checkin_jax.accounting.published.shuffled import lemma_4 as lemma_4
+from checkin_jax.accounting.published.shuffled import subsampling_only as subsampling_only
+from checkin_jax.accounting.published.shuffled import theorem_1 as theorem_1
+from checkin_jax.accounting.published.shuffled import theorem_1_fixed_weight as theorem_1_fixed_weight
+from checkin_jax.accounting.published.shuffled import theorem_1_smaller as theorem_1_smaller
+from checkin_jax.accounting.published.shuffled import theorem_2 as theorem_2
+from checkin_jax.accounting.published.shuffled import theorem_2_repaired as theorem_2_repaired
+from checkin_jax.accounting.published.shuffled import theorem_3 as theorem_3
+from checkin_jax.accounting.published.shuffled import theorem_3_sharper as theorem_3_sharper
+from checkin_jax.accounting.published.slots import Corollary33 as Corollary33
+from checkin_jax.accounting.published.slots import approximate_ldp as approximate_ldp
+from checkin_jax.accounting.published.slots import averaged_updates as averaged_updates
+from checkin_jax.accounting.published.slots import corollary_3_3 as corollary_3_3
+from checkin_jax.accounting.published.slots import delta0_limit as delta0_limit
+from checkin_jax.accounting.published.slots import fixed_window as fixed_window
+from checkin_jax.accounting.published.slots import fixed_window_unrelaxed as fixed_window_unrelaxed
+from checkin_jax.accounting.published.slots import shuffle as shuffle
+from checkin_jax.accounting.published.slots import shuffle_2019 as shuffle_2019
+from checkin_jax.accounting.published.slots import shuffle_unrelaxed as shuffle_unrelaxed
+from checkin_jax.accounting.published.slots import sliding_window as sliding_window
+from checkin_jax.accounting.published.slots import weighted_shuffle as weighted_shuffle
+from checkin_jax.accounting.published.utility import Problem as Problem
+from checkin_jax.accounting.published.utility import averaged_updates_risk as averaged_updates_risk
+from checkin_jax.accounting.published.utility import (
+    averaged_updates_smooth_risk as averaged_updates_smooth_risk,
+)
+from checkin_jax.accounting.published.utility import averaged_updates_steps as averaged_updates_steps
+from checkin_jax.accounting.published.utility import fixed_window_dummies as fixed_window_dummies
+from checkin_jax.accounting.published.utility import fixed_window_risk as fixed_window_risk
+from checkin_jax.accounting.published.utility import fixed_window_steps as fixed_window_steps
+from checkin_jax.accounting.published.utility import sliding_window_dummies as sliding_window_dummies

@@ -46,8 +46,8 @@ def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
 def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
     """log(A - 1) of Lemma 3's minimum, at broadcast scalars; -inf at delta = 0, inf at delta >= 1.
 
-    The minimum over pairs of coins P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section in
-    log(r - delta). A - 1 is a sum of two nonnegative terms, so that nothing cancels.
+    The minimum over pairs of coins P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section
+    in log(r - delta). A - 1 is a sum of two nonnegative terms, so that nothing cancels.
     """
     epsilon, delta, orders = jnp.broadcast_arrays(epsilon, delta, orders)
     proper = (delta > 0) & (delta < 1)
@@ -118,7 +118,8 @@ def shuffle_epsilon(
     Where epsilon0 > log(k / (16 log(2/delta))) the randomizer's own (epsilon0, delta0) come back. Rounded up.
 
     Args:
-      num_messages: k, 1 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1). delta0: of a message, [0, 1).
+      num_messages: k, 1 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1).
+      delta0: of a message, in [0, 1).
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.

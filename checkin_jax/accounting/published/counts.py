@@ -24,8 +24,8 @@ class Runs(NamedTuple):
 
     Attributes:
       first, last: float64 whole numbers, 0 <= first <= last <= n.
-      log_upper, log_lower: bounds on the log probability of the run (one and the same for single values; the tails' lower
-        bound is -inf).
+      log_upper, log_lower: bounds on the log probability of the run (one and the same for single values; the tails'
+        lower bound is -inf).
     """
 
     first: Array
@@ -113,7 +113,9 @@ def grouped(
     return {key: (np.array(members), np.array(lows)) for key, (members, lows) in groups.items()}
 
 
-def in_batches(kernel, settings: list[np.ndarray], *shared, sizes: tuple[int, ...] = (1, 16)) -> list[np.ndarray]:
+def in_batches(
+    kernel, settings: list[np.ndarray], *shared, sizes: tuple[int, ...] = (1, 16)
+) -> list[np.ndarray]:
     """kernel(*settings of one batch, *shared), vmapped over settings by the kernel itself, joined on the host.
 
     Batches have one of the given sizes, the last one padded with its first setting, so that only those are compiled.
@@ -128,4 +130,3 @@ def in_batches(kernel, settings: list[np.ndarray], *shared, sizes: tuple[int, ..
         out = out if isinstance(out, tuple) else (out,)
         parts.append([np.asarray(array)[: count - start] for array in out])
     return [np.concatenate(arrays) for arrays in zip(*parts)]
-

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 SCI = "Liew, Hasegawa, Takahashi, Shuffled Check-in, arXiv 2206.03151 v1"
-RCI = "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
+RCI = (
+    "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
+)
 GDD = "Girgis, Data, Diggavi, Renyi Differential Privacy of the Subsampled Shuffle Model, 2021"
 FMT = "Feldman, McMillan, Talwar, Hiding Among the Clones, 2021"
 BBG = "Balle, Barthe, Gaboardi, Privacy Amplification by Subsampling, 2018"
 WBK = "Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019"
 EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta, Amplification by Shuffling, 2019"
 KOV = "Kairouz, Oh, Viswanath, The Composition Theorem for Differential Privacy, 2015"
-SZ = "Shamir, Zhang, Stochastic Gradient Descent for Non-smooth Optimization, 2013"
 
 MAX_CLIENTS = 1e12
 MAX_EPSILON0 = 50.0
@@ -28,17 +29,17 @@ class PublishedBound:
     """A formula of a paper, evaluated.
 
     Attributes:
-      value: float64 array of the broadcast shape of the arguments (and [..., orders] for Renyi divergences); rounded in
-        the formula's safe direction when `validity` is not "invalid". No NaN; infinity where the formula gives nothing.
+      value: float64 array of the broadcast shape of the arguments ([..., orders] for Renyi divergences); rounded in the
+        formula's safe direction unless `validity` is "invalid". No NaN; infinity where the formula gives nothing.
       label: theorem, lemma or approach, as numbered in its paper.
       source: the paper.
-      validity: "published" (proved in its paper), "certified" (also proved or checked here), "estimate" (neither bound) or
-        "invalid" (known not to be a bound; kept for reproduction, never chosen by `account`).
+      validity: "published" (proved in its paper), "certified" (also proved or checked here), "estimate" (neither
+        bound) or "invalid" (known not to be a bound; kept for reproduction, never chosen by `account`).
       reason: why it is invalid, or what to know about it; one line.
       quantity: what `value` is, with its unit.
       direction: "upper", "lower" or "exact".
-      truncation_error: `value` is within this of the formula as printed, same shape (truncated or bucketed sums); 0.0 when
-        the formula is closed.
+      truncation_error: `value` is within this of the formula as printed, same shape (truncated or bucketed sums);
+        0.0 when the formula is closed.
       delta: delta of an approximate guarantee, where it is not just the one passed in.
     """
 
@@ -57,7 +58,9 @@ class PublishedBound:
             raise FloatingPointError(f"{self.label}: not a number")
 
 
-def reals(low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: ArrayLike):
+def reals(
+    low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: ArrayLike
+) -> np.ndarray:
     """The one keyword's array as float64 if all of it lies in the interval; the array form of `_validate.real`.
 
     Raises:
@@ -65,6 +68,12 @@ def reals(low: float, high: float, *, open_low: bool = False, open_high: bool = 
       TypeError: not real numbers.
     """
     ((name, given),) = value.items()
+    return _in_interval(name, given, low, high, open_low, open_high)
+
+
+def _in_interval(
+    name: str, given: ArrayLike, low: float, high: float, open_low: bool = False, open_high: bool = False
+) -> np.ndarray:
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     array = np.asarray(given)
     if array.dtype.kind not in "iuf":
@@ -78,8 +87,8 @@ def reals(low: float, high: float, *, open_low: bool = False, open_high: bool = 
 
 def wholes(low: float, high: float, **value: ArrayLike) -> np.ndarray:
     """`reals` for whole numbers, returned as float64; whole floats such as 1e9 are accepted."""
-    ((name, _),) = value.items()
-    array = reals(low, high, **value)
+    ((name, given),) = value.items()
+    array = _in_interval(name, given, low, high)
     whole = array == np.floor(array)
     if not whole.all():
         raise ValueError(
@@ -105,7 +114,7 @@ def epsilons(epsilon0: ArrayLike) -> np.ndarray:
 
 def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
     """Failure probabilities in (0, 1)."""
-    return reals(0, 1, open_low=True, open_high=True, **{name: delta})
+    return _in_interval(name, delta, 0, 1, True, True)
 
 
 def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:

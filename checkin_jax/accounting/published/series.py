@@ -28,8 +28,11 @@ _CHUNK = 512
 class Table(NamedTuple):
     """What depends on the orders alone, padded to powers of two (padding orders are 2).
 
-    Attributes: degrees [J] = 2, 3, ...; log_gamma [J] = log(j Gamma(j/2)); log_comb [L, J] = log C(lam, j), -inf for j > lam;
-    orders [L].
+    Attributes:
+      degrees: 2, 3, ..., [J].
+      log_gamma: log(j Gamma(j/2)), [J].
+      log_comb: log C(lam, j), -inf for j > lam, [L, J].
+      orders: lam, [L].
     """
 
     degrees: Array
@@ -47,7 +50,7 @@ def table(orders: np.ndarray) -> Table:
     rest = np.maximum(lam - j, 0.0)
     log_comb = scipy.special.gammaln(lam + 1) - scipy.special.gammaln(j + 1) - scipy.special.gammaln(rest + 1)
     ratios = np.maximum(lam - j + 1, 1.0) / j
-    log_comb[:, :_PRODUCTS] = (np.log(lam) + np.cumsum(np.log(ratios[:, :_PRODUCTS]), axis=1))
+    log_comb[:, :_PRODUCTS] = np.log(lam) + np.cumsum(np.log(ratios[:, :_PRODUCTS]), axis=1)
     log_gamma = np.log(degrees) + scipy.special.gammaln(degrees / 2)
     return Table(host(degrees), host(log_gamma), host(np.where(j <= lam, log_comb, -np.inf)), host(padded))
 
@@ -155,7 +158,9 @@ def theorem_1_lemma_4(
 
         def weights(g_count: Array, k: Array) -> Array:
             # The proof of Theorem 2 has gamma in place of k/n; still 0 when nobody checks in.
-            log_g = jnp.where(g_count >= 1.0, jnp.log(gamma), -jnp.inf) if fixed_weight else _weight(g_count, n)
+            log_g = (
+                jnp.where(g_count >= 1.0, jnp.log(gamma), -jnp.inf) if fixed_weight else _weight(g_count, n)
+            )
             return _count_weights(log_g, k, epsilon0, tab)
 
         upper = _over_runs(r.log_upper, weights, r.last, jnp.maximum(r.first, 1.0))
@@ -171,7 +176,7 @@ def theorem_1_lemma_4(
 def theorem_1_subsampling(
     n: Array, gamma: Array, epsilon0: Array, low: Array, tab: Table, *, size: int, single: bool, smaller: bool
 ) -> tuple[Array, Array]:
-    """The same with the moment of subsampling alone given k (P13), or with the smaller of it and Lemma 4's, order by order."""
+    """The same with the moment of subsampling alone given k (P13), or order by order the smaller of it and Lemma 4's."""
 
     def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
         r = counts.runs(n, gamma, low, size, single)

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels import host
 
 _QUANTITY = "Renyi divergence of a round, nats"
 _FIXED_WEIGHT = (
@@ -70,7 +69,7 @@ def lemma_4(
       orders: whole Renyi orders, 2 to 4096, shape [orders].
 
     Raises:
-      ValueError, TypeError: an argument outside its range; num_messages above num_clients; shapes that do not broadcast.
+      ValueError, TypeError: an argument outside its range, num_messages > num_clients, shapes that do not broadcast.
     """
     shape, columns = record.broadcast(
         num_messages=record.wholes(0, record.MAX_CLIENTS, num_messages=num_messages),
@@ -79,9 +78,7 @@ def lemma_4(
     )
     k, n, _ = columns
     if (k > n).any():
-        raise ValueError(
-            f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}"
-        )
+        raise ValueError(f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}")
     checked = record.whole_orders(orders)
     with jax.enable_x64(True):
         (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
@@ -292,8 +289,8 @@ def theorem_2_repaired(
 ) -> PublishedBound:
     """What Theorem 2 needs to hold (P5): three ranges of k, the middle one at its fewest messages and largest weight.
 
-    A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid for any
-    k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.
+    A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid
+    for any k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.
 
     Args:
       num_clients, rate, epsilon0, orders: as `theorem_1`.

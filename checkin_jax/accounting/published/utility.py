@@ -1,14 +1,14 @@
-"""Random check-ins' dummy updates, step sizes and risk bounds; no privacy here.
-
-Convex losses, L-Lipschitz, on a set of diameter R in p dimensions; a message carries Gaussian noise of standard deviation s
-per coordinate. Arguments broadcast; plain float64 arrays and `PublishedBound`s come back.
-"""
+"""Random check-ins' dummy updates, step sizes and risk bounds; no privacy here. Arguments broadcast."""
 
 from __future__ import annotations
+
+import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from checkin_jax import _validate
 from checkin_jax.accounting.published import record
 from checkin_jax.accounting.published.record import PublishedBound
 
@@ -16,20 +16,44 @@ _RISK = (
     "the order is the paper's; the constants are those of Shamir and Zhang (2013), Theorem 2, "
     "for steps c/sqrt(i) and the last iterate"
 )
+_SMOOTH_RISK = (
+    "the constants are those of Bubeck (2015), Theorem 6.3, for a constant step and the averaged iterate, "
+    "with m p s^2 / n + L^2 as the variance"
+)
 
 
-def _positive(**value: ArrayLike) -> np.ndarray:
-    return record.reals(0, np.inf, open_low=True, open_high=True, **value)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Stochastic convex optimisation on a set of the given diameter, as in the papers' utility theorems.
 
+    Attributes:
+      diameter: R > 0. lipschitz: L > 0, of every client's loss. dimension: p >= 1.
+      noise: s >= 0, standard deviation of a message's noise per coordinate.
 
-def _noise(**value: ArrayLike) -> np.ndarray:
-    return record.reals(0, np.inf, open_high=True, **value)
+    Raises:
+      ValueError, TypeError: an attribute outside its range.
+    """
+
+    diameter: float = 1.0
+    lipschitz: float = 1.0
+    dimension: int = 1
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.real(0, math.inf, open_low=True, open_high=True, diameter=self.diameter)
+        _validate.real(0, math.inf, open_low=True, open_high=True, lipschitz=self.lipschitz)
+        _validate.integer(1, dimension=self.dimension)
+        _validate.real(0, math.inf, open_high=True, noise=self.noise)
+
+    def moment(self, share: ArrayLike = 1.0) -> np.ndarray:
+        """Bound on the second moment of an update whose noise variance is `share` of a message's."""
+        return np.asarray(share * self.dimension * self.noise**2 + self.lipschitz**2)
 
 
 def fixed_window_dummies(
     num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
-    """[RCI] Proposition 3.4 (P12): expected dummy updates of A_fix, m (1 - p_0/m)^n (the exponent's place is misprinted).
+    """[RCI] Proposition 3.4 (P12): expected dummies of A_fix, m (1 - p_0/m)^n (the exponent's place is misprinted).
 
     Args:
       num_clients: n, 1 to 1e12. num_slots: m, 1 to 1e12. check_in_prob: p_0 in (0, 1].
@@ -43,7 +67,11 @@ def fixed_window_dummies(
     with np.errstate(divide="ignore"):
         value = m * np.exp(n * np.log1p(-p0 / m))
     return PublishedBound(
-        value=value, label="Proposition 3.4", source=record.RCI, quantity="expected dummies", direction="exact"
+        value=value,
+        label="Proposition 3.4",
+        source=record.RCI,
+        quantity="expected dummies",
+        direction="exact",
     )
 
 
@@ -63,7 +91,11 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
     with np.errstate(divide="ignore"):
         value = (n - m + 1) * np.exp(m * np.log1p(-1 / m))
     return PublishedBound(
-        value=value, label="Proposition 4.4", source=record.RCI, quantity="expected dummies", direction="exact"
+        value=value,
+        label="Proposition 4.4",
+        source=record.RCI,
+        quantity="expected dummies",
+        direction="exact",
     )
 
 
@@ -71,18 +103,15 @@ def fixed_window_steps(
     num_clients: ArrayLike,
     num_slots: ArrayLike,
     check_in_prob: ArrayLike,
+    problem: Problem,
     *,
     step: ArrayLike,
-    diameter: ArrayLike = 1.0,
-    lipschitz: ArrayLike = 1.0,
-    dimension: ArrayLike = 1.0,
-    noise: ArrayLike = 0.0,
 ) -> np.ndarray:
-    """[RCI] Theorem 3.5 (P12): the step size R (1 - 2 e^{-n p_0/m}) / sqrt((p s^2 + L^2) i) of A_fix at step i >= 1.
+    """[RCI] Theorem 3.5 (P12): the step size R (1 - 2 e^{-n p_0/m}) / sqrt((p s^2 + L^2) i) of A_fix at step i.
 
     Args:
       num_clients, num_slots, check_in_prob: n, m, p_0 with n p_0 > m log 2 (otherwise the theorem has no step).
-      step: i, 1 to m. diameter, lipschitz, dimension: R, L, p > 0. noise: s >= 0.
+      problem: R, L, p and s. step: i, from 1.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -90,94 +119,80 @@ def fixed_window_steps(
     n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
     p0 = record.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
     i = record.wholes(1, record.MAX_CLIENTS, step=step)
+    record.broadcast(num_clients=n, num_slots=m, check_in_prob=p0, step=i)
     share = 1 - 2 * np.exp(-n * p0 / m)
     if (share <= 0).any():
         load = float(np.min(n * p0 / m))
         raise ValueError(f"num_clients * check_in_prob / num_slots={load:g}: expected above log 2")
-    size = _positive(dimension=dimension) * _noise(noise=noise) ** 2 + _positive(lipschitz=lipschitz) ** 2
-    return _positive(diameter=diameter) * share / np.sqrt(size * i)
+    return problem.diameter * share / np.sqrt(problem.moment() * i)
 
 
 def averaged_updates_steps(
-    num_clients: ArrayLike,
-    num_slots: ArrayLike,
-    *,
-    step: ArrayLike,
-    diameter: ArrayLike = 1.0,
-    lipschitz: ArrayLike = 1.0,
-    dimension: ArrayLike = 1.0,
-    noise: ArrayLike = 0.0,
+    num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem, *, step: ArrayLike
 ) -> np.ndarray:
-    """[RCI] Theorem 4.2 (P12): the step size R sqrt(n) / sqrt((m p s^2 + n L^2) i) of A_avg at step i >= 1.
+    """[RCI] Theorem 4.2 (P12): the step size R sqrt(n) / sqrt((m p s^2 + n L^2) i) of A_avg at step i.
 
     Arguments and errors as `fixed_window_steps`.
     """
     n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
     i = record.wholes(1, record.MAX_CLIENTS, step=step)
-    noisy = m * _positive(dimension=dimension) * _noise(noise=noise) ** 2
-    return _positive(diameter=diameter) * np.sqrt(n / ((noisy + n * _positive(lipschitz=lipschitz) ** 2) * i))
+    record.broadcast(num_clients=n, num_slots=m, step=i)
+    return problem.diameter / np.sqrt(problem.moment(m / n) * i)
 
 
-def _last_iterate(num_slots: np.ndarray, diameter: np.ndarray, first_step: np.ndarray, moment: np.ndarray) -> np.ndarray:
-    """(R^2/c + c G^2) (2 + log m) / sqrt(m): [SZ13] Theorem 2 with steps c/sqrt(i) and E|gradient|^2 <= G^2."""
-    return (diameter**2 / first_step + first_step * moment) * (2 + np.log(num_slots)) / np.sqrt(num_slots)
+def _last_iterate(m: np.ndarray, problem: Problem, first_step: np.ndarray, moment: np.ndarray) -> np.ndarray:
+    """(R^2/c + c G^2) (2 + log m) / sqrt(m): [SZ13] Theorem 2 with steps c/sqrt(i) and E|update|^2 <= G^2."""
+    return (problem.diameter**2 / first_step + first_step * moment) * (2 + np.log(m)) / np.sqrt(m)
 
 
-def fixed_window_risk(
-    num_clients: ArrayLike,
-    num_slots: ArrayLike,
-    check_in_prob: ArrayLike,
-    *,
-    diameter: ArrayLike = 1.0,
-    lipschitz: ArrayLike = 1.0,
-    dimension: ArrayLike = 1.0,
-    noise: ArrayLike = 0.0,
-) -> PublishedBound:
-    """Excess risk of A_fix's last iterate under Theorem 3.5's steps (P12), O(R sqrt(p s^2 + L^2) log m / sqrt(m)).
-
-    A slot moves by a dummy with probability (1 - p_0/m)^n, which scales the expected gradient by the rest; that rest divides.
-    The paper gives the order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
-    """
-    shared = dict(diameter=diameter, lipschitz=lipschitz, dimension=dimension, noise=noise)
-    first = fixed_window_steps(num_clients, num_slots, check_in_prob, step=1, **shared)
-    n, m, p0 = (np.asarray(v, dtype=np.float64) for v in (num_clients, num_slots, check_in_prob))
-    with np.errstate(divide="ignore"):
-        used = -np.expm1(n * np.log1p(-p0 / m))
-    moment = np.asarray(dimension) * np.square(noise) + np.square(lipschitz)
-    value = _last_iterate(m, np.asarray(diameter), first, moment) / used
+def _risk(value: np.ndarray, label: str, reason: str) -> PublishedBound:
     return PublishedBound(
         value=value,
-        label="Theorem 3.5",
-        source=f"{record.RCI}; {record.SZ}",
+        label=label,
+        source=record.RCI,
         quantity="excess risk",
         validity="estimate",
-        reason=_RISK,
+        reason=reason,
     )
 
 
-def averaged_updates_risk(
-    num_clients: ArrayLike,
-    num_slots: ArrayLike,
-    *,
-    diameter: ArrayLike = 1.0,
-    lipschitz: ArrayLike = 1.0,
-    dimension: ArrayLike = 1.0,
-    noise: ArrayLike = 0.0,
+def fixed_window_risk(
+    num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike, problem: Problem
 ) -> PublishedBound:
-    """Excess risk of A_avg's last iterate under Theorem 4.2's steps (P12), O(R sqrt(m p s^2 + n L^2) log m / sqrt(n m)).
+    """Excess risk of A_fix's last iterate under Theorem 3.5's steps (P12), O(R sqrt(p s^2 + L^2) log m / sqrt(m)).
+
+    A slot gets a dummy with probability (1 - p_0/m)^n; the expected gradient is scaled by the rest, which divides here.
+    The paper gives the order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
+    """
+    first = fixed_window_steps(num_clients, num_slots, check_in_prob, problem, step=1)
+    n, m, p0 = (np.asarray(v, dtype=np.float64) for v in (num_clients, num_slots, check_in_prob))
+    with np.errstate(divide="ignore"):
+        used = -np.expm1(n * np.log1p(-p0 / m))
+    return _risk(_last_iterate(m, problem, first, problem.moment()) / used, "Theorem 3.5", _RISK)
+
+
+def averaged_updates_risk(num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem) -> PublishedBound:
+    """Excess risk of A_avg's last iterate under Theorem 4.2's steps (P12), R sqrt(m p s^2 + n L^2) log(m)/sqrt(n m).
 
     The second moment of an averaged update is taken as m p s^2 / n + L^2, as the step size does. The paper gives the
     order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
     """
-    shared = dict(diameter=diameter, lipschitz=lipschitz, dimension=dimension, noise=noise)
-    first = averaged_updates_steps(num_clients, num_slots, step=1, **shared)
+    first = averaged_updates_steps(num_clients, num_slots, problem, step=1)
     n, m = np.asarray(num_clients, dtype=np.float64), np.asarray(num_slots, dtype=np.float64)
-    moment = m * np.asarray(dimension) * np.square(noise) / n + np.square(lipschitz)
-    return PublishedBound(
-        value=_last_iterate(m, np.asarray(diameter), first, moment),
-        label="Theorem 4.2",
-        source=f"{record.RCI}; {record.SZ}",
-        quantity="excess risk",
-        validity="estimate",
-        reason=_RISK,
-    )
+    return _risk(_last_iterate(m, problem, first, problem.moment(m / n)), "Theorem 4.2", _RISK)
+
+
+def averaged_updates_smooth_risk(
+    num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem, *, smoothness: float
+) -> PublishedBound:
+    """Excess risk of A_avg's averaged iterate when losses are beta-smooth (P12): R G / sqrt(m) + beta R^2 / (2 m).
+
+    With G^2 = m p s^2 / n + L^2 and the constant step 1 / (beta + G sqrt(m) / R): no log m. Arguments and errors as
+    `fixed_window_steps`; smoothness: beta >= 0.
+    """
+    beta = _validate.real(0, math.inf, open_high=True, smoothness=smoothness)
+    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
+    record.broadcast(num_clients=n, num_slots=m)
+    size = problem.diameter
+    value = size * np.sqrt(problem.moment(m / n) / m) + beta * size**2 / (2 * m)
+    return _risk(value, "Theorem 4.2, smooth losses", _SMOOTH_RISK)

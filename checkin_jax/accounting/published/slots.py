@@ -1,7 +1,7 @@
 """Random check-ins as published: one message per slot, averaged updates, shuffling; pure and approximate LDP.
 
-View "messages", replace-one, a whole run of one pass (not one round); epsilon in nats at `delta`, rounded up. A bound too
-large for float64 is infinity. Arguments broadcast against each other, values have the broadcast shape.
+View "messages", replace-one, a whole run of one pass (not one round); epsilon in nats at `delta`, rounded up. A bound
+too large for float64 is infinity. Arguments broadcast against each other, values have the broadcast shape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from checkin_jax.accounting.published import counts, record
 from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels import host
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12
@@ -36,9 +35,7 @@ def _log_gap(epsilon0: np.ndarray) -> np.ndarray:
 
 
 def _bound(value: np.ndarray, label: str, **more) -> PublishedBound:
-    return PublishedBound(
-        value=np.asarray(value), label=label, source=record.RCI, quantity=_QUANTITY, **more
-    )
+    return PublishedBound(value=np.asarray(value), label=label, source=record.RCI, quantity=_QUANTITY, **more)
 
 
 def _slots(num_slots: ArrayLike) -> np.ndarray:
@@ -138,12 +135,17 @@ def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
     return -np.expm1(-e0) * d1 / (4 * np.exp(e0) * (2 + repeats)) * (1 - 1e-12)
 
 
-def approximate(
-    pure: PublishedBound, units: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, delta0: ArrayLike, delta1: ArrayLike
+def approximate_ldp(
+    pure: PublishedBound,
+    units: ArrayLike,
+    epsilon0: ArrayLike,
+    delta: ArrayLike,
+    delta0: ArrayLike,
+    delta1: ArrayLike,
 ) -> PublishedBound:
     """The (epsilon0, delta0)-LDP version of a theorem of this module (P9), from its value at 8 epsilon0.
 
-    epsilon is `pure`, which must have been computed at 8 epsilon0; delta + M (e^epsilon + 1) delta1 is the total delta, with
+    epsilon is `pure`, which must have been computed at 8 epsilon0; the total delta is delta + M (e^epsilon + 1) delta1,
     M = m for Theorems 3.2 and 4.3 and n for 5.1, A.5 and 4.1 (there the paper prints m for some; pass the sum
     delta + delta2 as delta for 4.1).
 
@@ -171,13 +173,17 @@ def approximate(
     # A delta of 1 or more says nothing, whatever epsilon is.
     value = np.where(total < 1, pure.value, np.inf)
     return dataclasses.replace(
-        pure, value=value, delta=total, label=f"{pure.label}, (epsilon0, delta0)", reason="value at 8 epsilon0"
+        pure,
+        value=value,
+        delta=total,
+        label=f"{pure.label}, (epsilon0, delta0)",
+        reason="value at 8 epsilon0",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Corollary33:
-    """[RCI] Corollary 3.3: a client that runs A_fix n/m times; epsilons at the same total delta, see `corollary_3_3`."""
+    """[RCI] Corollary 3.3: A_fix run n/m times by all clients; epsilons at one total delta, see `corollary_3_3`."""
 
     first: PublishedBound
     exact: PublishedBound
@@ -192,7 +198,7 @@ def corollary_3_3(
 
     `first` is one repetition, Theorem 3.2 at delta = beta; `exact` composes it, eps1 sqrt(2 (n/m) log(1/delta)) +
     (n/m) eps1 (e^eps1 - 1); `relaxed` composes inequality (6), 2 sqrt(2 a2 log(1/beta)), in its place; `closed` is the
-    corollary's own form, 4 (E-1) sqrt(E log(1/beta) log(1/delta)... see the code. Total delta: delta + (n/m) beta.
+    corollary's own form, with e^eps1 - 1 <= 3 eps1 / 2 put in. Total delta: delta + (n/m) beta.
 
     Args:
       num_clients: n. num_slots: m <= n. epsilon0: 0 to 50 nats. beta, delta: in (0, 1).
@@ -229,16 +235,22 @@ _TERMS = 1 << 16
 
 
 @jax.jit
-def _slot_sum(size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array) -> tuple[Array, Array]:
+def _slot_sum(
+    size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
+) -> tuple[Array, Array]:
     """(upper, lower) of sum_i eps_i tanh(eps_i/2) + sqrt(2 log(1/delta) sum eps_i^2), settings in vectors.
 
     eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, monotone in i: a run counts with either end.
     """
 
-    def one(size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array) -> tuple[Array, Array]:
+    def one(
+        size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
+    ) -> tuple[Array, Array]:
         share = jnp.arange(_TERMS + 1, dtype=jnp.float64) / _TERMS
         spread = jnp.round(size * share)
-        edges = jnp.where(size <= _TERMS, jnp.minimum(jnp.arange(_TERMS + 1, dtype=jnp.float64), size), spread)
+        edges = jnp.where(
+            size <= _TERMS, jnp.minimum(jnp.arange(_TERMS + 1, dtype=jnp.float64), size), spread
+        )
         count = edges[1:] - edges[:-1]
 
         def at(index: Array) -> Array:
@@ -256,7 +268,13 @@ def _slot_sum(size: Array, log_weight: Array, rise: Array, base: Array, log_inve
 
 
 def _unrelaxed(
-    shape: tuple[int, ...], size: np.ndarray, log_weight: np.ndarray, rise: np.ndarray, base: np.ndarray, d: np.ndarray, label: str
+    shape: tuple[int, ...],
+    size: np.ndarray,
+    log_weight: np.ndarray,
+    rise: np.ndarray,
+    base: np.ndarray,
+    d: np.ndarray,
+    label: str,
 ) -> PublishedBound:
     with jax.enable_x64(True):
         upper, lower = counts.in_batches(_slot_sum, [size, log_weight, rise, base, -np.log(d)])
@@ -273,11 +291,16 @@ def fixed_window_unrelaxed(
     """
     p0 = record.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
     shape, (m, e0, d, p0) = record.broadcast(
-        num_slots=_slots(num_slots), epsilon0=record.epsilons(epsilon0), delta=record.deltas(delta), check_in_prob=p0
+        num_slots=_slots(num_slots),
+        epsilon0=record.epsilons(epsilon0),
+        delta=record.deltas(delta),
+        check_in_prob=p0,
     )
     # Reversed: i - 1 + E (m - i + 1) is E + (E - 1)... from the last slot backwards m + (E - 1), m + 2 (E - 1), ...
     rise = np.expm1(e0)
-    return _unrelaxed(shape, m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum")
+    return _unrelaxed(
+        shape, m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum"
+    )
 
 
 def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
@@ -286,7 +309,9 @@ def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayL
     As `fixed_window_unrelaxed`.
     """
     shape, (n, e0, d) = record.broadcast(
-        num_clients=record.clients(num_clients), epsilon0=record.epsilons(epsilon0), delta=record.deltas(delta)
+        num_clients=record.clients(num_clients),
+        epsilon0=record.epsilons(epsilon0),
+        delta=record.deltas(delta),
     )
     rise = np.expm1(e0)
     base = np.exp(2 * e0) + n - 1

@@ -1,0 +1,238 @@
+"""Every bound there is for a run, certified, published or invalid, side by side: what `checkin compare` shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting import published
+from checkin_jax.accounting.account import account
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels import gaussian, host
+from checkin_jax.protocols import (
+    AveragedUpdates,
+    CheckInProtocol,
+    FixedWindow,
+    Shuffle,
+    ShuffledCheckIn,
+    SlidingWindow,
+)
+from checkin_jax.randomizers import MAX_EPSILON0, PureLDP, Randomizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparedBound:
+    """One row of the comparison.
+
+    Attributes:
+      method: theorem and numerical method, or theorem as numbered in its paper.
+      source: "checkin-jax" or the papers.
+      epsilon: in nats per run, at `delta` (all deltas included); infinity where the bound says nothing.
+      direction: "upper" or "lower".
+      validity: "certified", "published", "estimate" or "invalid".
+      reason: one line, for invalid bounds always.
+    """
+
+    method: str
+    source: str
+    epsilon: float
+    delta: float
+    direction: str
+    validity: str
+    reason: str = ""
+
+
+def _orders(largest: int) -> np.ndarray:
+    """Whole orders: all through 64, then three percent apart."""
+    return np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, largest, 100).round()]))
+
+
+# Lemma 3 at every order and k is what Approach 1 costs; the smaller of two moments costs k times orders times order.
+_LARGE, _MIDDLE, _SMALL = _orders(4096), _orders(512), _orders(128)
+
+
+def compare(
+    protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, delta0: float | None = None
+) -> list[ComparedBound]:
+    """All bounds on a run in the view "messages", replace-one: the certified bracket first, then as published.
+
+    Invalid ones are included and say why; `account` never uses them. Bounds of one round or pass are composed over
+    several by Renyi divergences where their paper has them, by strong composition otherwise.
+
+    Args:
+      protocol: what is run.
+      randomizer: PureLDP, or Gaussian, which published bounds take as the (epsilon0, delta0) of its exact profile.
+      delta: of the run, in (0, 1).
+      delta0: with Gaussian, in (0, 1); num_clients^-1.5 when left out, as in the experiments of [SCI].
+
+    Returns:
+      The rows. Every epsilon holds at total delta `delta`, unless it is invalid.
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range.
+    """
+    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    g = account(protocol, randomizer, delta=delta)
+    rows = [
+        ComparedBound(
+            method=g.method,
+            source="checkin-jax",
+            epsilon=g.epsilon,
+            delta=delta,
+            direction="upper",
+            validity=g.validity,
+        ),
+        ComparedBound(
+            method=g.lower_method,
+            source="checkin-jax",
+            epsilon=g.lower,
+            delta=delta,
+            direction="lower",
+            validity=g.validity,
+        ),
+    ]
+    if isinstance(randomizer, PureLDP):
+        bounds = list(_pure(protocol, randomizer.epsilon0, delta))
+    else:
+        chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
+        chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
+        bounds = list(_gaussian(protocol, randomizer.mu, delta, chosen))
+    found = [
+        ComparedBound(
+            method=b.label,
+            source=b.source,
+            epsilon=float(b.value),
+            delta=delta,
+            direction=b.direction,
+            validity=b.validity,
+            reason=b.reason,
+        )
+        for b in bounds
+    ]
+    return rows + sorted(found, key=lambda row: (row.validity == "invalid", row.epsilon))
+
+
+def _pure(protocol: CheckInProtocol, epsilon0: float, delta: float) -> Iterator[PublishedBound]:
+    n = float(protocol.num_clients)
+    times = protocol.repeats
+    if isinstance(protocol, ShuffledCheckIn | Shuffle):
+        yield from _shuffled(protocol, epsilon0, delta)
+    if isinstance(protocol, Shuffle):
+        for theorem in (published.shuffle, published.shuffle_unrelaxed, published.shuffle_2019):
+            yield published.repeated(functools.partial(theorem, n, epsilon0), times, delta)
+    if isinstance(protocol, FixedWindow):
+        m, p0 = float(protocol.num_slots), protocol.check_in_prob
+        for theorem in (published.fixed_window, published.fixed_window_unrelaxed):
+            one = functools.partial(theorem, m, epsilon0, check_in_prob=p0)
+            yield published.repeated(one, times, delta)
+        if m * times == n and p0 == m / n:
+            found = published.corollary_3_3(n, m, epsilon0, 0.5 * delta / times, 0.5 * delta)
+            yield from (found.exact, found.closed)
+    if isinstance(protocol, SlidingWindow):
+        one = functools.partial(published.sliding_window, float(protocol.window), epsilon0)
+        yield published.repeated(one, times, delta)
+    if isinstance(protocol, AveragedUpdates) and protocol.check_in_prob == 1.0:
+        m = float(protocol.num_slots)
+        yield published.repeated(
+            lambda d: published.averaged_updates(n, m, epsilon0, 0.5 * d, 0.5 * d), times, delta
+        )
+
+
+def _shuffled(protocol: ShuffledCheckIn | Shuffle, epsilon0: float, delta: float) -> Iterator[PublishedBound]:
+    setting = (float(protocol.num_clients), protocol.rate, epsilon0)
+    run = {"num_rounds": protocol.num_rounds, "delta": delta}
+    for theorem, orders in (
+        (published.theorem_1, _LARGE),
+        (published.theorem_1_smaller, _MIDDLE),
+        (published.subsampling_only, _LARGE),
+        (published.theorem_2_repaired, _LARGE),
+        (published.theorem_2, _LARGE),
+        (published.theorem_1_fixed_weight, _LARGE),
+    ):
+        yield published.epsilon(theorem(*setting, orders), orders, **run)
+    yield published.strong_composition(*setting, **run)
+    yield from _lemma_3(setting, run, 0.0)
+
+
+def _lemma_3(setting: tuple[float, float, float], run: dict, delta0: float) -> Iterator[PublishedBound]:
+    """What uses Lemma 3, its inner deltas set to the run's."""
+    inner = run["delta"]
+    for approach in (published.approach_1, published.approach_2):
+        value = approach(*setting, _SMALL, shuffle_delta=inner, delta0=delta0)
+        yield published.epsilon(value, _SMALL, **run)
+    value = published.baseline(*setting, _LARGE, tail_delta=inner, delta0=delta0)
+    yield published.epsilon(value, _LARGE, **run)
+
+
+def _gaussian(protocol: CheckInProtocol, mu: float, delta: float, delta0: float) -> Iterator[PublishedBound]:
+    n, times = float(protocol.num_clients), protocol.repeats
+    if isinstance(protocol, ShuffledCheckIn | Shuffle):
+        epsilon0 = local_epsilon(mu, delta0)
+        if epsilon0 <= MAX_EPSILON0:
+            setting, run = (n, protocol.rate, epsilon0), {"num_rounds": times, "delta": delta}
+            yield published.strong_composition(*setting, delta0=delta0, **run)
+            yield from _lemma_3(setting, run, delta0)
+    if isinstance(protocol, Shuffle):
+        yield _approximate(lambda e0, d: published.shuffle(n, e0, d), n, mu, times, delta)
+    if isinstance(protocol, FixedWindow):
+        m, p0 = float(protocol.num_slots), protocol.check_in_prob
+        yield _approximate(
+            lambda e0, d: published.fixed_window(m, e0, d, check_in_prob=p0), m, mu, times, delta
+        )
+    if isinstance(protocol, SlidingWindow):
+        m = float(protocol.window)
+        yield _approximate(lambda e0, d: published.sliding_window(m, e0, d), n, mu, times, delta)
+    if isinstance(protocol, AveragedUpdates) and protocol.check_in_prob == 1.0:
+        m = float(protocol.num_slots)
+        yield _approximate(
+            lambda e0, d: published.averaged_updates(n, m, e0, 0.5 * d, 0.5 * d), n, mu, times, delta
+        )
+
+
+def local_epsilon(mu: float, delta0: float) -> float:
+    """The least epsilon0, within 1e-12, at which one Gaussian message has this delta0; rounded up; at most 1000."""
+    low, high = 0.0, 1000.0
+    with jax.enable_x64(True):
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            enough = float(_log_delta(host(mu), host(middle))) <= np.log(delta0)
+            low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+_log_delta = jax.jit(gaussian.log_delta)
+_EPSILONS = np.geomspace(1e-4, MAX_EPSILON0 / 8, 512)
+
+
+def _approximate(
+    theorem: Callable[[np.ndarray, np.ndarray], PublishedBound],
+    units: float,
+    mu: float,
+    times: int,
+    delta: float,
+) -> PublishedBound:
+    """The best (epsilon0, delta0) version for Gaussian messages on a grid of epsilon0; infinity where none applies."""
+
+    def one(d: np.ndarray) -> PublishedBound:
+        half = np.full_like(_EPSILONS, 0.5 * d)
+        pure = theorem(8 * _EPSILONS, half)
+        with np.errstate(over="ignore"):
+            delta1 = 0.5 * d / (units * (np.exp(pure.value) + 1)) * (1 - 1e-9)
+        usable = delta1 > 0
+        delta1 = np.where(usable, np.minimum(delta1, 0.5), 0.5)
+        limit = published.delta0_limit(_EPSILONS, delta1)
+        with jax.enable_x64(True):
+            log_delta0 = np.asarray(_log_delta(host(mu), host(_EPSILONS)))
+        usable &= (limit > 0) & (log_delta0 <= np.log(np.maximum(limit, 1e-300)))
+        value = np.where(usable, pure.value, np.inf)
+        best = int(np.argmin(value))
+        reason = pure.reason if usable.any() else "no epsilon0 has a delta0 within the theorem's limit"
+        label = f"{pure.label}, (epsilon0, delta0)"
+        return dataclasses.replace(pure, value=value[best], delta=None, label=label, reason=reason)
+
+    return published.repeated(one, times, delta)

@@ -1,0 +1,181 @@
+"""From a round to a run: Renyi divergences to epsilon (P1), pure DP to Renyi (P14), strong composition."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from checkin_jax.accounting.published import approximate, record, series
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels import conversions, host
+
+MAX_ROUNDS = 1e9
+
+
+def epsilon(
+    bound: PublishedBound, orders: ArrayLike, *, num_rounds: ArrayLike, delta: ArrayLike
+) -> PublishedBound:
+    """Epsilon of num_rounds rounds from their Renyi divergences: [SCI] Lemma 2 (P1), the best order. Rounded up.
+
+    Valid if `bound` is; its label, validity and reason are kept. `truncation_error` is what the orders' truncation
+    errors add at the best order.
+
+    Args:
+      bound: Renyi divergences of a round, upper, value [..., orders].
+      orders: the orders they were computed at, shape [orders].
+      num_rounds: 1 to 1e9. delta: in (0, 1). They broadcast with the bound's shape without its last axis.
+
+    Raises:
+      ValueError, TypeError: a lower bound, orders that do not fit, an argument outside its range.
+    """
+    lam = record.reals(1, np.inf, open_low=True, open_high=True, orders=orders)
+    if bound.direction != "upper" or bound.value.shape[-1:] != lam.shape:
+        raise ValueError(
+            f"bound={bound.label!r}, {bound.direction}, shape {bound.value.shape}: expected upper, [..., {lam.size}]"
+        )
+    rounds = record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
+    d = record.deltas(delta)
+    shape = record.broadcast(bound=bound.value[..., 0], num_rounds=rounds, delta=d)[0]
+    rounds, log_delta = rounds[..., None], np.log(d)[..., None]
+    moments = rounds * bound.value * (lam - 1)
+    with jax.enable_x64(True):
+        full = np.broadcast_to(moments, (*shape, len(lam)))
+        by_order = np.asarray(
+            conversions.epsilon_from_log_moments(
+                host(np.broadcast_to(lam, full.shape)),
+                host(full),
+                host(np.broadcast_to(log_delta, full.shape)),
+            )
+        )
+    best = np.argmin(by_order, axis=-1)[..., None]
+    slack = np.broadcast_to(rounds * bound.truncation_error, by_order.shape)
+    return dataclasses.replace(
+        bound,
+        value=np.take_along_axis(by_order, best, axis=-1)[..., 0],
+        quantity="epsilon of a run, nats",
+        truncation_error=np.take_along_axis(slack, best, axis=-1)[..., 0],
+    )
+
+
+def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
+    """Renyi divergence of any epsilon-DP mechanism (P14), at real orders > 1; attained by binary randomized response.
+
+    log(p^lam q^(1-lam) + q^lam p^(1-lam)) / (lam - 1) with p = e^eps / (1 + e^eps): to be used where [SCI] uses
+    Lemma 3. Rounded up.
+
+    Args:
+      epsilon: 0 to 690 nats. orders: real, in (1, 1e9], shape [orders].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+    e = record.reals(0, 690, epsilon=epsilon)[..., None]
+    lam = record.reals(1, 1e9, open_low=True, orders=orders)
+    with jax.enable_x64(True):
+        log_excess = np.asarray(
+            _pure_excess(
+                host(np.broadcast_to(e, (*e.shape[:-1], len(lam)))),
+                host(np.broadcast_to(lam, (*e.shape[:-1], len(lam)))),
+            )
+        )
+    return PublishedBound(
+        value=np.logaddexp(0.0, log_excess) / (lam - 1) * (1 + 1e-12),
+        label="Pure DP to Renyi",
+        source=record.SCI,
+        quantity="Renyi divergence, nats",
+        validity="certified",
+    )
+
+
+_pure_excess = jax.jit(series.pure_excess)
+
+
+def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.ndarray:
+    """[KOV15] Theorem 3.4: epsilon of num_rounds rounds of (epsilon, delta)-DP at delta 1 - (1-delta)^T (1-slack).
+
+    The smallest of its three forms, rounded up; the total delta is at most T delta + slack.
+
+    Args:
+      epsilon: of a round, >= 0, infinity allowed. num_rounds: 1 to 1e9. slack: in (0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    e, t = record.reals(0, np.inf, epsilon=epsilon), record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
+    d = record.deltas(slack, "slack")
+    record.broadcast(epsilon=e, num_rounds=t, slack=d)
+    drift = t * e * np.tanh(0.5 * e)
+    root = np.sqrt(t) * e
+    second = drift + root * np.sqrt(2 * np.log(np.e + root / d))
+    return np.minimum(np.minimum(t * e, second), drift + root * np.sqrt(-2 * np.log(d))) * (1 + 1e-12)
+
+
+def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, delta: float) -> PublishedBound:
+    """`one`, a bound at any delta, composed: half of delta for the rounds' own, half for strong composition's slack.
+
+    One round is returned at the whole delta. Validity, label and reason are those of `one`.
+    """
+    if num_rounds == 1:
+        return one(np.asarray(delta))
+    single = one(np.asarray(0.5 * delta / num_rounds))
+    value = strong(single.value, num_rounds, 0.5 * delta)
+    return dataclasses.replace(single, value=value, label=f"{single.label}, strong composition", delta=None)
+
+
+def strong_composition(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    *,
+    num_rounds: ArrayLike,
+    delta: ArrayLike,
+    delta0: ArrayLike = 0.0,
+) -> PublishedBound:
+    """Shuffled check-in without Renyi divergences, the approach that [SCI] improves on: a valid bound.
+
+    Each round: the number of messages is within Bernstein's radius but for tau; the fewest messages in [FMT21]
+    Theorem 3.8, the largest share in [BBG18]; the rounds by [KOV15] Theorem 3.4. Of delta, a quarter goes to
+    Theorem 3.8, a quarter to tau, and what the messages' delta0 leave of the rest is composition's slack. The smaller
+    of this and of no gain from shuffling. Infinity where delta0 leaves nothing. Rounded up.
+
+    Args:
+      num_clients, rate, epsilon0: as `shuffled.theorem_1`. num_rounds: T, 1 to 1e9. delta: of the run, in (0, 1).
+      delta0: of a message, in [0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, (n, gamma, e0, t, d, d0) = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        num_rounds=record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
+        delta=record.deltas(delta),
+        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
+    )
+    # Two tails of tau / 2 each.
+    fewest = np.maximum(approximate.least_messages(n, gamma, d / t / 8), 1)
+    most = np.maximum(approximate.most_messages(n, gamma, d / t / 8), 1)
+    share = most / n
+    amplified = approximate.shuffle_epsilon(fewest, e0, np.minimum(d / (4 * t * share), 0.5))
+    gains = amplified.value < e0
+    own = (
+        np.minimum(d / (4 * t * share), 0.5)
+        + (np.exp(amplified.value) + 1) * (1 + np.exp(-e0) / 2) * most * d0
+    )
+    options = []
+    for round_epsilon, round_delta in ((np.where(gains, amplified.value, np.inf), own), (e0, d0)):
+        left = d - t * share * round_delta - d / 4
+        sampled = np.log1p(share * np.expm1(np.minimum(round_epsilon, 690)))
+        total = strong(sampled, t, np.clip(left, 1e-300, 0.999))
+        options.append(np.where((left > 0) & np.isfinite(round_epsilon), total, np.inf))
+    return PublishedBound(
+        value=np.minimum(*options).reshape(shape) * (1 + 1e-12),
+        label="Theorem 3.8, subsampling, strong composition",
+        source=f"{record.FMT}; {record.BBG}; {record.KOV}",
+        quantity="epsilon of a run, nats",
+    )
