@@ -38,6 +38,11 @@ class Comparison:
         seen = (cs >= 1) & (bounds > 1e-9)
         self.largest = max([self.largest, *(actual.max(axis=0)[seen] / bounds[seen])])
 
+    def was_close(self, trials, ratio=0.9):
+        """The comparisons were many and came close, so they mean something."""
+        assert self.count >= 10 * trials
+        assert self.largest > ratio
+
 
 def random_setting(rng):
     """(p, number of records, c values of both signs)."""
@@ -91,7 +96,7 @@ class TestTheoremU:
             tree = rci.random_tree(channels_of(rng, num_records, p), k)
             bound = pairs.profile(rci.slots_pair(rci.clone_labels(p), k, k / n), cs)
             seen.below(divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), bound, cs)
-        assert seen.largest > 0.9  # the mechanisms come close, so the comparison means something
+        seen.was_close(trials)
 
     @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 4)])
     def test_attained(self, n, k):
@@ -125,7 +130,8 @@ class TestHexagon:
             sharp = np.array([p0 / m * rci.hexagon_value(m, (m / p0 - m) * (1 - c), c, p) for c in cs])
             assert (sharp <= pairs.profile(rci.slots_pair(labels, m, p0), cs) * (1 + 1e-11) + 1e-15).all()
             slots.below(divergences(rci.fixed_window(n, m, p0), tree, num_records, n, cs), sharp, cs)
-        assert min(fewer.largest, slots.largest) > 0.9
+        fewer.was_close(trials)
+        slots.was_close(trials)
 
 
 class TestFixedWindow:
@@ -144,8 +150,8 @@ class TestFixedWindow:
             t2.below(actual, pairs.profile(rci.slots_pair(labels, m, p0), cs), cs)
             t2_prime.below(actual, prime, cs)
             t2_prime.below(divergences(used, visible, num_records, n, cs), prime, cs)
-        assert t2.largest > 0.9
-        assert t2_prime.largest > 0.9
+        t2.was_close(trials)
+        t2_prime.was_close(trials)
 
     @sizes(60, 3000)
     def test_t2_whatever_the_other_clients_do(self, trials):
@@ -159,7 +165,7 @@ class TestFixedWindow:
             tree, _ = trees_of(rng, num_records, m, p)
             bound = pairs.profile(rci.slots_pair(rci.clone_labels(p), m, max(rates)), cs)
             seen.below(divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
-        assert seen.largest > 0.5
+        seen.was_close(trials, 0.5)
 
     def test_t2_is_attained_by_a_lone_client(self):
         p, m, p0 = F(4), 3, F(7, 10)
@@ -209,7 +215,7 @@ class TestSlidingWindow:
             assert (bound <= pairs.profile(rci.slots_pair(labels, window, 1.0), cs) * (1 + 1e-12)).all()
             used = rci.sliding_window(n, window)
             seen.below(divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
-        assert seen.largest > 0.9
+        seen.was_close(trials)
 
     @pytest.mark.parametrize(("n", "window"), [(3, 1), (4, 2), (5, 3), (4, 3), (6, 4)])
     def test_lower_instances_are_the_mechanism(self, n, window):
@@ -255,7 +261,7 @@ class TestAveragedUpdates:
                 p_law, q_law = laws[tuple(sorted(data))], laws[tuple(sorted(other))]
                 bound = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(p, p0), n), cs)
                 seen.below([krr.hockey_stick(p_law, q_law, c) for c in cs], bound, cs)
-        assert seen.largest > 0.9
+        seen.was_close(trials)
 
     @pytest.mark.parametrize("p0", [F(3, 10), F(1)])
     @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 3), (3, 2)])

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from oracles import krr, pairs, windows
+from oracles import krr, large, pairs, windows
 from oracles import random_check_ins as rci
 
 F = Fraction
@@ -209,8 +209,30 @@ class TestLarge:
             (windows.sliding_lower(n, m, p)[0], rci.slots_pair(rci.krr3_slot_labels(p), v, sliding)),
             (windows.sliding_lower(n, m, p)[1], rci.slots_pair(rci.binary_slot_labels(p), v, sliding)),
         ]
-        for large, small in cases:
-            assert windows.profile(large, cs) == pytest.approx(pairs.profile(small, cs), rel=1e-11, abs=1e-17)
+        for summed, small in cases:
+            assert windows.profile(summed, cs) == pytest.approx(
+                pairs.profile(small, cs), rel=1e-11, abs=1e-17
+            )
+
+    def test_deep_tails_and_an_independent_summation(self):
+        p, m = 3.0, 250
+        deep = [1.0, 1.2, 1.5, 2.2]
+        small = pairs.profile(rci.slots_pair(rci.clone_labels(p), m, 1.0), deep)
+        assert 0 < small[-1] < 1e-18
+        assert windows.profile(windows.t2(m, 1.0, p), deep) == pytest.approx(small, rel=1e-11, abs=0)
+        # everybody in: T1, which `large` sums in another order
+        n, cs = 30_000, [1.0, 1.01, 1.03]
+        shuffle = large.large_profile(pairs.t1_labels(p, 1.0), n, cs)
+        assert windows.profile(windows.psi(n, n, p), cs) == pytest.approx(shuffle, rel=1e-10, abs=0)
+
+    def test_occupancy_window_of_many_clients(self):
+        n, m, p0 = 20_000, 15_000, 0.9
+        values, law = windows.occupancy_window(n, m, p0)
+        empty = np.exp(n * np.log1p(-p0 / m))
+        both = np.exp(n * np.log1p(-2 * p0 / m))
+        assert values @ law == pytest.approx(m * (1 - empty), rel=1e-12)
+        variance = m * empty + m * (m - 1) * both - (m * empty) ** 2  # cancels by 1e4
+        assert (values - values @ law) ** 2 @ law == pytest.approx(variance, rel=1e-8)
 
     @pytest.mark.parametrize(("n", "m", "p0"), [(50, 12, 0.7), (12, 50, 1.0), (30, 1, 0.5), (1, 1, 1.0)])
     def test_occupancy_window_agrees_with_rationals(self, n, m, p0):

@@ -47,7 +47,7 @@ class Slots(NamedTuple):
             tail_mean = np.append(np.cumsum((n0 * pmf)[::-1])[::-1], 0.0)
             j = np.clip(np.floor(-base / slope).astype(int) + 1 - n0[0], 0, len(n0))
             total += masses @ (slope * tail_mean[j] + base * tail[j])
-        return self.share * total
+        return float(self.share * total)
 
 
 class BinarySlots(NamedTuple):
@@ -82,10 +82,10 @@ def epsilon(law: Profile, delta: float) -> float:
     top = 1e-6
     while law(np.expm1(top)) > delta:
         top *= 2
-    # log of the ratio: nearly a parabola, so a few steps
-    return brentq(
-        lambda eps: np.log(max(law(np.expm1(eps)), 1e-320) / delta), top / 2 * (top > 1e-6), top, xtol=1e-13
-    )
+    low = top / 2 if top > 1e-6 else 0.0
+    # the logarithm is nearly a parabola, so a few steps do
+    root = brentq(lambda eps: np.log(max(law(np.expm1(eps)), 1e-320) / delta), low, top, xtol=1e-13)
+    return float(root)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=16)
