@@ -45,7 +45,7 @@ class Problem:
         _validate.integer(1, dimension=self.dimension)
         _validate.real(0, math.inf, open_high=True, noise=self.noise)
 
-    def moment(self, share: ArrayLike = 1.0) -> np.ndarray:
+    def moment(self, share: np.ndarray | float = 1.0) -> np.ndarray:
         """Bound on the second moment of an update whose noise variance is `share` of a message's."""
         return np.asarray(share * self.dimension * self.noise**2 + self.lipschitz**2)
 

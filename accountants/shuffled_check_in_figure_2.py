@@ -1,0 +1,92 @@
+"""Figure 2 of the shuffled check-in paper: epsilon against the number of rounds, at a fixed delta.
+
+    python accountants/shuffled_check_in_figure_2.py --out figure_2.png
+
+Theorem 1 with Lemma 4 by Renyi composition against strong composition of approximate DP, Approach 1 and Theorem 2,
+which are no bounds, and the certified bracket.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+import checkin_jax as cj
+from checkin_jax import plotting
+from checkin_jax.accounting import published
+
+ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 1024, 60).round()]))
+SMALL = np.arange(2, 65)
+
+
+def main(
+    out: Path,
+    num_clients: int = 60_000,
+    check_in_prob: float = 0.1,
+    epsilon0: float = 0.5,
+    delta: float = 1e-6,
+    points: int = 9,
+) -> None:
+    """Evaluates every bound over the rounds, writes the picture and a CSV of the same name.
+
+    Args:
+      out: Picture to write, .png or .svg.
+      num_clients: Number of clients.
+      check_in_prob: Check-in probability.
+      epsilon0: Local privacy of a message.
+      delta: Delta of the run.
+      points: Numbers of rounds, from 1 to 10,000.
+    """
+    rounds = np.unique(np.geomspace(1, 10_000, points).round())
+    setting = (num_clients, check_in_prob, epsilon0)
+    run = {"num_rounds": rounds, "delta": delta}
+    approach = published.approach_1(*setting, SMALL, shuffle_delta=delta)
+    curves = (
+        (published.strong_composition(*setting, **run), "-.", "published"),
+        (published.epsilon(published.theorem_1(*setting, ORDERS), ORDERS, **run), "-", "published"),
+        (published.epsilon(published.theorem_2(*setting, ORDERS), ORDERS, **run), "--", "invalid"),
+        (published.epsilon(approach, SMALL, **run), ":", "invalid"),
+    )
+    drawn, (axis,) = plotting.figure(1, height=4.8)
+    rows = []
+    for bound, style, validity in curves:
+        label = bound.label if validity != "invalid" else f"{bound.label} (no bound)"
+        axis.plot(rounds, bound.value, style, color=plotting.COLORS[validity], label=label)
+        rows += [_row(t, bound.label, validity, "upper", value) for t, value in zip(rounds, bound.value)]
+    brackets = [
+        cj.account(
+            cj.ShuffledCheckIn(num_clients=num_clients, check_in_prob=check_in_prob, num_rounds=int(t)),
+            cj.PureLDP(epsilon0=epsilon0),
+            delta=delta,
+        )
+        for t in rounds
+    ]
+    lower, upper = [g.lower for g in brackets], [g.epsilon for g in brackets]
+    plotting.bracket(axis, rounds, lower, upper, "certified bracket (T1, L1)", plotting.COLORS["certified"])
+    for t, g in zip(rounds, brackets):
+        rows.append(_row(t, g.method, g.validity, "upper", g.epsilon))
+        rows.append(_row(t, g.lower_method, g.validity, "lower", g.lower))
+    axis.set(xscale="log", yscale="log", xlabel="rounds T", ylabel="$\\varepsilon$ (nats)")
+    axis.set_title(
+        f"n = {num_clients:,}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g}, "
+        f"$\\delta$ = {delta:g}",
+        fontsize=10,
+    )
+    drawn.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    print(*plotting.save(drawn, out, rows))
+
+
+def _row(num_rounds: float, bound: str, validity: str, direction: str, epsilon: float) -> dict[str, object]:
+    return {
+        "num_rounds": int(num_rounds),
+        "bound": bound,
+        "validity": validity,
+        "direction": direction,
+        "epsilon": float(epsilon),
+    }
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,84 @@
+"""One look for every figure, and the numbers beside it: a picture and a CSV of the same name. Needs matplotlib."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# By validity: what is proven is dark, what is only published lighter, what is no bound at all red.
+COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
+# Told apart by eye and in grey, for curves of one kind.
+SERIES = ("#123a6b", "#d9822b", "#3a8f5c", "#8e5ea2", "#7f7f7f")
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side, not attached to any window.
+
+    Raises:
+      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "figures need matplotlib: install checkin-jax[plots]", name=error.name
+        ) from error
+    width = 5.2 if panels == 1 else 4.3 * panels
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    axes = [drawn.add_subplot(1, panels, 1 + panel) for panel in range(panels)]
+    for axis in axes:
+        axis.grid(True, which="major", color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    return drawn, axes
+
+
+def bracket(
+    axis: Axes,
+    x: Sequence[float] | np.ndarray,
+    lower: Sequence[float],
+    upper: Sequence[float],
+    label: str,
+    color: str,
+) -> None:
+    """The band between proven ends; its upper end is the guarantee and drawn."""
+    axis.fill_between(x, lower, upper, color=color, alpha=0.25, linewidth=0)
+    axis.plot(x, upper, color=color, label=label)
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
+    """The rows as CSV with a header, floats in full.
+
+    Raises:
+      ValueError: no rows.
+    """
+    rows = list(rows)
+    if not rows:
+        raise ValueError("rows=[]: expected at least one row")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tuple[Path, Path]:
+    """Writes the picture to `out` and the numbers to the CSV of the same name; returns both paths.
+
+    Raises:
+      ValueError: out does not end in .png, .svg or .pdf, or no rows.
+    """
+    if out.suffix not in SUFFIXES:
+        raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    table = write_csv(out.with_suffix(".csv"), rows)
+    drawn.savefig(out, dpi=200)
+    return out, table
