@@ -10,11 +10,17 @@
 from checkin_jax._version import __version__ as __version__
 from checkin_jax.accounting.account import account as account
 from checkin_jax.accounting.accountant import CheckInAccountant as CheckInAccountant
+from checkin_jax.accounting.calibration import Calibration as Calibration
+from checkin_jax.accounting.calibration import calibrate as calibrate
+from checkin_jax.accounting.events import AveragedUpdatesDpEvent as AveragedUpdatesDpEvent
+from checkin_jax.accounting.events import FixedWindowDpEvent as FixedWindowDpEvent
 from checkin_jax.accounting.events import GaussianMessageDpEvent as GaussianMessageDpEvent
 from checkin_jax.accounting.events import PureLdpDpEvent as PureLdpDpEvent
 from checkin_jax.accounting.events import ShuffledCheckInDpEvent as ShuffledCheckInDpEvent
+from checkin_jax.accounting.events import SlidingWindowDpEvent as SlidingWindowDpEvent
 from checkin_jax.accounting.events import to_event as to_event
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
+from checkin_jax.accounting.pld import to_pld as to_pld
 from checkin_jax.accounting.renyi import rdp as rdp
 from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols import FixedWindow as FixedWindow

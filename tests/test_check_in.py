@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.rounds import ShuffledPureLDP
+from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
 from checkin_jax.kernels import check_in
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -24,7 +24,8 @@ def profile(n, rate, epsilon0, losses):
 
 def lines(n, rate, epsilon0, losses):
     """The lower bound's lines: (P(A) - Q(A), Q(A)) for each loss."""
-    return tuple(np.asarray(v) for v in ShuffledPureLDP(n, rate, epsilon0, MASS).lower(np.asarray(losses))[0])
+    ternary = ShuffledPureLDP(n, rate, epsilon0, MASS).ternary()
+    return tuple(np.asarray(v) for v in ternary.lower(np.asarray(losses))[0])
 
 
 def grid(epsilon0):
@@ -113,7 +114,7 @@ def test_slack_at_moderate_n_is_below_0_2_percent_in_the_bulk(n, rate, epsilon0)
 def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
-    law = check_in.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))
+    law = check_in.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
     mix = check_in.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
@@ -124,7 +125,7 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
 
 
 def test_the_pair_without_the_visible_count_is_not_a_bound():
-    """THEORY section 1, the trap: hiding how many messages arrived breaks it, by brute force and against T1."""
+    """The trap of docs/theory.md: hiding how many messages arrived breaks it, by brute force and against T1."""
     n, rate, epsilon0, loss = 5, 0.9, math.log(50.0), math.log(35.3)
     truth = max(krr.worst_hockey_stick(krr.krr_channel(2, 50.0), n, rate, [math.exp(loss)]))
     trap = pairs.profile(pairs.enumerate_pair(pairs.trap_labels(50.0, rate), n), [math.exp(loss)])[0]

@@ -54,7 +54,7 @@ def test_aggregate_is_above_the_real_sum_and_the_instance_is_below_it(others, ra
     bound = upper(3, rate, 2 / z, True)
     assert (bound >= np.maximum(forward, backward) * (1 - 1e-9) - 1e-13).all()  # quadrature of the oracle
     if others == (-1.0, -1.0):
-        sides = ShuffledGaussian(3, rate, 2 / z, True, MASS).lower(LOSSES[1:])
+        sides = ShuffledGaussian(3, rate, 2 / z, True, MASS).instances[0].lower(LOSSES[1:])
         for (difference, far), truth in zip(sides, (forward, backward)):
             line = np.asarray(difference)[:, None] - np.expm1(LOSSES)[None, :] * np.asarray(far)[:, None]
             assert (line <= truth[None, :] * (1 + 1e-9) + 1e-13).all()

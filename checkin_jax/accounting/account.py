@@ -9,7 +9,7 @@ from checkin_jax.accounting import composer, rounds, theorems
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.randomizers import Gaussian, Randomizer
 
 MIN_DELTA = 1e-300
 
@@ -67,7 +67,12 @@ def account(
 
 
 def _warnings(
-    protocol: CheckInProtocol, randomizer: Randomizer, one: rounds.Round, delta: float, view: str, found: composer.Bracket
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    one: rounds.Round,
+    delta: float,
+    view: str,
+    found: composer.Bracket,
 ) -> list[str]:
     out = []
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:

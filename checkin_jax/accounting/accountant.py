@@ -105,7 +105,11 @@ class CheckInAccountant(PrivacyAccountant):
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
         target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
-        return math.inf if self._non_private else composer.bracket(self._rounds(target_delta), target_delta).lower
+        return (
+            math.inf
+            if self._non_private
+            else composer.bracket(self._rounds(target_delta), target_delta).lower
+        )
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
@@ -157,7 +161,7 @@ class CheckInAccountant(PrivacyAccountant):
             fresh.compose(event, count)
         if non_private:
             fresh.compose(NonPrivateDpEvent())
-        self.__dict__.update(fresh.__dict__)
+        self._counts, self._non_private, self._ledger = fresh._counts, fresh._non_private, fresh._ledger
 
     def describe(self) -> str:
         """What was composed and by which theorems, with their references and assumptions."""
@@ -167,7 +171,8 @@ class CheckInAccountant(PrivacyAccountant):
             with jax.enable_x64(True):
                 one = one_round(*unit, count, 1e-6)
             blocks.append(
-                f"{count:,} x {event!r}\n" + theorems.describe(one, theorems.assumptions(unit.protocol, unit.view))
+                f"{count:,} x {event!r}\n"
+                + theorems.describe(one, theorems.assumptions(unit.protocol, unit.view))
             )
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")

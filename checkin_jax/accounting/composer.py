@@ -103,17 +103,20 @@ def _epsilon_lower(composed: lattice.Composed, delta: float) -> float:
     return max(float(epsilon[above[-1]]), 0.0) if above.size else 0.0
 
 
-def _refine(crossed, top: float) -> tuple[float, float]:
+def _refine(crossed: Callable[[np.ndarray], np.ndarray], top: float) -> tuple[float, float]:
     """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
     low, high = 0.0, top
-    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, 127)])
-    for _ in range(5):
+    # Blocks of the kernels' size: a larger grid would cost more than another pass.
+    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, 31)])
+    for _ in range(12):
         hit = np.flatnonzero(crossed(grid))
         if hit.size:
             high, low = float(grid[hit[0]]), float(grid[max(hit[0] - 1, 0)])
         else:
             low = float(grid[-1])
-        grid = np.linspace(low, high, 128)
+        if high - low <= 1e-9 * high:
+            break
+        grid = np.linspace(low, high, 32)
     return low, high
 
 
@@ -121,16 +124,16 @@ def _single(one: Round, delta: float, both: bool) -> Bracket:
     """One round needs no composition: the profile itself is solved for epsilon."""
     # Followed far enough that nothing of this delta is beyond.
     top = min(one.top, _MAX_LOSS)
-    if float(one.upper(np.zeros(1))[0]) <= delta:
+    if float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
     upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
-    if not float(one.upper(np.full(1, upper))[0]) <= delta:
+    if not float(one.upper(np.full(32, upper))[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
     found = Bracket(0.0, upper, "profile")
     for instance in one.instances if both else ():
         for side in (0,) if instance.symmetric else (0, 1):
             test = functools.partial(_too_far, instance, side, delta)
-            if not test(np.zeros(128))[0]:
+            if not test(np.zeros(32))[0]:
                 lower = _refine(test, top)[0]
                 if lower > found.lower:
                     found = dataclasses.replace(found, lower=lower, lower_method=instance.name)
@@ -366,9 +369,7 @@ class _Composer:
             best = Bracket(0.0, pure, "largest loss")
         return best, found.losses
 
-    def lower(
-        self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float
-    ) -> float:
+    def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The better of the composed instances, and of all rounds at their largest loss."""
         even = [reach * np.linspace(0.0, 1.0, 65) for reach in self.reaches]
         corners = self.lowers(instances, even)

@@ -49,7 +49,9 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
     if set(state) != wanted:
         raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
     if state["schema"] != SCHEMA:
-        raise ValueError(f"schema={state['schema']!r}: expected {SCHEMA}; saved by version {state['version']!r}")
+        raise ValueError(
+            f"schema={state['schema']!r}: expected {SCHEMA}; saved by version {state['version']!r}"
+        )
     if state["neighboring_relation"] != neighboring_relation:
         raise ValueError(
             f"neighboring_relation={state['neighboring_relation']!r}: expected {neighboring_relation!r}"
@@ -76,7 +78,9 @@ def _built(plain: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
     fields = dict(plain)
     kind = _KINDS.get(fields.pop("kind", ""))
     if kind not in kinds:
-        raise ValueError(f"kind={plain.get('kind')!r}: expected one of {', '.join(k.__name__ for k in kinds)}")
+        raise ValueError(
+            f"kind={plain.get('kind')!r}: expected one of {', '.join(k.__name__ for k in kinds)}"
+        )
     names = {field.name for field in dataclasses.fields(kind)}
     if set(fields) != names:
         raise ValueError(f"{kind.__name__} with fields {sorted(fields)}: expected {sorted(names)}")

@@ -6,6 +6,7 @@ close. How many buckets and points are spent is chosen here; every choice is sou
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -13,7 +14,7 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.rounds import Lines, Round, Values, bucket_count
+from checkin_jax.accounting.rounds import Instance, Lines, Round, Values, bucket_count
 from checkin_jax.kernels import binary_response, binomial, check_in, host, occupancy, tails
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
@@ -55,7 +56,9 @@ class _Mixture:
 
     def _buckets(self, upper: bool) -> check_in.Buckets:
         if self._most <= check_in.SMALL:
-            return check_in.buckets_exact(self.law, check_in.SMALL if np.asarray(self.law.absent).any() else 1)
+            return check_in.buckets_exact(
+                self.law, check_in.SMALL if np.asarray(self.law.absent).any() else 1
+            )
         mass, buckets = host(self.log_inverse_mass), bucket_count(self._mean)
         if len(np.asarray(self.law.n)) > 1:
             # The parts differ among themselves by more than finer buckets would tell.
@@ -123,15 +126,38 @@ class Binary:
         return lines(False), lines(True)
 
 
-def _worth_trying(epsilon0: float, messages: float) -> tuple[bool, bool]:
-    """Whether 3-ary and whether binary randomized response may be the better instance."""
-    few = messages < _FEW_MESSAGES
-    binary = epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO)
-    return epsilon0 >= _TERNARY_FROM or few, binary
+class _Instances(abc.ABC):
+    """The instances worth trying: 3-ary, binary or both."""
+
+    epsilon0: float
+
+    @abc.abstractmethod
+    def messages(self) -> float:
+        """How many messages a unit has, about."""
+
+    @abc.abstractmethod
+    def ternary(self) -> Ternary: ...
+
+    @abc.abstractmethod
+    def binary(self) -> Binary: ...
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        few = self.messages() < _FEW_MESSAGES
+        found: list[Instance] = []
+        if few or self.epsilon0 >= _TERNARY_FROM:
+            found.append(self.ternary())
+        if self.epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO):
+            found.append(self.binary())
+        return tuple(found)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
 
 
 @dataclasses.dataclass(frozen=True)
-class ShuffledPureLDP:
+class ShuffledPureLDP(_Instances):
     """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below."""
 
     num_clients: int
@@ -159,21 +185,20 @@ class ShuffledPureLDP:
     def upper(self, loss: np.ndarray) -> Values:
         return self._t1.upper(loss)
 
-    @functools.cached_property
-    def instances(self) -> tuple[Ternary | Binary, ...]:
+    def messages(self) -> float:
+        return self.num_clients * self.rate
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(check_in.lower_law(*self._arguments())))
+
+    def binary(self) -> Binary:
         mass = host(self.log_inverse_mass)
-        ternary, binary = _worth_trying(self.epsilon0, self.num_clients * self.rate)
-        found: list[Ternary | Binary] = []
-        if ternary:
-            found.append(Ternary(self, self._mixture(check_in.lower_law(*self._arguments()))))
-        if binary:
-            messages = binary_response.check_in_messages(*self._arguments(), mass, _MESSAGE_BUCKETS)
-            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
-        return tuple(found)
+        messages = binary_response.check_in_messages(*self._arguments(), mass, _MESSAGE_BUCKETS)
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
 
 
 @dataclasses.dataclass(frozen=True)
-class SlotsPureLDP:
+class SlotsPureLDP(_Instances):
     """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
 
     seen: the probability that the message is used after all in the instances below, when all others do their worst.
@@ -205,21 +230,20 @@ class SlotsPureLDP:
         law = check_in.slots_law(*arguments, host(self.epsilon0), upper)
         return _Mixture(law, self.epsilon0, self.log_inverse_mass)
 
-    @functools.cached_property
-    def instances(self) -> tuple[Ternary | Binary, ...]:
-        ternary, binary = _worth_trying(self.epsilon0, self.slots)
-        found: list[Ternary | Binary] = []
-        if ternary:
-            found.append(Ternary(self, self._mixture(self.seen, False)))
-        if binary:
-            slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
-            messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
-            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
-        return tuple(found)
+    def messages(self) -> float:
+        return float(self.slots)
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(self.seen, False))
+
+    def binary(self) -> Binary:
+        slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
+        messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
 
 
 @dataclasses.dataclass(frozen=True)
-class OccupiedPureLDP:
+class OccupiedPureLDP(_Instances):
     """T2': K occupied slots, each with the message of one of n clients, a uniform ordered sample."""
 
     num_clients: int
@@ -257,18 +281,20 @@ class OccupiedPureLDP:
     def upper(self, loss: np.ndarray) -> Values:
         return self._above.upper(loss)
 
+    def messages(self) -> float:
+        return float(min(self.num_clients, self.num_slots))
+
     @functools.cached_property
-    def instances(self) -> tuple[Ternary | Binary, ...]:
-        parts = self._parts(False)
-        ternary, binary = _worth_trying(self.epsilon0, float(np.asarray(parts[0]).max()))
-        found: list[Ternary | Binary] = []
-        if ternary:
-            law = check_in.slots_law(*parts, host(self.epsilon0), False)
-            found.append(Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass)))
-        if binary:
-            messages = binary_response.slot_messages(*parts, host(self.epsilon0))
-            found.append(Binary(self, messages, self.epsilon0, self.log_inverse_mass))
-        return tuple(found)
+    def _below(self) -> tuple[Array, Array, Array]:
+        return self._parts(False)
+
+    def ternary(self) -> Ternary:
+        law = check_in.slots_law(*self._below, host(self.epsilon0), False)
+        return Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass))
+
+    def binary(self) -> Binary:
+        messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,5 +321,14 @@ class Smaller:
         return functools.reduce(np.minimum, (np.asarray(one.upper(loss)) for one in self._tried))
 
     @functools.cached_property
-    def instances(self) -> tuple[Ternary | Binary, ...]:
-        return tuple(dataclasses.replace(each, scale=self) for each in self.first.instances)
+    def _found(self) -> tuple[Instance, ...]:
+        return tuple(_at_scale(each, self) for each in self.first.instances)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+def _at_scale(instance: Instance, scale: Round) -> Instance:
+    assert isinstance(instance, Ternary | Binary)
+    return dataclasses.replace(instance, scale=scale)

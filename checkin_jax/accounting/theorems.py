@@ -47,9 +47,7 @@ def assumptions(protocol: CheckInProtocol, view: str) -> tuple[str, ...]:
 def theorem(name: str) -> list[str]:
     """Lines of statement and reference for each theorem that a bound's name mentions."""
     words = name.replace(",", " ").replace("(", " ").split()
-    return [
-        f"{label}: {THEOREMS[label][0]} [{THEOREMS[label][1]}]" for label in THEOREMS if label in words
-    ]
+    return [f"{label}: {THEOREMS[label][0]} [{THEOREMS[label][1]}]" for label in THEOREMS if label in words]
 
 
 def describe(one: Round, assumed: tuple[str, ...]) -> str:

@@ -65,8 +65,7 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray,
     j = np.arange(nodes // 2 + 1)
     nodes = 2 * (len(j) - 1)
     angle = 2.0 * math.pi * j / nodes
-    turn = np.exp(1j * angle) - 1.0  # e^{it} - 1
-    turn.real = -2.0 * np.sin(0.5 * angle) ** 2
+    turn = -2.0 * np.sin(0.5 * angle) ** 2 + 1j * np.sin(angle)  # e^{it} - 1
     phase = np.exp(-2j * math.pi * ((n * j) % nodes) / nodes)
     # (e^{x e^{it}} - 1) / (e^x - 1) in a form that neither overflows nor cancels for small x.
     ratio = (np.exp(x * turn) - math.exp(-x)) / -math.expm1(-x)
@@ -77,10 +76,12 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray,
     twice = np.where((j == 0) | (j == nodes // 2), 1.0, 2.0)
     values, sizes = np.empty(high - low + 1), np.empty(high - low + 1)
     for i in range(high - low + 1):
-        values[i], sizes[i] = twice @ f.real, twice @ np.abs(f)
+        values[i], sizes[i] = twice @ np.real(f), twice @ np.abs(f)
         f *= small
     with jax.enable_x64(True):
-        plain = np.exp(np.asarray(binomial.log_pmf(np.arange(low, high + 1.0), host(m), host(-math.expm1(-x)))))
+        plain = np.exp(
+            np.asarray(binomial.log_pmf(np.arange(low, high + 1.0), host(m), host(-math.expm1(-x))))
+        )
         stirling = float(binomial.stirling_error(host(n)))
     scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
     aliased = 2.0 * math.exp(-0.5 * nodes * nodes / (n + nodes / 3.0)) * nodes

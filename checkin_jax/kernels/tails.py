@@ -1,8 +1,8 @@
 """Tails of Bin(M, q) above its mean, bounded on the side that is asked for, at a cost that does not grow with M.
 
 Everywhere `prob` is q, or None for fair signs, q = 1/2, which are cheaper and more accurate.
-A table per row holds the pmf from about M q upwards. Where every value fits it is exact; otherwise every stride-th value
-is held and the tail between is summed by the log-concavity of the pmf: chords of its logarithm from below,
+A table per row holds the pmf from about M q upwards. Where every value fits it is exact; otherwise every stride-th
+value is held and the tail between is summed by the log-concavity of the pmf: chords of its logarithm from below,
 tangents from above (relative gap about (stride / standard deviation)^2 / 12).
 """
 
@@ -88,8 +88,11 @@ def tabulate(
     m = trials[:, None]
     start = _start(m, prob)
     mean = 0.5 * m if prob is None else m * prob
-    top = jnp.minimum(m, jnp.ceil(mean + jnp.sqrt(0.5 * m * log_inverse_mass)) + 1.0)
-    # Hoeffding: Pr[Bin > top] <= exp(-log_inverse_mass).
+    reach = jnp.sqrt(0.5 * m * log_inverse_mass)
+    if prob is not None:
+        reach = jnp.minimum(reach, binomial.bernstein_radius(mean * (1.0 - prob), log_inverse_mass))
+    # Hoeffding, Bernstein: Pr[Bin > top] <= exp(-log_inverse_mass).
+    top = jnp.minimum(m, jnp.ceil(mean + reach) + 1.0)
     outside = jnp.where(top < m, jnp.exp(-log_inverse_mass), 0.0) if upper else jnp.zeros_like(m)
     steps = jnp.arange(points, dtype=jnp.float64)[None, :]
     if exact:

@@ -1,0 +1,200 @@
+"""`calibrate`: the value of one free variable that just meets a target epsilon, on the feasible side."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from checkin_jax import _validate
+from checkin_jax.accounting import composer
+from checkin_jax.accounting.account import MIN_DELTA, account
+from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol
+from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
+
+# Relative width to which the value is found.
+_TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variable:
+    """A free variable: its range; the power with which epsilon goes, roughly; whether it is a whole number."""
+
+    low: float
+    high: float
+    power: float
+    whole: bool
+
+
+# Not num_slots: epsilon falls with it where slots are many and grows where clients are.
+_VARIABLES = {
+    "epsilon0": _Variable(1e-9, MAX_EPSILON0, 1.3, False),
+    "noise_multiplier": _Variable(1e-4, 1e9, -1.0, False),
+    "check_in_prob": _Variable(1e-12, 1.0, 0.7, False),
+    "num_rounds": _Variable(1, MAX_ROUNDS, 0.55, True),
+    "num_epochs": _Variable(1, MAX_ROUNDS, 0.55, True),
+    "num_clients": _Variable(1, MAX_CLIENTS, -0.7, True),
+    "window": _Variable(1, MAX_CLIENTS, -0.6, True),
+}
+# The longest step, as a factor, while no bracket is known; and how far a step aims beyond the target.
+_STRIDE, _BEYOND = 30.0, 1.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The answer of `calibrate`.
+
+    Attributes:
+      name: of the free variable.
+      value: its value, on the feasible side: `guarantee.epsilon` was evaluated at it and is at most the target.
+      guarantee: the whole bracket there, with the protocol and randomizer that have the value.
+    """
+
+    name: str
+    value: float
+    guarantee: Guarantee
+
+
+def calibrate(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer | type[PureLDP] | type[Gaussian],
+    *,
+    target_epsilon: float,
+    delta: float,
+    view: str = "messages",
+    free: str | None = None,
+) -> Calibration:
+    """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
+
+    Args:
+      protocol: the run; its value of the free variable is where the search begins.
+      randomizer: an object; or a class, PureLDP or Gaussian, whose own parameter is then the free variable: the largest
+        epsilon0 or the least noise_multiplier.
+      target_epsilon: > 0, nats per run, for the upper end of the bracket.
+      delta, view: as in `account`.
+      free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
+        smallest num_clients or window. Left out when `randomizer` is a class.
+
+    Returns:
+      A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
+      numerical slack of epsilon) and feasible: it was evaluated again.
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range; or no value in range is feasible.
+
+    >>> from checkin_jax import Gaussian, ShuffledCheckIn
+    >>> run = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_000)
+    >>> found = calibrate(run, Gaussian, target_epsilon=1.0, delta=1e-6, view="aggregate")
+    >>> found.name, found.guarantee.epsilon <= 1.0
+    ('noise_multiplier', True)
+    """
+    check_protocol(protocol)
+    target = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon)
+    delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
+    _validate.choice(VIEWS, view=view)
+    name, start, build = _free(protocol, randomizer, free)
+    variable = _VARIABLES[name]
+    if name == "window":
+        variable = dataclasses.replace(variable, high=float(protocol.num_clients))
+
+    def epsilon(value: float) -> float:
+        here, noise = build(value)
+        one = one_round(here, noise, view, here.repeats, delta)
+        return composer.upper_end([(one, here.repeats)], delta).upper
+
+    value = _search(epsilon, variable, start, target)
+    if value is None:
+        tightest = variable.low if variable.power > 0 else variable.high
+        raise ValueError(
+            f"target_epsilon={target!r}: no {name} in [{variable.low:g}, {variable.high:g}] meets it; "
+            f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
+        )
+    here, noise = build(value)
+    guarantee = account(here, noise, delta=delta, view=view)
+    return Calibration(name=name, value=value, guarantee=guarantee)
+
+
+def _free(
+    protocol: CheckInProtocol, randomizer: Any, free: str | None
+) -> tuple[str, float, Callable[[float], tuple[CheckInProtocol, Randomizer]]]:
+    """The variable's name, a value to begin with, and (protocol, randomizer) as functions of its value."""
+    own = {PureLDP: "epsilon0", Gaussian: "noise_multiplier"}
+    if isinstance(randomizer, type):
+        if randomizer not in own:
+            raise TypeError(f"randomizer={randomizer!r}: expected PureLDP, Gaussian or an object of theirs")
+        name = own[randomizer]
+        if free not in (None, name):
+            raise ValueError(f"free={free!r}: expected {name!r}, or a randomizer with a value of its own")
+        return name, 1.0, lambda value: (protocol, randomizer(**{name: value}))
+    check_randomizer(randomizer)
+    fields = {field.name for field in dataclasses.fields(protocol)}
+    name = _validate.choice(tuple(each for each in _VARIABLES if each in fields), free=free)  # type: ignore[arg-type]
+    whole = _VARIABLES[name].whole
+
+    def build(value: float) -> tuple[CheckInProtocol, Randomizer]:
+        return dataclasses.replace(protocol, **{name: int(value) if whole else value}), randomizer
+
+    return name, float(getattr(protocol, name)), build
+
+
+def _search(
+    epsilon: Callable[[float], float], variable: _Variable, start: float, target: float
+) -> float | None:
+    """The extreme value with epsilon <= target, None if there is none; what is returned has been evaluated.
+
+    Steps by the power law until the target is bracketed, then regula falsi (Illinois) in logarithms.
+    """
+    low, high = variable.low, variable.high
+    loosest, tightest = (high, low) if variable.power > 0 else (low, high)
+    known: dict[float, float] = {}
+
+    def excess(value: float) -> float:
+        """log(epsilon / target), kept finite."""
+        if value not in known:
+            known[value] = math.log(min(max(epsilon(value), target * 1e-12), target * 1e12) / target)
+        return known[value]
+
+    value = min(max(start, low), high)
+    good = bad = None
+    while good is None or bad is None:
+        here = excess(value)
+        if here <= 0:
+            good = value
+            if value == loosest:
+                return value
+        else:
+            bad = value
+            if value == tightest:
+                return None
+        step = -(here + math.copysign(math.log(_BEYOND), here)) / variable.power
+        step = math.copysign(min(abs(step), math.log(_STRIDE)), step)
+        moved = min(max(value * math.exp(step), low), high)
+        if variable.whole:
+            moved = float(math.floor(moved) if step < 0 else math.ceil(moved))
+        value = moved
+    return _close_in(excess, good, bad, variable)
+
+
+def _close_in(excess: Callable[[float], float], good: float, bad: float, variable: _Variable) -> float:
+    """The feasible end of a bracket shrunk to the tolerance, or to neighbouring whole numbers."""
+    at_good, at_bad, side = excess(good), excess(bad), 0
+    for turn in range(1, 60):
+        gap = abs(good - bad)
+        if gap <= (1.0 if variable.whole else 0.0) or (
+            gap <= _TOLERANCE * good and (not variable.whole or good > 1e4)
+        ):
+            break
+        # Every fourth step halves, whatever the curve is like.
+        share = at_good / (at_good - at_bad) if turn % 4 else 0.5
+        value = good * (bad / good) ** min(max(share, 0.02), 0.98)
+        if variable.whole:
+            value = min(max(float(round(value)), min(good, bad) + 1.0), max(good, bad) - 1.0)
+        here = excess(value)
+        if here <= 0:
+            good, at_good, at_bad, side = value, here, at_bad / (2.0 if side < 0 else 1.0), -1
+        else:
+            bad, at_bad, at_good, side = value, here, at_good / (2.0 if side > 0 else 1.0), 1
+    return good
