@@ -2,8 +2,8 @@
 
     python accountants/random_check_ins_table_1.py --out table_1.csv
 
-One pass over n clients: A_fix with every client in one of m slots and with p_0 = m/n, A_sldw, A_avg, shuffling. For each
-the published epsilon, the certified bracket, the number of updates and of expected dummies among them.
+One pass over n clients: A_fix with every client in one of m slots and with p_0 = m/n, A_sldw, A_avg, shuffling. For
+each the published epsilon, the certified bracket, the number of updates and of expected dummies among them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""The shuffled check-in paper's training figures: privacy against utility (3a, 3b) and accuracy against rounds (4).
+
+    python train/mnist_curves.py --runs runs/curves --data-dir FOLDER_WITH_IDX_FILES
+    python accountants/training_curves.py --runs runs/curves --out curves.png
+
+One run directory for each setting: LDP-SGD at several epsilon0 (60,000 clients, check-in probability 0.1; figure 3a)
+and Gaussian messages calibrated to epsilon0 = 8 at delta0 = n^-1.5 (10,000,000 clients, probability 1e-4; figure 3b).
+A run that is there already is kept. `--dataset digits` does the same in miniature on the embedded digits, in a minute.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from checkin_jax.mechanisms import central_limit_multiplier
+from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.training import data
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.loop import train
+from checkin_jax.training.progress import RoundBar
+
+CLIP_NORM = 0.1
+
+
+def main(
+    runs: Path,
+    dataset: Literal["mnist", "digits"] = "mnist",
+    data_dir: Path | None = None,
+    epsilon0: tuple[float, ...] = (1.0, 2.0, 4.0),
+    gaussian_epsilon0: tuple[float, ...] = (8.0,),
+    num_rounds: int = 3_000,
+    seed: int | None = None,
+) -> None:
+    """Trains every setting into a folder of its own under `runs`.
+
+    Args:
+      runs: Folder for the run directories.
+      dataset: MNIST, or the embedded digits with a third of the clients checking in.
+      data_dir: Folder with the four IDX files; left out: a prepared TensorFlow Datasets copy.
+      epsilon0: Local privacy of the LDP-SGD runs.
+      gaussian_epsilon0: Local privacy of the Gaussian runs, at delta0 = n^-1.5.
+      num_rounds: Rounds of each run.
+      seed: Makes the runs reproducible, and not private against whoever knows it.
+    """
+    records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
+    shrink = 1 if dataset == "mnist" else 3
+    settings: list[tuple[str, int, float, Randomizer, float]] = []
+    for value in epsilon0:
+        noise = central_limit_multiplier(value)
+        settings.append((f"ldp_sgd_epsilon0_{value:g}", 60_000, 0.1, PureLDP(epsilon0=value), noise))
+    for value in gaussian_epsilon0:
+        gaussian = Gaussian.from_local(epsilon0=value, delta0=1e7**-1.5)
+        settings.append((f"gaussian_epsilon0_{value:g}", 10**7, 1e-4, gaussian, gaussian.noise_multiplier))
+    for name, num_clients, prob, randomizer, noise in settings:
+        if (runs / name / "report.json").exists():
+            print(f"{runs / name} is there already")
+            continue
+        protocol = ShuffledCheckIn(
+            num_clients=num_clients, check_in_prob=prob / shrink, num_rounds=num_rounds
+        )
+        check_ins = protocol.num_clients * protocol.rate
+        config = TrainingConfig(
+            protocol=protocol,
+            randomizer=randomizer,
+            clip_norm=CLIP_NORM,
+            learning_rate=0.15 * math.sqrt(check_ins / num_rounds) / noise / CLIP_NORM,
+            eval_every=max(1, num_rounds // 30),
+            seed=seed,
+        )
+        with RoundBar(num_rounds) as bar:
+            report = train(config, records, runs / name, bar)
+        print(f"{name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
