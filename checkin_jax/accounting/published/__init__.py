@@ -9,6 +9,7 @@ from checkin_jax.accounting.published.approximate import baseline as baseline
 from checkin_jax.accounting.published.approximate import lemma_3 as lemma_3
 from checkin_jax.accounting.published.approximate import shuffle_epsilon as shuffle_epsilon
 from checkin_jax.accounting.published.approximate import subsample_epsilon as subsample_epsilon
+from checkin_jax.accounting.published.approximate import subsample_rdp as subsample_rdp
 from checkin_jax.accounting.published.composition import epsilon as epsilon
 from checkin_jax.accounting.published.composition import pure_rdp as pure_rdp
 from checkin_jax.accounting.published.composition import repeated as repeated

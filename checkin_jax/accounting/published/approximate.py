@@ -105,6 +105,22 @@ def sampled(epsilon: Array, delta: Array, share: Array) -> tuple[Array, Array]:
     return jnp.log1p(share * jnp.expm1(epsilon)), share * delta
 
 
+def _sampled_weights(log_excess: Array, share: Array, tab: series.Table) -> Array:
+    """log W_j of [WBK19] Theorem 9, [k, J], from log(A - 1) at the orders 2, 3, ...; unbounded losses.
+
+    4 (A_2 - 1) or 2 A_2, whichever is smaller, for j = 2, and 2 A_j beyond, times g^j.
+    """
+    whole = jnp.log(2.0) + jnp.logaddexp(0.0, log_excess)
+    first = jnp.minimum(jnp.log(4.0) + log_excess, whole)
+    return jnp.where(tab.degrees[None, :] == 2.0, first, whole) + tab.degrees[None, :] * jnp.log(share)
+
+
+@jax.jit
+def _subsample_rdp(log_excess: Array, share: Array, tab: series.Table) -> Array:
+    weights = _sampled_weights(log_excess, share[:, None], tab)
+    return jax.vmap(lambda w: series.renyi_above(series.order_sum(w, tab), tab))(weights)
+
+
 _shuffled = jax.jit(shuffled)
 _sampled = jax.jit(sampled)
 _least = jax.jit(log_least_excess)
@@ -168,6 +184,41 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
     )
 
 
+def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
+    """[WBK19] Theorem 9 for a mechanism of unbounded loss (P8): Renyi divergence after sampling a share g.
+
+    Args:
+      renyi: of the mechanism at the orders 2, 3, ..., lam, in nats, >= 0, shape [lam - 1].
+      share: g in (0, 1], any shape.
+
+    Returns:
+      At the same orders, shape [..., lam - 1], rounded up.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+    base = record.reals(0, np.inf, renyi=renyi)
+    if base.ndim != 1 or not 1 <= base.size < record.MAX_ORDER:
+        raise ValueError(f"renyi of shape {base.shape}: expected the orders 2 to at most {record.MAX_ORDER}")
+    g = record.reals(0, 1, open_low=True, share=share)
+    orders = np.arange(2.0, base.size + 2.0)
+    # log(A - 1) = log(e^y - 1) with y = (lam - 1) renyi.
+    y = (orders - 1) * base
+    with np.errstate(divide="ignore"):
+        log_excess = y + np.log(-np.expm1(-y))
+    with jax.enable_x64(True):
+        tab = series.table(orders)
+        padded = np.full(tab.degrees.shape, -np.inf)
+        padded[: base.size] = log_excess
+        value = np.asarray(_subsample_rdp(host(padded[None, :]), host(g.ravel()), tab))
+    return PublishedBound(
+        value=value[:, : base.size].reshape(*g.shape, base.size),
+        label="Theorem 9",
+        source=record.WBK,
+        quantity=_ROUND,
+    )
+
+
 def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
     """[SCI] Lemma 3 (P7): the least Renyi divergence that (epsilon, delta) allows, printed as if it were the largest.
 
@@ -222,11 +273,7 @@ def _approach(
                 return log_least_excess(*sampled(epsilon, delta, share), tab.orders[None, :])
             # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
             base = log_least_excess(epsilon, delta, tab.degrees[None, :])
-            whole = jnp.log(2.0) + jnp.logaddexp(0.0, base)
-            first = jnp.minimum(jnp.log(4.0) + base, whole)
-            weights = jnp.where(tab.degrees[None, :] == 2.0, first, whole)
-            weights = weights + tab.degrees[None, :] * jnp.log(share)
-            return jax.lax.map(lambda w: series.order_sum(w, tab), weights)
+            return jax.lax.map(lambda w: series.order_sum(w, tab), _sampled_weights(base, share, tab))
 
         upper = jax.nn.logsumexp(r.log_upper[:, None] + log_excess(r.last, r.first), axis=0)
         keep = slice(0, size)
@@ -259,7 +306,7 @@ def _approaches(
         for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], _WINDOWS).items():
             ready = functools.partial(_approach, size=size, single=single, sample_first=sample_first)
             group = [column[index] for column in columns]
-            upper, lower = counts.in_batches(ready, [*group, lows], tab)
+            upper, lower = counts.in_batches(ready, [*group, lows], tab, sizes=(1,))
             ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)

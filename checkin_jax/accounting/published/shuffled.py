@@ -198,7 +198,7 @@ def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: seri
         return jnp.logaddexp(terms, tab.degrees * log_x + rest)
 
     weights = jax.vmap(one)(n, gamma, epsilon0, spread)
-    return series.renyi(jax.lax.map(lambda w: series.order_sum(w, tab), weights), tab)
+    return jax.lax.map(lambda w: series.renyi(series.order_sum(w, tab), tab), weights)
 
 
 def theorem_2(
