@@ -140,6 +140,15 @@ def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array
     )
 
 
+def _begin(game: _Game, first: Array) -> _Played:
+    """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
+    nothing = jnp.zeros_like(first)
+    alone = _Played(
+        sums.start(game.contour, game.theta), 0.5 * jnp.square(game.contour.smoothing * game.orders), nothing
+    )
+    return _add(game, alone, jnp.zeros(_T1 + 1).at[_T1].set(1.0), first, nothing)
+
+
 def _grid(game: _Game, total: sums.Sum) -> Array:
     """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the six laws of d, on a period; [6, _GRID]."""
     transform = jnp.exp(total.log_ratio)
@@ -274,11 +283,7 @@ def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) 
     counts = jnp.append(plan.stages, jnp.maximum(mean - plan.before, 1.0))
     allowed = plan.tolerance * worth * deviation / (counts.size * jnp.maximum(counts, 1.0))
 
-    start = sums.start(game.contour, game.theta)
-    far = 0.5 * jnp.square(game.contour.smoothing * game.orders)
-    none = jnp.zeros_like(mean)
-    first = jnp.zeros(_T1 + 1).at[_T1].set(1.0)
-    played = _add(game, _Played(start, far, none), first, plan.first, none)
+    played = _begin(game, plan.first)
 
     def stage(played: _Played, spent: tuple[Array, Array]) -> tuple[_Played, None]:
         count, allowed = spent
