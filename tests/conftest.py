@@ -5,12 +5,29 @@ compared one-sidedly (`upper >= exact * (1 - 1e-12)`), since a tolerance is wher
 looser than 1e-9 without a comment that names the source of the error.
 """
 
+import os
+import shutil
+import tempfile
+
 import jax
 import pytest
 from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_configure(config):
+    """Workers share what XLA compiles, within one run of the tests and no longer."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="checkin-jax-tests-")
+        os.environ["CHECKIN_JAX_TESTS_CACHE"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    jax.config.update("jax_compilation_cache_dir", os.environ["CHECKIN_JAX_TESTS_CACHE"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # A worker may meet a file that another has not finished: it compiles for itself.
+    config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
+
 
 # Kernels compile once per static shape, which no deadline should judge.
 settings.register_profile("checkin", deadline=None, derandomize=True, max_examples=25, database=None)

@@ -138,7 +138,7 @@ class CheckInAccountant(PrivacyAccountant):
           TypeError, ValueError: a target or the count outside its range.
         """
         target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
-        count = _validate.integer(0, MAX_ROUNDS, count=count)
+        count = _validate.integer(1, MAX_ROUNDS, count=count)
         if not self.supports(event):
             return True
         trial = copy.deepcopy(self)
@@ -169,11 +169,10 @@ class CheckInAccountant(PrivacyAccountant):
         for event, count in self._counts.items():
             unit = to_unit(event)
             with jax.enable_x64(True):
-                one = one_round(*unit, count, 1e-6)
-            blocks.append(
-                f"{count:,} x {event!r}\n"
-                + theorems.describe(one, theorems.assumptions(unit.protocol, unit.view))
-            )
+                text = theorems.describe(
+                    one_round(*unit, count, 1e-6), theorems.assumptions(unit.protocol, unit.view)
+                )
+            blocks.append(f"{count:,} x {event!r}\n{text}")
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")
         return "\n\n".join(blocks) if blocks else "nothing was composed"

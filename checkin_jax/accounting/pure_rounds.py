@@ -19,7 +19,8 @@ from checkin_jax.kernels import binary_response, binomial, check_in, host, occup
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 _SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
-# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages are sent.
+# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
+# the two records.
 _BINARY_UP_TO, _TERNARY_FROM = 1.2, 0.5
 _FEW_MESSAGES, _BINARY_UP_TO_IF_FEW = 60.0, 4.0
 # Buckets of the number of messages under binary randomized response, which matters little.
@@ -31,6 +32,11 @@ _HOPELESS = 4.0
 def _largest(mean: float, most: float, log_inverse_mass: float) -> float:
     """What a binomial count with this mean exceeds with probability exp(-log_inverse_mass) at most."""
     return min(mean + float(binomial.bernstein_radius(host(mean), host(log_inverse_mass))) + 2.0, most)
+
+
+def _largest_loss(epsilon0: float, used: float) -> float:
+    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
+    return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,7 +68,7 @@ class _Mixture:
         mass, buckets = host(self.log_inverse_mass), bucket_count(self._mean)
         if len(np.asarray(self.law.n)) > 1:
             # The parts differ among themselves by more than finer buckets would tell.
-            buckets = min(buckets, 64)
+            buckets = min(buckets, 128)
         if not upper:
             return check_in.buckets_lower(self.law, mass, buckets)
         offsets = next((points for least, points in _SPREADS if self.drift > least), ())
@@ -76,14 +82,16 @@ class _Mixture:
     def _below(self) -> check_in.Buckets:
         return self._buckets(False)
 
-    def upper(self, loss: np.ndarray) -> Array:
-        return check_in.profile_upper(
-            self._above, loss, host(self.epsilon0), host(self.log_inverse_mass), self._plan
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        return check_in.at_losses(
+            lambda at: check_in.profile_upper(self._above, at, epsilon0, mass, self._plan), loss
         )
 
     def lower(self, loss: np.ndarray) -> Lines:
-        return check_in.lines_lower(
-            self._below, loss, host(self.epsilon0), host(self.log_inverse_mass), self._plan
+        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        return check_in.at_losses(
+            lambda at: check_in.lines_lower(self._below, at, epsilon0, mass, self._plan), loss
         )
 
 
@@ -121,7 +129,9 @@ class Binary:
         def lines(reverse: bool) -> Lines:
             prob = 1.0 / (1.0 + math.exp(-self.epsilon0 if reverse else self.epsilon0))
             plan = tails.plan(most, self.log_inverse_mass, prob)
-            return binary_response.lines_lower(self.messages, loss, epsilon0, mass, plan, reverse)
+            return check_in.at_losses(
+                lambda at: binary_response.lines_lower(self.messages, at, epsilon0, mass, plan, reverse), loss
+            )
 
         return lines(False), lines(True)
 
@@ -143,7 +153,7 @@ class _Instances(abc.ABC):
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        few = self.messages() < _FEW_MESSAGES
+        few = 2.0 * self.messages() < _FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
         found: list[Instance] = []
         if few or self.epsilon0 >= _TERNARY_FROM:
             found.append(self.ternary())
@@ -214,8 +224,7 @@ class SlotsPureLDP(_Instances):
 
     @property
     def top(self) -> float:
-        # log(1 - rho + rho p)
-        return self.epsilon0 + math.log1p((1.0 - self.used) * math.expm1(-self.epsilon0))
+        return _largest_loss(self.epsilon0, self.used)
 
     @property
     def variance(self) -> float:
@@ -223,7 +232,11 @@ class SlotsPureLDP(_Instances):
         return self.used**2 / self.slots
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self._mixture(self.used, True).upper(loss)
+        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
+
+    @functools.cached_property
+    def _above(self) -> _Mixture:
+        return self._mixture(self.used, True)
 
     def _mixture(self, used: float, upper: bool) -> _Mixture:
         arguments = (host([value]) for value in (self.slots, used, 1.0))
@@ -256,8 +269,7 @@ class OccupiedPureLDP(_Instances):
 
     @property
     def top(self) -> float:
-        used = min(self.num_slots, self.num_clients) / self.num_clients
-        return self.epsilon0 + math.log1p((1.0 - used) * math.expm1(-self.epsilon0))
+        return _largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
 
     @property
     def variance(self) -> float:
@@ -279,7 +291,7 @@ class OccupiedPureLDP(_Instances):
         return _Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self._above.upper(loss)
+        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
 
     def messages(self) -> float:
         return float(min(self.num_clients, self.num_slots))

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, tails
+from checkin_jax.kernels import FLUSHED, binomial, host, tails
 
 # What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
 # part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
@@ -275,6 +276,17 @@ def _terms(
 
 # Losses handled at once: the working set of a block stays in the cache.
 _BLOCK = 32
+
+
+# Numbers of losses that kernels are compiled for.
+_SIZES = (32, 96, 544, 1056, 4128)
+
+
+def at_losses(kernel: Callable[[Array], Any], loss: np.ndarray) -> Any:
+    """kernel(loss) for any number of losses: padded to one of a few sizes, since each size compiles once."""
+    size = next((size for size in _SIZES if size >= len(loss)), len(loss))
+    padded = np.pad(np.asarray(loss, dtype=np.float64), (0, size - len(loss)), mode="edge")
+    return jax.tree.map(lambda part: np.asarray(part)[: len(loss)], kernel(host(padded)))
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array) -> tuple[Array, ...]:

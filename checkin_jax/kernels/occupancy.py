@@ -26,7 +26,8 @@ _BULK_SDS = 6.0
 # Upper ends of the values' ranges, in standard deviations, and the tails beyond as logarithms of inverse masses.
 _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
-VALUES = 16
+# Few values, or one for each number where there are not many.
+VALUES = (16, 64)
 # Relative rounding of the factors in front of the integral, with a wide margin.
 _ROUNDING = 1e-9
 
@@ -95,7 +96,7 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray,
 def law(
     num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(values, masses), both [VALUES], of a law stochastically above K (upper) or below it (the rest of the mass at 0).
+    """(values, masses), both of one of the sizes VALUES, of a law stochastically above K (upper) or below it (the rest of the mass at 0).
 
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client throws at all.
@@ -106,7 +107,8 @@ def law(
     sd = math.sqrt(variance)
     low = max(math.floor(mean - _BULK_SDS * sd) - 1, 0)
     high = min(math.ceil(mean + _BULK_SDS * sd) + 1, most)
-    if high - low < VALUES - 3:
+    size = next((size for size in VALUES if high - low < size - 3), VALUES[0])
+    if high - low < size - 3:
         edges = np.arange(low, high + 1.0)
     else:
         edges = np.unique(np.clip(np.rint(mean + sd * np.asarray(_EDGES)), low, high))
@@ -134,15 +136,15 @@ def law(
         reached = np.minimum.accumulate(np.append(1.0 - np.minimum(under, 1.0), 0.0))
         masses = reached[:-1] - reached[1:]
     kept = masses > 0
-    values, masses = _merge(every[kept], masses[kept], upper)
-    pad = VALUES - len(values)
+    values, masses = _merge(every[kept], masses[kept], upper, size)
+    pad = size - len(values)
     return np.pad(values, (0, pad), mode="edge"), np.pad(masses, (0, pad))
 
 
-def _merge(values: np.ndarray, masses: np.ndarray, upper: bool) -> tuple[np.ndarray, np.ndarray]:
-    """At most VALUES of them: the lightest move to their neighbour on the safe side."""
+def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `size` of them: the lightest move to their neighbour on the safe side."""
     values, masses = values.copy(), masses.copy()
-    while len(values) > VALUES:
+    while len(values) > size:
         i = int(np.argmin(masses[:-1] if upper else masses[1:])) + (0 if upper else 1)
         masses[i + 1 if upper else i - 1] += masses[i]
         values, masses = np.delete(values, i), np.delete(masses, i)

@@ -1,0 +1,97 @@
+"""`calibrate`: feasible when evaluated again, and the next value is not; every free variable; clear refusals."""
+
+import dataclasses
+
+import pytest
+
+import checkin_jax as cj
+
+RUN = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=500)
+WINDOW = cj.FixedWindow(num_clients=5_000, num_slots=1_000, num_epochs=1)
+
+
+def epsilon(protocol, randomizer, delta, view):
+    return cj.account(protocol, randomizer, delta=delta, view=view).epsilon
+
+
+@pytest.mark.parametrize(
+    ("protocol", "randomizer", "free", "target", "view", "worse"),
+    [
+        (RUN, cj.PureLDP, None, 0.4, "messages", 1.002),
+        (RUN, cj.Gaussian, None, 0.4, "aggregate", 0.998),
+        (RUN, cj.Gaussian, "noise_multiplier", 40.0, "local", 0.998),
+        (RUN, cj.PureLDP(epsilon0=2.0), "check_in_prob", 0.25, "messages", 1.002),
+        (RUN, cj.PureLDP(epsilon0=2.0), "num_rounds", 0.3, "messages", 1.02),
+        (RUN, cj.PureLDP(epsilon0=2.0), "num_clients", 0.3, "messages", 0.998),
+        (WINDOW, cj.PureLDP(epsilon0=1.0), "num_clients", 0.02, "messages", 0.998),
+    ],
+)
+def test_the_value_is_feasible_and_the_next_is_not(protocol, randomizer, free, target, view, worse):
+    found = cj.calibrate(protocol, randomizer, target_epsilon=target, delta=1e-6, view=view, free=free)
+    g = found.guarantee
+    assert g.epsilon <= target
+    assert epsilon(g.protocol, g.randomizer, 1e-6, view) == g.epsilon, "evaluated again it is the same"
+    owner = g.randomizer if found.name in ("epsilon0", "noise_multiplier") else g.protocol
+    assert getattr(owner, found.name) == found.value
+    beyond = found.value * worse
+    moved = dataclasses.replace(
+        owner, **{found.name: round(beyond) if found.name.startswith("num") else beyond}
+    )
+    pair = (g.protocol, moved) if owner is g.randomizer else (moved, g.randomizer)
+    assert epsilon(*pair, 1e-6, view) > target
+
+
+def test_whole_numbers_are_exact():
+    found = cj.calibrate(
+        cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.5),
+        cj.PureLDP(epsilon0=1.0),
+        target_epsilon=0.5,
+        delta=1e-5,
+        free="num_rounds",
+    )
+    more = dataclasses.replace(found.guarantee.protocol, num_rounds=int(found.value) + 1)
+    assert found.guarantee.epsilon <= 0.5 < epsilon(more, cj.PureLDP(epsilon0=1.0), 1e-5, "messages")
+
+
+def test_a_target_that_everything_meets_gives_the_end_of_the_range():
+    found = cj.calibrate(RUN, cj.PureLDP(epsilon0=0.1), target_epsilon=50.0, delta=1e-6, free="check_in_prob")
+    assert found.value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "part"),
+    [
+        ({"randomizer": cj.PureLDP, "target_epsilon": 0.0}, ValueError, "target_epsilon=0.0"),
+        ({"randomizer": cj.PureLDP, "target_epsilon": float("nan")}, ValueError, "target_epsilon=nan"),
+        ({"randomizer": cj.PureLDP, "target_epsilon": 1.0, "delta": 0.0}, ValueError, "delta=0.0"),
+        ({"randomizer": cj.PureLDP, "target_epsilon": 1.0, "view": "x"}, ValueError, "view='x'"),
+        (
+            {"randomizer": cj.PureLDP, "target_epsilon": 1.0, "free": "num_rounds"},
+            ValueError,
+            "free='num_rounds'",
+        ),
+        ({"randomizer": cj.PureLDP(epsilon0=1), "target_epsilon": 1.0}, ValueError, "free=None"),
+        (
+            {"randomizer": cj.PureLDP(epsilon0=1), "target_epsilon": 1.0, "free": "window"},
+            ValueError,
+            "free='window'",
+        ),
+        ({"randomizer": int, "target_epsilon": 1.0}, TypeError, "randomizer=<class 'int'>"),
+        ({"randomizer": 3.0, "target_epsilon": 1.0}, TypeError, "randomizer=3.0"),
+        (
+            {
+                "randomizer": cj.PureLDP(epsilon0=5),
+                "target_epsilon": 1e-9,
+                "free": "num_rounds",
+                "view": "local",
+            },
+            ValueError,
+            "target_epsilon=1e-09",
+        ),
+    ],
+)
+def test_bad_input_gets_one_clear_error(kwargs, error, part):
+    with pytest.raises(error) as info:
+        cj.calibrate(RUN, **{"delta": 1e-6, **kwargs})
+    assert part in str(info.value)
+    assert "\n" not in str(info.value)
