@@ -368,7 +368,7 @@ def profile(
       where there is no proof or no gain: a rate of 1 or so near it that rate^n matters, n gamma below about twice
       log_inverse_mass.
 
-    Cost: about 0.2 s on two cores whatever n is, 2 s more for compiling once, 150 MB.
+    Cost: about 0.25 s on one core whatever n is, 2 s more for compiling once.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
