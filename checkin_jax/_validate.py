@@ -52,3 +52,11 @@ def choice(options: tuple[str, ...], **value: str) -> str:
     if x not in options:
         raise ValueError(f"{name}={x!r}: expected one of {', '.join(map(repr, options))}")
     return x
+
+
+def flag(**value: bool) -> bool:
+    """Returns the one keyword's value if it is True or False; TypeError otherwise."""
+    ((name, x),) = value.items()
+    if not isinstance(x, bool):
+        raise TypeError(f"{name}={x!r}: expected True or False")
+    return x

@@ -1,4 +1,4 @@
-"""The command `checkin`: `checkin epsilon` accounts for a protocol, `checkin train` runs one.
+"""The command `checkin`: epsilon, calibrate and compare account for a protocol, train runs one.
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
@@ -15,86 +15,20 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import tyro
 
-from checkin_jax import _validate
 from checkin_jax._version import __version__
+from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
+from checkin_jax.cli_options import Count, Job, randomizer_of
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.data import Dataset
-
-Job = Callable[[], None]
-View = Literal["local", "messages", "aggregate"]
-
-# A whole number that may be written 1e7.
-Count = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: _count(words[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
-
-
-class UsageError(ValueError):
-    """Arguments that are fine one by one but not together."""
-
-
-@dataclasses.dataclass(kw_only=True)
-class Epsilon:
-    """How private a shuffled check-in run is: (epsilon, delta) brackets, per view."""
-
-    num_clients: Count
-    """How many clients there are (n)."""
-    check_in_prob: float
-    """Probability that a client checks in, each round."""
-    num_rounds: Count = 1
-    """Number of rounds (T)."""
-    drop_out_prob: float = 0.0
-    """Probability that a client that checked in drops out before sending."""
-    epsilon0: float | None = None
-    """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
-    noise_multiplier: float | None = None
-    """Messages carry Gaussian noise of this many clip norms per coordinate."""
-    delta: float = 1e-6
-    """Delta of the guarantee, in [1e-300, 1]."""
-    view: View | None = None
-    """What the adversary sees; all three when left out."""
-    json: bool = False
-    """Print one JSON object instead of text."""
-
-    def prepare(self) -> Job:
-        """Checks the arguments; the job prints the guarantees."""
-        from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.guarantee import VIEWS
-
-        protocol = ShuffledCheckIn(
-            num_clients=self.num_clients,
-            check_in_prob=self.check_in_prob,
-            num_rounds=self.num_rounds,
-            drop_out_prob=self.drop_out_prob,
-        )
-        randomizer = _randomizer(self.epsilon0, self.noise_multiplier)
-        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
-        views = VIEWS if self.view is None else (self.view,)
-
-        def job() -> None:
-            guarantees = {view: account(protocol, randomizer, delta=delta, view=view) for view in views}
-            if self.json:
-                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
-            else:
-                print("\n\n".join(map(str, guarantees.values())))
-
-        return job
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -153,7 +87,7 @@ class _TrainingOptions:
                 num_rounds=self.num_rounds,
                 drop_out_prob=self.drop_out_prob,
             ),
-            randomizer=_randomizer(self.epsilon0, self.noise_multiplier) if given else default,
+            randomizer=randomizer_of(self.epsilon0, self.noise_multiplier) if given else default,
             clip_norm=self.clip_norm,
             learning_rate=self.learning_rate,
             decay=self.decay,
@@ -232,7 +166,10 @@ class Train:
 
 
 Command = (
-    Annotated[Epsilon, tyro.conf.subcommand("epsilon")] | Annotated[Train, tyro.conf.subcommand("train")]
+    Annotated[Epsilon, tyro.conf.subcommand("epsilon")]
+    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
 )
 
 
@@ -299,7 +236,7 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _parse(args: list[str]) -> Epsilon | Train:
+def _parse(args: list[str]) -> Epsilon | Calibrate | Compare | Train:
     """tyro's parser, its boxed errors cut down to one line."""
     errors = io.StringIO()
     try:
@@ -321,25 +258,6 @@ def _parse(args: list[str]) -> Epsilon | Train:
         if not stop.code:
             raise
         _refuse(_one_line(errors.getvalue()))
-
-
-def _count(word: str) -> int:
-    """A whole number, also in the notation of floats: 1e7."""
-    try:
-        return int(word)
-    except ValueError:
-        number = float(word)
-        if not number.is_integer():
-            raise ValueError(f"{word} is not a whole number") from None
-        return int(number)
-
-
-def _randomizer(epsilon0: float | None, noise_multiplier: float | None) -> Randomizer:
-    if epsilon0 is not None and noise_multiplier is None:
-        return PureLDP(epsilon0=epsilon0)
-    if noise_multiplier is not None and epsilon0 is None:
-        return Gaussian(noise_multiplier=noise_multiplier)
-    raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
 
 
 def _one_line(boxed: str) -> str:

@@ -7,8 +7,8 @@ from checkin_jax.accounting.guarantee import Guarantee
 _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 
 
-def quick_account(protocol, randomizer, *, delta, view="messages") -> Guarantee:
+def quick_account(protocol, randomizer, *, delta, view="messages", tight=False) -> Guarantee:
     """A guarantee that grows with the rounds and differs from view to view, of no meaning."""
-    epsilon = _FACTORS[view] * protocol.num_rounds
+    epsilon = _FACTORS[view] * protocol.repeats
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     return Guarantee(epsilon=epsilon, lower=epsilon / 2, protocol=protocol, randomizer=randomizer, **common)

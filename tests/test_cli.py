@@ -88,17 +88,90 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        ([], "epsilon, train"),
+        ([], "epsilon, calibrate, compare, train"),
         (["train"], "digits, mnist"),
         (["fly"], "fly"),
         (["epsilon", "--check-in-prob", "0.1"], "--num-clients"),
         (["epsilon", "--num-clients"], "--num-clients"),
         (["epsilon", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
+        (["epsilon", "--num-clients", "5", "--epsilon0", "1"], "needs --check-in-prob"),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "fixed-window"],
+            "needs --num-slots",
+        ),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "sliding-window"],
+            "needs --window",
+        ),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "shuffle", "--window", "2"],
+            "--window is not an option of --protocol shuffle",
+        ),
+        (["calibrate", "--num-clients", "5", "--target-epsilon", "1"], "--free"),
+        (["calibrate", "--num-clients", "5", "--free", "epsilon0"], "--target-epsilon"),
+        (["calibrate", *RUN[1:], "--free", "epsilon0", "--target-epsilon", "1"], "leaves no room"),
+        (
+            ["calibrate", *RUN[1:], "--free", "window", "--target-epsilon", "1"],
+            "--free window is not a variable",
+        ),
+        (["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "0"], "target_epsilon=0.0"),
+        (["calibrate", *RUN[1:], "--free", "num-slots", "--target-epsilon", "1"], "num-slots"),
+        (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
+        (["compare", *RUN[1:], "--delta", "1"], "delta=1.0"),
         (["train", "digits"], "--run-dir"),
     ],
 )
 def test_incomplete_commands_get_one_clear_line(capsys, args, match):
     assert match in _refused(capsys, args)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["shuffle", "--num-rounds", "2"],
+        ["fixed-window", "--num-slots", "20", "--check-in-prob", "0.5", "--empty-slots", "visible"],
+        ["sliding-window", "--window", "20", "--num-epochs", "2"],
+        ["averaged-updates", "--num-slots", "20"],
+    ],
+)
+def test_every_protocol_has_its_command(capsys, quick, options):
+    cli.main(["epsilon", "--num-clients", "90", "--epsilon0", "1", "--json", "--protocol", *options])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"local", "messages", "aggregate"}
+    assert found["messages"]["protocol"]["num_clients"] == 90
+
+
+def test_calibrate_prints_the_value_and_what_holds_at_it(capsys):
+    args = ["calibrate", *RUN[1:-4], "--free", "epsilon0", "--target-epsilon", "0.3"]
+    cli.main([*args, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"] == "epsilon0"
+    assert found["guarantee"]["epsilon"] <= 0.3
+    assert found["guarantee"]["randomizer"]["epsilon0"] == found["value"]
+    cli.main(args)
+    out = capsys.readouterr().out
+    assert out.startswith(f"epsilon0 = {found['value']:.10g}\n")
+    assert "certified" in out
+
+
+def test_compare_marks_what_is_not_a_bound(capsys):
+    args = ["compare", *RUN[1:]]
+    cli.main([*args, "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["validity"] for row in rows[:2]] == ["certified", "certified"]
+    assert {"published", "invalid"} <= {row["validity"] for row in rows}
+    assert all(row["reason"] for row in rows if row["validity"] == "invalid")
+    upper, lower = rows[0]["epsilon"], rows[1]["epsilon"]
+    assert lower <= upper
+    # No published bound that stands is below what a randomizer is shown to leak.
+    stands = [
+        row["epsilon"] for row in rows if row["validity"] == "published" and row["direction"] == "upper"
+    ]
+    assert all(epsilon is None or epsilon >= lower for epsilon in stands)
+    cli.main(args)
+    out = capsys.readouterr().out
+    assert "invalid" in out
+    assert "[1] " in out
 
 
 @pytest.mark.parametrize(
@@ -250,10 +323,13 @@ CACHE_SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile
 @pytest.fixture
 def settings(monkeypatch):
     """Collects the settings that would be made, and makes none."""
-    made = {}
-    monkeypatch.setattr(jax.config, "update", made.__setitem__)
-    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
-    return made
+    made, update, mine = {}, jax.config.update, jax.config.values[CACHE_SETTINGS[0]]
+    update(CACHE_SETTINGS[0], None)  # the cache that the tests share, see conftest.py
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.config, "update", made.__setitem__)
+        patch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+        yield made
+    update(CACHE_SETTINGS[0], mine)
 
 
 def test_compiled_kernels_are_kept_in_the_users_cache(tmp_path, monkeypatch, settings):

@@ -41,9 +41,15 @@ class CheckInAccountant(PrivacyAccountant):
     Args:
       neighboring_relation: REPLACE_ONE, the only relation with bounds here. Data sets that differ by an added or
         removed client are another question with other numbers, so other relations are refused, not converted.
+      tight: as in `account`.
     """
 
-    def __init__(self, neighboring_relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE) -> None:
+    def __init__(
+        self,
+        neighboring_relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE,
+        *,
+        tight: bool = False,
+    ) -> None:
         if neighboring_relation != NeighboringRelation.REPLACE_ONE:
             raise ValueError(
                 f"neighboring_relation={neighboring_relation!r}: expected NeighboringRelation.REPLACE_ONE; "
@@ -52,6 +58,7 @@ class CheckInAccountant(PrivacyAccountant):
         super().__init__(neighboring_relation)
         self._counts: dict[UnitDpEvent, int] = {}
         self._non_private = False
+        self._tight = _validate.flag(tight=tight)
 
     def _maybe_compose(
         self, event: DpEvent, count: int, do_compose: bool
@@ -86,7 +93,10 @@ class CheckInAccountant(PrivacyAccountant):
         total = sum(self._counts.values())
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
-        return [(one_round(*to_unit(event), total, delta), count) for event, count in self._counts.items()]
+        return [
+            (one_round(*to_unit(event), total, delta, tight=self._tight), count)
+            for event, count in self._counts.items()
+        ]
 
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
@@ -170,7 +180,8 @@ class CheckInAccountant(PrivacyAccountant):
             unit = to_unit(event)
             with jax.enable_x64(True):
                 text = theorems.describe(
-                    one_round(*unit, count, 1e-6), theorems.assumptions(unit.protocol, unit.view)
+                    one_round(*unit, count, 1e-6, tight=self._tight),
+                    theorems.assumptions(unit.protocol, unit.view),
                 )
             blocks.append(f"{count:,} x {event!r}\n{text}")
         if self._non_private:

@@ -66,6 +66,7 @@ def calibrate(
     delta: float,
     view: str = "messages",
     free: str | None = None,
+    tight: bool = False,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
 
@@ -74,7 +75,7 @@ def calibrate(
       randomizer: an object; or a class, PureLDP or Gaussian, whose own parameter is then the free variable: the largest
         epsilon0 or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
-      delta, view: as in `account`.
+      delta, view, tight: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients or window. Left out when `randomizer` is a class.
 
@@ -95,6 +96,7 @@ def calibrate(
     target = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
+    _validate.flag(tight=tight)
     name, start, build = _free(protocol, randomizer, free)
     variable = _VARIABLES[name]
     if name == "window":
@@ -102,7 +104,7 @@ def calibrate(
 
     def epsilon(value: float) -> float:
         here, noise = build(value)
-        one = one_round(here, noise, view, here.repeats, delta)
+        one = one_round(here, noise, view, here.repeats, delta, tight=tight)
         return composer.upper_end([(one, here.repeats)], delta).upper
 
     value = _search(epsilon, variable, start, target)
@@ -113,7 +115,7 @@ def calibrate(
             f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view)
+    guarantee = account(here, noise, delta=delta, view=view, tight=tight)
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 
