@@ -168,7 +168,8 @@ def _reach(profile: Profile, least: float) -> float:
         end = float(losses[np.flatnonzero(enough)[0]])
         if enough.sum() < _SAMPLES // 2:
             break
-    return end
+    # Nothing falls: any place will do.
+    return end or min(profile.top, 1.0)
 
 
 def _knots(profile: Profile, end: float) -> np.ndarray:
@@ -178,11 +179,11 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     gaps = np.diff(at)
     falls = -np.diff(value) / gaps
     bend = np.maximum(-np.diff(falls), 0.0) / (0.5 * (gaps[1:] + gaps[:-1]))
-    floor = max(float(value[-1]), 1e-30 * float(value[0]))
+    floor = max(float(value[-1]), 1e-30 * float(value[0]), _TINY)
     inside = value[1:-1] + floor
     # Less where D is small: those steps are rare.
-    weight = np.sqrt(bend / inside) * (inside / value[0]) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
-    weight += 0.1 * weight.sum() / weight.size
+    weight = np.sqrt(bend / inside) * (inside / (value[0] + floor)) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
+    weight += 0.1 * (weight.sum() or 1.0) / weight.size
     total = np.concatenate([[0.0], np.cumsum(weight)])
     places = np.concatenate([losses[:1], 0.5 * (losses[1:-2] + losses[2:-1]), losses[-1:]])
     return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
@@ -202,6 +203,11 @@ class HiddenMessages:
     rate: float
     profile: Profile
     log_inverse_mass: float
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, 2.0**42, num_clients=self.num_clients)
+        _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
 
     @property
     def name(self) -> str:
@@ -233,7 +239,8 @@ class HiddenMessages:
         falls = -np.diff(value) / np.diff(knots)
         common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
         area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
-        return knots, value, 2.0 * math.sqrt(mean * area)
+        # Nothing falls: any scale will do.
+        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
 
     @functools.cached_property
     def _losses(self) -> np.ndarray:
@@ -253,9 +260,13 @@ class HiddenMessages:
         right = np.sort(
             np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
         )
-        inner = np.minimum(right, above)
-        at = np.where(right < above, -np.log1p(-inner / c), np.log1p(right))
-        right_value = np.where(right < above, c - inner, 1.0) * self.profile.delta(at)
+        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
+        # log(c / (c - k)), c - k = rest, where nothing cancels.
+        between = np.where(
+            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
+        )
+        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
+        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
         return t_star.Law(host(right), host(right_value), host(c * knots), host(c * value))
 
     def hidden(self) -> np.ndarray:
@@ -294,4 +305,5 @@ class HiddenMessages:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
         losses, value = self._profile
         loss = np.asarray(loss)
-        return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, loss))
+        inside = np.minimum(loss, losses[-1])
+        return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, inside))

@@ -186,14 +186,19 @@ def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Arr
     square = jnp.square(choice.order)
     excess = rate.astype(theta.dtype) * _transform(at, tilted, base) + (square * real).astype(theta.dtype)
     total = sums.add(sums.start(contour, theta), contour, theta, excess / (theta * theta), real, count)
-    # The mean, which is not quite zero, and the matrix product: at most 2 |phase| a term, in any order of summing.
     size = jnp.sqrt(sums.log_one_plus(excess)[1])
-    mean = _MEAN * jnp.abs(at) @ weights
-    shift = rate * choice.order * mean
-    terms = 4.0 * (at.size + 16) * UNIT * rate * (tilted @ jnp.abs(at)) * jnp.imag(theta)
+    # The mean is not quite zero: all values may have to move up by this much.
+    moved = 2.0 * rate * _MEAN * (jnp.abs(at) @ weights) * (1.0 + square * real / rate)
+    # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
+    exponents = jnp.abs(choice.order * at)
+    tilt = (
+        4.0 * UNIT * square * rate * (weights * jnp.square(at) * exponents) @ sums.second(choice.order * at)
+    )
+    terms = 4.0 * UNIT * rate * (tilted * jnp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
+    wrong = moved * jnp.abs(theta) + tilt + terms * jnp.imag(theta)
     total = total._replace(
-        log_mgf=total.log_mgf + count * shift,
-        drift=total.drift + count * (terms + 2.0 * shift) / size,
+        log_mgf=total.log_mgf + count * (moved * choice.order + tilt),
+        drift=total.drift + 2.0 * count * wrong / size,
     )
     value = sums.stop_loss(total, contour, theta, x)
     lost = jnp.maximum(steps.beyond[choice.cut], steps.left_beyond)
