@@ -33,9 +33,11 @@ def epsilon(
       ValueError, TypeError: a lower bound, orders that do not fit, an argument outside its range.
     """
     lam = record.reals(1, np.inf, open_low=True, open_high=True, orders=orders)
-    if bound.direction != "upper" or bound.value.shape[-1:] != lam.shape:
+    fits = bound.quantity.startswith("Renyi") and bound.direction == "upper"
+    if not fits or bound.value.shape[-1:] != lam.shape:
         raise ValueError(
-            f"bound={bound.label!r}, {bound.direction}, shape {bound.value.shape}: expected upper, [..., {lam.size}]"
+            f"bound={bound.label!r}, {bound.direction}, {bound.quantity}, shape {bound.value.shape}: "
+            f"expected upper Renyi divergences of shape [..., {lam.size}]"
         )
     rounds = record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
     d = record.deltas(delta)

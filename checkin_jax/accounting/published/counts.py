@@ -65,8 +65,10 @@ def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:
     else:
         cut = binomial.cells(n, gamma, jnp.float64(_LOG_INVERSE_MASS), size)
         window = Runs(cut.first, cut.last, jnp.log(cut.mass_upper), jnp.log(cut.mass_lower))
-    below = _below(n, gamma, jnp.min(window.first) - 1.0)
-    above = _above(n, gamma, jnp.max(window.last) + 1.0)
+    # Buckets without mass may lie beyond the window's ends.
+    used = window.log_upper > -jnp.inf
+    below = _below(n, gamma, jnp.min(jnp.where(used, window.first, n)) - 1.0)
+    above = _above(n, gamma, jnp.max(jnp.where(used, window.last, 0.0)) + 1.0)
     return Runs(*(jnp.concatenate(parts) for parts in zip(window, below, above)))
 
 

@@ -26,13 +26,13 @@ _CHUNK = 512
 
 
 class Table(NamedTuple):
-    """What depends on the orders alone, padded to powers of two (padding orders are 2).
+    """What depends on the orders alone, padded to powers of two, so that few sizes are compiled.
 
     Attributes:
       degrees: 2, 3, ..., [J].
       log_gamma: log(j Gamma(j/2)), [J].
       log_comb: log C(lam, j), -inf for j > lam, [L, J].
-      orders: lam, [L].
+      orders: lam, [L]; 2 in the padding.
     """
 
     degrees: Array
@@ -45,7 +45,7 @@ def table(orders: np.ndarray) -> Table:
     """The table of some whole orders >= 2."""
     padded = np.full(1 << max(2, math.ceil(math.log2(len(orders)))), 2.0)
     padded[: len(orders)] = orders
-    degrees = np.arange(2.0, 2.0 + (1 << max(2, math.ceil(math.log2(orders.max() - 1)))))
+    degrees = np.arange(2.0, 2.0 + (1 << max(5, math.ceil(math.log2(orders.max() - 1)))))
     lam, j = padded[:, None], degrees[None, :]
     rest = np.maximum(lam - j, 0.0)
     log_comb = scipy.special.gammaln(lam + 1) - scipy.special.gammaln(j + 1) - scipy.special.gammaln(rest + 1)
@@ -71,17 +71,18 @@ def renyi(log_excess: Array, tab: Table) -> Array:
 
 
 def renyi_above(log_excess: Array, tab: Table) -> Array:
-    """`renyi` raised by the relative rounding of what went into it, logarithms of up to `orders` nats."""
-    return renyi(log_excess, tab) * (1.0 + _rounding(tab))
+    """`renyi` raised by the rounding of the logarithms that went into it."""
+    return renyi(log_excess, tab) * (1.0 + _rounding(log_excess, tab))
 
 
 def renyi_below(log_excess: Array, tab: Table) -> Array:
     """`renyi` lowered by the same."""
-    return renyi(log_excess, tab) * (1.0 - _rounding(tab))
+    return renyi(log_excess, tab) * (1.0 - _rounding(log_excess, tab))
 
 
-def _rounding(tab: Table) -> Array:
-    return 1e-12 + 2e-15 * tab.orders
+def _rounding(log_excess: Array, tab: Table) -> Array:
+    nats = jnp.where(jnp.isfinite(log_excess), jnp.abs(log_excess), 0.0)
+    return 1e-12 + 2e-15 * (tab.orders + nats)
 
 
 def ceil_messages(k: Array, epsilon0: Array) -> Array:

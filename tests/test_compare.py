@@ -1,0 +1,127 @@
+"""Every bound for a run: the certified bracket first, invalid ones marked, total deltas respected."""
+
+import math
+
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting import compare as comparison
+from checkin_jax.accounting import published
+from tests.oracles import gaussian
+
+DELTA = 1e-6
+SHUFFLED = {
+    "Theorem 1 with Lemma 4",
+    "Theorem 1, smaller of Lemma 4 and subsampling for each k",
+    "Theorem 1, subsampling only",
+    "Theorem 2",
+    "Theorem 2, repaired",
+    "Theorem 1 with weight gamma",
+    "Theorem 3.8, subsampling, strong composition",
+    "Approach 1",
+    "Approach 2",
+    "Baseline",
+}
+
+
+def checked(protocol, randomizer):
+    rows = comparison.compare(protocol, randomizer, delta=DELTA)
+    upper, lower, *others = rows
+    g = cj.account(protocol, randomizer, delta=DELTA)
+    assert (upper.epsilon, lower.epsilon, upper.method) == (g.epsilon, g.lower, g.method)
+    assert (upper.direction, lower.direction) == ("upper", "lower")
+    for row in others:
+        assert row.delta == DELTA
+        assert not math.isnan(row.epsilon)
+        assert (row.validity == "invalid") <= bool(row.reason)
+        if row.validity == "published":
+            # What holds is at least what somebody can leak.
+            assert row.epsilon >= lower.epsilon
+    assert [row.validity == "invalid" for row in others] == sorted(
+        row.validity == "invalid" for row in others
+    )
+    return {row.method: row for row in others}
+
+
+def test_one_client_a_slot():
+    found = checked(cj.FixedWindow(num_clients=1_000, num_slots=100), cj.PureLDP(epsilon0=0.5))
+    assert found["Theorem 3.2"].epsilon == published.fixed_window(100, 0.5, DELTA).value
+    assert set(found) == {"Theorem 3.2", "Theorem 3.2, un-relaxed sum"}
+
+
+@pytest.mark.slow
+def test_sliding_windows_and_averages():
+    epsilon0, n, m = cj.PureLDP(epsilon0=0.5), 1_000, 100
+    assert set(checked(cj.SlidingWindow(num_clients=n, window=m), epsilon0)) == {"Theorem 4.3"}
+    assert set(checked(cj.AveragedUpdates(num_clients=n, num_slots=m), epsilon0)) == {"Theorem 4.1"}
+    # The theorem is for clients that all take part.
+    some = cj.AveragedUpdates(num_clients=n, num_slots=m, check_in_prob=0.5)
+    assert not checked(some, epsilon0)
+
+
+@pytest.mark.slow
+def test_corollary_3_3_appears_where_it_applies():
+    epochs = cj.FixedWindow(num_clients=1_000, num_slots=100, check_in_prob=0.1, num_epochs=10)
+    found = checked(epochs, cj.PureLDP(epsilon0=0.5))
+    assert {"Corollary 3.3", "Corollary 3.3, closed form", "Theorem 3.2, strong composition"} <= set(found)
+
+
+def test_approximate_ldp_of_a_gaussian_window():
+    protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
+    found = checked(protocol, cj.Gaussian(noise_multiplier=100.0))
+    assert math.isfinite(found["Theorem 3.2, (epsilon0, delta0)"].epsilon)
+    loud = checked(protocol, cj.Gaussian(noise_multiplier=1.0))
+    assert loud["Theorem 3.2, (epsilon0, delta0)"].epsilon == math.inf
+    assert "no epsilon0" in loud["Theorem 3.2, (epsilon0, delta0)"].reason
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 10.0])
+def test_local_epsilon_inverts_the_gaussian_profile(mu):
+    epsilon = comparison.local_epsilon(mu, 1e-9)
+    assert gaussian.delta_g(mu, epsilon) <= 1e-9 * (1 + 1e-9)
+    assert gaussian.delta_g(mu, epsilon * (1 - 1e-9)) > 1e-9 * (1 - 1e-9)
+
+
+@pytest.mark.slow
+def test_shuffled_check_in():
+    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100)
+    found = checked(run, cj.PureLDP(epsilon0=0.5))
+    assert set(found) == SHUFFLED
+    assert {name for name, row in found.items() if row.validity == "invalid"} == {
+        "Theorem 2",
+        "Theorem 1 with weight gamma",
+        "Approach 1",
+        "Approach 2",
+        "Baseline",
+    }
+
+
+@pytest.mark.slow
+def test_shuffling():
+    found = checked(cj.Shuffle(num_clients=1_000, num_rounds=3), cj.PureLDP(epsilon0=0.5))
+    random_check_ins = {"Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Theorem 7"}
+    assert set(found) == SHUFFLED | {f"{name}, strong composition" for name in random_check_ins}
+
+
+@pytest.mark.slow
+def test_gaussian_messages():
+    run = cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=10)
+    found = checked(run, cj.Gaussian(noise_multiplier=3.0))
+    assert set(found) == {
+        "Theorem 3.8, subsampling, strong composition",
+        "Approach 1",
+        "Approach 2",
+        "Baseline",
+    }
+    shuffle = checked(cj.Shuffle(num_clients=1_000), cj.Gaussian(noise_multiplier=50.0))
+    assert "Theorem 5.1, (epsilon0, delta0)" in shuffle
+
+
+def test_bad_input():
+    run = cj.FixedWindow(num_clients=10, num_slots=2)
+    with pytest.raises(ValueError, match=r"^delta=1.0: expected a number in \(0, 1\)$"):
+        comparison.compare(run, cj.PureLDP(epsilon0=1.0), delta=1.0)
+    with pytest.raises(ValueError, match=r"^delta0=0.0: expected a number in \(0, 1\)$"):
+        comparison.compare(run, cj.Gaussian(noise_multiplier=9.0), delta=0.1, delta0=0.0)
+    with pytest.raises(TypeError, match=r"^randomizer="):
+        comparison.compare(run, 3.0, delta=0.1)  # type: ignore[arg-type]
