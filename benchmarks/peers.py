@@ -1,0 +1,121 @@
+"""The same privacy loss distribution composed by us, by dp_accounting and by PLD_accounting (where installed).
+
+    python benchmarks/peers.py
+
+What the peers are given is one round of shuffled check-in as T1 has it (`cj.to_pld`, a grid pair from above): none
+of them has a bound for the protocol. "excess" is over our certified T1 upper end.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+import checkin_jax as cj
+
+INTERVALS = (1e-4, 1e-5)
+
+
+class Setting(NamedTuple):
+    """A run of shuffled check-in with eps0-LDP messages, and the delta it is accounted at."""
+
+    num_clients: int
+    rate: float
+    num_rounds: int
+    epsilon0: float
+    delta: float
+
+    @property
+    def run(self) -> tuple[cj.ShuffledCheckIn, cj.PureLDP]:
+        """Protocol and randomizer."""
+        n, rate, rounds = self.num_clients, self.rate, self.num_rounds
+        protocol = cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds)
+        return protocol, cj.PureLDP(epsilon0=self.epsilon0)
+
+
+SETTINGS = [
+    Setting(60_000, 0.1, 6_800, 2.0, 1e-6),
+    Setting(60_000, 0.1, 6_800, 0.69, 1e-6),
+    Setting(10**9, 6e-6, 6_800, 2.0, 1e-6),
+    Setting(60_000, 0.1, 1_000, 2.0, 1e-12),
+]
+
+
+def ours(setting: Setting, tight: bool) -> float:
+    """The certified upper end."""
+    return cj.account(*setting.run, delta=setting.delta, tight=tight).epsilon
+
+
+def by_dp_accounting(setting: Setting, interval: float) -> float:
+    """dp_accounting's self-composition of our unit."""
+    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20)
+    return unit.self_compose(setting.num_rounds).get_epsilon_for_delta(setting.delta)
+
+
+def by_pld_accounting(setting: Setting, interval: float) -> float:
+    """PLD_accounting's self-convolution of our unit."""
+    from PLD_accounting import dp_accounting_support  # pyright: ignore[reportMissingImports]
+    from PLD_accounting.fft_convolution import fft_self_convolve  # pyright: ignore[reportMissingImports]
+    from PLD_accounting.types import BoundType  # pyright: ignore[reportMissingImports]
+
+    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20)
+    one = dp_accounting_support.dp_accounting_pmf_to_pld_realization(pmf=unit._pmf_remove)
+    upper = BoundType.DOMINATES
+    many = fft_self_convolve(
+        dist=one,
+        num_convolutions=setting.num_rounds,
+        tail_truncation=1e-3 * setting.delta,
+        bound_type=upper,
+        use_direct=True,
+    )
+    composed = dp_accounting_support.linear_dist_to_dp_accounting_pmf(dist=many, bound_type=upper)
+    return composed.get_epsilon_for_delta(setting.delta)
+
+
+def rows(setting: Setting) -> list[tuple[str, Callable[[], float]]]:
+    """Name and computation of every competitor."""
+    found = [
+        ("checkin-jax, T1", functools.partial(ours, setting, False)),
+        ("checkin-jax, T1+", functools.partial(ours, setting, True)),
+    ]
+    for interval in INTERVALS:
+        found.append(
+            (f"dp_accounting at {interval:g}", functools.partial(by_dp_accounting, setting, interval))
+        )
+        if importlib.util.find_spec("PLD_accounting") is not None:
+            found.append(
+                (f"PLD_accounting at {interval:g}", functools.partial(by_pld_accounting, setting, interval))
+            )
+    return found
+
+
+def main() -> None:
+    """Prints a table for each setting."""
+    for setting in SETTINGS:
+        base = ours(setting, False)
+        table = Table("tool", "epsilon", "excess over T1", "first s", "again s", title=str(setting))
+        for name, compute in rows(setting):
+            seconds, value = [], float("nan")
+            try:
+                for _ in range(2):
+                    started = time.perf_counter()
+                    value = compute()
+                    seconds.append(time.perf_counter() - started)
+            except (ValueError, MemoryError, RuntimeError) as error:
+                table.add_row(name, "-", str(error).splitlines()[0][:60], "", "")
+                continue
+            numbers = (f"{value:.5g}", f"{value / base - 1:+.2%}", f"{seconds[0]:.2f}", f"{seconds[1]:.3f}")
+            table.add_row(name, *numbers)
+        Console(width=110).print(table)
+    if importlib.util.find_spec("PLD_accounting") is None:
+        print("PLD_accounting is not installed: pip install PLD-accounting")
+
+
+if __name__ == "__main__":
+    main()
