@@ -18,8 +18,12 @@ MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
 EMPTY_SLOTS = ("dummy", "visible")
 
-_SAME_RANDOMIZER = "all clients of a round use the same randomizer and keep no state of their own between rounds"
-_UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
+_SAME_RANDOMIZER = (
+    "all clients of a round use the same randomizer and keep no state of their own between rounds"
+)
+_UNSEEN = (
+    "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
+)
 
 
 def _check(protocol: Any, **checked: object) -> None:
@@ -182,7 +186,10 @@ class FixedWindow:
         )
         if self.empty_slots == "visible":
             return common
-        return *common, "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised"
+        return (
+            *common,
+            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+        )
 
     @property
     def repeats(self) -> int:
