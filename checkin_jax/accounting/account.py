@@ -7,6 +7,7 @@ import math
 from checkin_jax import _validate
 from checkin_jax.accounting import composer, rounds, theorems
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.brackets import Bracket
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
@@ -79,7 +80,7 @@ def _warnings(
     one: rounds.Round,
     delta: float,
     view: str,
-    found: composer.Bracket,
+    found: Bracket,
 ) -> list[str]:
     out = []
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:

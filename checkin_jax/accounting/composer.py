@@ -12,13 +12,13 @@ import jax
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.rounds import Instance, Round
+from checkin_jax.accounting.brackets import Bracket, ordered
+from checkin_jax.accounting.rounds import MAX_LOSS, Instance, Round
+from checkin_jax.accounting.single import single
 from checkin_jax.kernels import conversions, host, lattice
 from checkin_jax.kernels.check_in import ROUNDING
 
 _COARSE_KNOTS = 384
-# Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
-_MAX_LOSS = 690.0
 _MIN_LOSS = 1e-9
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
@@ -32,21 +32,6 @@ _TAIL_KNOTS = 256
 _KNOT_LADDER = (16, 64, 512, 1024, 4096)
 
 
-NO_INSTANCE = "zero (no instance leaks more at this delta)"
-
-
-@dataclasses.dataclass(frozen=True)
-class Bracket:
-    """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta."""
-
-    lower: float
-    upper: float
-    method: str
-    lower_method: str = NO_INSTANCE
-    optimal_order: float | None = None
-    numerical_error: float = 0.0
-
-
 def log_inverse_mass(num_rounds: float, delta: float) -> float:
     """How small the mass left out of a round must be: num_rounds times it is below 1e-7 delta."""
     return math.log(num_rounds) - math.log(delta) + 17.0
@@ -54,7 +39,7 @@ def log_inverse_mass(num_rounds: float, delta: float) -> float:
 
 def reach(one: Round, num_rounds: float, delta: float) -> float:
     """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
-    top = min(one.top, _MAX_LOSS)
+    top = min(one.top, MAX_LOSS)
     grid = np.geomspace(1e-12, 1.0, 512) * top
     profile = np.asarray(one.upper(grid))
     enough = np.flatnonzero(profile <= float(profile[-1]) + 1e-6 * delta / num_rounds)
@@ -103,62 +88,6 @@ def _epsilon_lower(composed: lattice.Composed, delta: float) -> float:
     return max(float(epsilon[above[-1]]), 0.0) if above.size else 0.0
 
 
-def _refine(crossed: Callable[[np.ndarray], np.ndarray], top: float) -> tuple[float, float]:
-    """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
-    low, high = 0.0, top
-    # Blocks of the kernels' size: a larger grid would cost more than another pass.
-    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, 31)])
-    for _ in range(12):
-        hit = np.flatnonzero(crossed(grid))
-        if hit.size:
-            high, low = float(grid[hit[0]]), float(grid[max(hit[0] - 1, 0)])
-        else:
-            low = float(grid[-1])
-        if high - low <= 1e-9 * high:
-            break
-        grid = np.linspace(low, high, 32)
-    return low, high
-
-
-def _single(one: Round, delta: float, both: bool) -> Bracket:
-    """One round needs no composition: the profile itself is solved for epsilon."""
-    # Followed far enough that nothing of this delta is beyond.
-    top = min(one.top, _MAX_LOSS)
-    if float(one.upper(np.zeros(32))[0]) <= delta:
-        return Bracket(0.0, 0.0, "profile")
-    upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
-    if not float(one.upper(np.full(32, upper))[0]) <= delta:
-        upper = math.inf  # not even the largest loss that is followed
-    found = Bracket(0.0, upper, "profile")
-    for instance in one.instances if both else ():
-        for side in (0,) if instance.symmetric else (0, 1):
-            test = functools.partial(_too_far, instance, side, delta)
-            if not test(np.zeros(32))[0]:
-                lower = _refine(test, top)[0]
-                if lower > found.lower:
-                    found = dataclasses.replace(found, lower=lower, lower_method=instance.name)
-    return _ordered(found)
-
-
-def _too_far(instance: Instance, side: int, delta: float, grid: np.ndarray) -> np.ndarray:
-    """Whether the instance's line at each loss does not prove more than delta."""
-    difference, far = instance.lower(grid)[side]
-    return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)
-
-
-def _ordered(found: Bracket) -> Bracket:
-    """Lets the ends meet where rounding made them cross; anything more is a defect that must not be papered over.
-
-    Raises:
-      ArithmeticError: the lower end is above the upper one, so one of them is wrong.
-    """
-    if found.lower > found.upper * (1.0 + 1e-6) + 1e-15:
-        raise ArithmeticError(
-            f"lower={found.lower!r} is above upper={found.upper!r} ({found.method}): please report these settings"
-        )
-    return dataclasses.replace(found, lower=min(found.lower, found.upper))
-
-
 def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
     """Bounds the epsilon of all rounds composed (adaptively) at this delta.
 
@@ -195,7 +124,7 @@ def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bra
         if not rounds:
             return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in rounds)
-        found = _single(rounds[0][0], delta, both) if total == 1 else _composed(rounds, delta, both)
+        found = single(rounds[0][0], delta, both) if total == 1 else _composed(rounds, delta, both)
         return dataclasses.replace(found, upper=found.upper + tiny)
 
 
@@ -290,7 +219,7 @@ class _Composer:
         # Never more knots than there are multiples below the largest reach.
         knots = min(uniform + _TAIL_KNOTS, math.ceil(max(self.reaches) / spacing))
         size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
-        if size * spacing > _MAX_LOSS + 10.0:
+        if size * spacing > MAX_LOSS + 10.0:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
         index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
@@ -431,4 +360,4 @@ def _composed(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> 
         if lower > best.lower:
             names = " and ".join(dict.fromkeys(each.name for each in instances))
             best = dataclasses.replace(best, lower=lower, lower_method=names)
-    return _ordered(best)
+    return ordered(best)

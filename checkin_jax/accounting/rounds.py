@@ -18,6 +18,9 @@ from jax import Array
 from checkin_jax.kernels import check_in_gaussian, host
 from checkin_jax.kernels.check_in import ROUNDING
 
+# Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
+MAX_LOSS = 690.0
+
 Values = Array | np.ndarray
 Lines = tuple[Values, Values]
 
