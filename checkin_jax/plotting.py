@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -82,3 +82,41 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
     table = write_csv(out.with_suffix(".csv"), rows)
     drawn.savefig(out, dpi=200)
     return out, table
+
+
+class Compared(Protocol):
+    """What `comparison` draws of a bound; `checkin_jax.accounting.compare.ComparedBound` is one."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def direction(self) -> str: ...
+    @property
+    def validity(self) -> str: ...
+
+
+def comparison(rows: Sequence[Compared]) -> Figure:
+    """Every bound on one run on a logarithmic axis of epsilon, coloured by validity; lower bounds point right.
+
+    Bounds of zero or infinity have no place on the axis and are named with their value at its edge.
+    """
+    drawn, (axis,) = figure(height=1.4 + 0.3 * len(rows))
+    drawn.set_figwidth(8.0)
+    values = [row.epsilon for row in rows if 0 < row.epsilon < np.inf]
+    low, high = (min(values) / 2, max(values) * 4) if values else (0.1, 10.0)
+    for place, row in enumerate(rows):
+        color = COLORS[row.validity]
+        shown = min(max(row.epsilon, low), high)
+        axis.plot([low, shown], [place, place], color=color, linewidth=1, alpha=0.35)
+        axis.plot(shown, place, ">" if row.direction == "lower" else "o", color=color)
+        axis.annotate(f"{row.epsilon:.3g}", (shown, place), (7, -3), textcoords="offset points", fontsize=8)
+    names = [row.method if row.validity != "invalid" else f"{row.method} (no bound)" for row in rows]
+    axis.set_yticks(range(len(rows)), names, fontsize=8)
+    axis.set(xscale="log", xlim=(low, high * 2), ylim=(len(rows) - 0.5, -0.5), xlabel="$\\varepsilon$ (nats)")
+    kinds = [kind for kind in COLORS if any(row.validity == kind for row in rows)]
+    for kind in kinds:
+        axis.plot([], [], "o", color=COLORS[kind], label=kind)
+    drawn.legend(loc="outside lower center", ncols=len(kinds), fontsize=8, frameon=False)
+    return drawn

@@ -17,7 +17,7 @@ SHUFFLED = {
     "Theorem 2",
     "Theorem 2, repaired",
     "Theorem 1 with weight gamma",
-    "Theorem 3.8, subsampling, strong composition",
+    "Shuffling (Feldman et al. 2021), subsampling, strong composition",
     "Approach 1",
     "Approach 2",
     "Baseline",
@@ -99,7 +99,7 @@ def test_shuffled_check_in():
 @pytest.mark.slow
 def test_shuffling():
     found = checked(cj.Shuffle(num_clients=1_000, num_rounds=3), cj.PureLDP(epsilon0=0.5))
-    random_check_ins = {"Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Theorem 7"}
+    random_check_ins = {"Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Erlingsson et al. 2019, Theorem 7"}
     assert set(found) == SHUFFLED | {f"{name}, strong composition" for name in random_check_ins}
 
 
@@ -108,7 +108,7 @@ def test_gaussian_messages():
     run = cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=10)
     found = checked(run, cj.Gaussian(noise_multiplier=3.0))
     assert set(found) == {
-        "Theorem 3.8, subsampling, strong composition",
+        "Shuffling (Feldman et al. 2021), subsampling, strong composition",
         "Approach 1",
         "Approach 2",
         "Baseline",

@@ -1,6 +1,7 @@
 """The figures' and tables' programs write what they say; run directories become curves."""
 
 import csv
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax import plotting
+from checkin_jax.accounting.compare import ComparedBound
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,6 +43,29 @@ def test_save_writes_the_picture_and_its_numbers(tmp_path):
         plotting.save(drawn, tmp_path / "a.txt", [{"x": 1}])
     with pytest.raises(ValueError, match="expected at least one row"):
         plotting.write_csv(tmp_path / "a.csv", [])
+
+
+def test_a_comparison_shows_every_bound_whatever_its_value(tmp_path):
+    rows = [
+        ComparedBound(
+            method=f"bound {i}",
+            source="a paper",
+            epsilon=epsilon,
+            delta=1e-6,
+            direction="lower" if i == 0 else "upper",
+            validity=validity,
+        )
+        for i, (epsilon, validity) in enumerate(
+            [(0.0, "certified"), (1.5, "published"), (float("inf"), "estimate"), (0.1, "invalid")]
+        )
+    ]
+    drawn = plotting.comparison(rows)
+    plotting.save(drawn, tmp_path / "c.svg", map(dataclasses.asdict, rows))
+    assert [row["epsilon"] for row in read(tmp_path / "c.csv")] == ["0.0", "1.5", "inf", "0.1"]
+    (axis,) = drawn.axes
+    assert [text.get_text() for text in axis.texts] == ["0", "1.5", "inf", "0.1"]
+    assert [label.get_text() for label in axis.get_yticklabels()][-1] == "bound 3 (no bound)"
+    assert plotting.comparison(rows[:1]).axes  # nothing finite and positive to draw
 
 
 def test_training_curves_read_run_directories(tmp_path):

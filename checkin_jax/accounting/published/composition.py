@@ -177,7 +177,7 @@ def strong_composition(
         options.append(np.where((left > 0) & np.isfinite(round_epsilon), total, np.inf))
     return PublishedBound(
         value=np.minimum(*options).reshape(shape) * (1 + 1e-12),
-        label="Theorem 3.8, subsampling, strong composition",
+        label="Shuffling (Feldman et al. 2021), subsampling, strong composition",
         source=f"{record.FMT}; {record.BBG}; {record.KOV}",
         quantity="epsilon of a run, nats",
     )

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 
-_QUANTITY = "Renyi divergence of a round, nats"
+QUANTITY = "Renyi divergence of a round, nats"
 _FIXED_WEIGHT = (
     "given k check-ins the differing client is among them with probability k/n, not gamma; "
     "exact binary randomized response exceeds it"
@@ -28,7 +28,7 @@ _THEOREM_2 = (
 )
 
 
-def _settings(
+def settings(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike
 ) -> tuple[tuple[int, ...], list[np.ndarray]]:
     return record.broadcast(
@@ -40,7 +40,7 @@ def _summed(
     kernel, num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike, windows, **static
 ) -> tuple[np.ndarray, np.ndarray]:
     """Upper ends and their distances to the lower ones, of one of the kernels that sum over k."""
-    shape, columns = _settings(num_clients, rate, epsilon0)
+    shape, columns = settings(num_clients, rate, epsilon0)
     checked = record.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with jax.enable_x64(True):
@@ -86,7 +86,7 @@ def lemma_4(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
         label="Lemma 4",
         source=f"{record.SCI}; {record.GDD}",
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
     )
 
 
@@ -113,7 +113,7 @@ def theorem_1(
         value=value,
         label="Theorem 1 with Lemma 4",
         source=record.SCI,
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         truncation_error=error,
     )
 
@@ -129,7 +129,7 @@ def theorem_1_fixed_weight(
         value=value,
         label="Theorem 1 with weight gamma",
         source=record.SCI,
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         validity="invalid",
         reason=_FIXED_WEIGHT,
         truncation_error=error,
@@ -150,7 +150,7 @@ def subsampling_only(
         value=value,
         label="Theorem 1, subsampling only",
         source=f"{record.SCI}; {record.BBG}",
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         truncation_error=error,
     )
 
@@ -176,7 +176,7 @@ def theorem_1_smaller(
         value=value,
         label="Theorem 1, smaller of Lemma 4 and subsampling for each k",
         source=f"{record.SCI}; {record.BBG}",
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         truncation_error=error,
     )
 
@@ -233,7 +233,7 @@ def theorem_2(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
         label="Theorem 2",
         source=record.SCI,
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         validity="invalid",
         reason=_THEOREM_2,
     )
@@ -299,7 +299,7 @@ def theorem_2_repaired(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = _settings(num_clients, rate, epsilon0)
+    shape, columns = settings(num_clients, rate, epsilon0)
     if between is not None:
         k1 = record.wholes(0, record.MAX_CLIENTS, k1=between[0])
         k2 = record.wholes(0, record.MAX_CLIENTS, k2=between[1])
@@ -338,65 +338,6 @@ def theorem_2_repaired(
         value=best.reshape(*shape, len(checked)),
         label="Theorem 2, repaired",
         source=record.SCI,
-        quantity=_QUANTITY,
+        quantity=QUANTITY,
         reason="three ranges of k instead of Lemma 5",
     )
-
-
-def theorem_3(
-    num_clients: ArrayLike,
-    rate: ArrayLike,
-    epsilon0: ArrayLike,
-    orders: ArrayLike,
-    *,
-    spread: ArrayLike = 0.5,
-) -> PublishedBound:
-    """[SCI] Theorem 3 (P6): no randomizer-independent bound can be below this; a LOWER bound, whole orders.
-
-    A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
-
-    Args:
-      num_clients, rate, epsilon0, orders: as `theorem_1`.
-      spread: D in (0, 1].
-
-    Raises:
-      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
-    """
-    shape, columns = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        spread=record.reals(0, 1, open_low=True, spread=spread),
-    )
-    n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
-    likely = -np.expm1(-d * d * n * gamma / (2 + d))
-    value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
-    return PublishedBound(
-        value=value, label="Theorem 3", source=record.SCI, quantity=_QUANTITY, direction="lower"
-    )
-
-
-def theorem_3_sharper(
-    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
-) -> PublishedBound:
-    """A LOWER bound above Theorem 3 (P6): A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
-
-    The second moment of exact binary randomized response; higher whole orders by convexity (false for 1 < lam < 2).
-    Arguments and errors as `theorem_1`.
-    """
-    shape, columns = _settings(num_clients, rate, epsilon0)
-    n, gamma, e0 = (column.reshape(*shape, 1) for column in columns)
-    return PublishedBound(
-        value=_lower(gamma / n, e0, orders),
-        label="Theorem 3, sharper",
-        source=record.SCI,
-        quantity=_QUANTITY,
-        validity="certified",
-        direction="lower",
-    )
-
-
-def _lower(share: np.ndarray, epsilon0: np.ndarray, orders: ArrayLike) -> np.ndarray:
-    lam = record.whole_orders(orders)
-    excess = share * 0.5 * lam * (lam - 1) * np.expm1(epsilon0) ** 2 * np.exp(-epsilon0)
-    return np.log1p(excess) / (lam - 1) * (1 - 1e-12)

@@ -118,7 +118,9 @@ def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) 
     a = 2 * np.exp(2 * e0) * np.expm1(e0)
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.where(a > 0, a * np.expm1(a / n), 0.0) + a * np.sqrt(-2 * np.log(d) / n)
-    return PublishedBound(value=value * _UP, label="Theorem 7", source=record.EFM, quantity=_QUANTITY)
+    return PublishedBound(
+        value=value * _UP, label="Erlingsson et al. 2019, Theorem 7", source=record.EFM, quantity=_QUANTITY
+    )
 
 
 def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:

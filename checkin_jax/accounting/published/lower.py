@@ -1,0 +1,72 @@
+"""Lower bounds on the Renyi divergence of shuffled check-in: [SCI] Theorem 3 and a sharper, simpler one.
+
+View "messages", replace-one, one round; no bound that holds for every eps0-LDP randomizer can be below them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from checkin_jax.accounting.published import record
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published.shuffled import QUANTITY, settings
+
+
+def theorem_3(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    spread: ArrayLike = 0.5,
+) -> PublishedBound:
+    """[SCI] Theorem 3 (P6): no randomizer-independent bound can be below this; a LOWER bound, whole orders.
+
+    A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `theorem_1`.
+      spread: D in (0, 1].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    shape, columns = record.broadcast(
+        num_clients=record.clients(num_clients),
+        rate=record.rates(rate),
+        epsilon0=record.epsilons(epsilon0),
+        spread=record.reals(0, 1, open_low=True, spread=spread),
+    )
+    n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
+    likely = -np.expm1(-d * d * n * gamma / (2 + d))
+    value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
+    return PublishedBound(
+        value=value, label="Theorem 3", source=record.SCI, quantity=QUANTITY, direction="lower"
+    )
+
+
+def theorem_3_sharper(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """A LOWER bound above Theorem 3 (P6): A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
+
+    The second moment of exact binary randomized response; higher whole orders by convexity (false for 1 < lam < 2).
+    Arguments and errors as `theorem_1`.
+    """
+    shape, columns = settings(num_clients, rate, epsilon0)
+    n, gamma, e0 = (column.reshape(*shape, 1) for column in columns)
+    return PublishedBound(
+        value=_lower(gamma / n, e0, orders),
+        label="Theorem 3, sharper",
+        source=record.SCI,
+        quantity=QUANTITY,
+        validity="certified",
+        direction="lower",
+    )
+
+
+def _lower(share: np.ndarray, epsilon0: np.ndarray, orders: ArrayLike) -> np.ndarray:
+    lam = record.whole_orders(orders)
+    excess = share * 0.5 * lam * (lam - 1) * np.expm1(epsilon0) ** 2 * np.exp(-epsilon0)
+    return np.log1p(excess) / (lam - 1) * (1 - 1e-12)
