@@ -179,6 +179,52 @@ def test_composed_rounds(n, rate, z, rounds, delta, expected):
 
 
 @pytest.mark.parametrize(
+    ("n", "rate", "mu", "step"), [(1000, 0.05, 1.0, 0.05), (400, 0.5, 0.3, 0.02), (30, 0.2, 1.5, 0.05)]
+)
+def test_instance_stays_below_its_exact_value(n, rate, mu, step):
+    """Every line of events of the pair (P, Q) lies below the pair's profile, at all c."""
+    one = HiddenMessages(n, rate, GaussianProfile(mu), MASS)
+    instance = one.instances[0]
+    losses = one._losses[[1, 6, 12, 20, 28]]
+    profile = t_star.gaussian_profile(mu)
+    for reverse, (difference, mass) in enumerate(instance.lower(losses)):
+        lines = np.asarray(difference)[:, None] - np.expm1(losses)[None, :] * np.asarray(mass)[:, None]
+        exact = np.array(
+            [
+                t_star.one_record_value(profile, n, rate, math.exp(loss), bool(reverse), step, 2**15)
+                for loss in losses
+            ]
+        )
+        assert np.all(lines <= exact[None, :] + 1e-12)
+        large = exact > 1e-5
+        assert np.all(np.diag(lines)[large] >= 0.97 * exact[large])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "rate", "mu", "rounds", "delta"),
+    [(10**7, 1e-4, 1.1707, 2000, 1e-7), (60_000, 0.1, 0.4026, 5540, 1e-5), (10**6, 1e-3, 1.4, 100, 1e-7)],
+)
+def test_bracket_is_narrow(n, rate, mu, rounds, delta):
+    """T* is within the root of two of the instance where many messages come in."""
+    one = HiddenMessages(n, rate, GaussianProfile(mu), composer.log_inverse_mass(rounds, delta))
+    found = composer.bracket([(one, rounds)], delta)
+    assert 0 < found.lower <= found.upper <= 1.42 * found.lower
+
+
+def test_swapped_measures_are_caught():
+    """Q||P is not P||Q: read in the wrong order the instance exceeds its exact value."""
+    one = HiddenMessages(1000, 0.05, GaussianProfile(1.0), MASS)
+    loss = one._losses[[20]]
+    difference, mass = one.instances[0].lower(loss)[0]
+    wrong = float(difference[0] - math.expm1(loss[0]) * mass[0])
+    exact = t_star.one_record_value(
+        t_star.gaussian_profile(1.0), 1000, 0.05, math.exp(loss[0]), True, 0.05, 2**15
+    )
+    assert wrong > exact
+
+
+@pytest.mark.parametrize(
     ("function", "complaint"),
     [
         (lambda loss: 0.5 + 0.0 * loss + 0.1 * (loss > 1.0), "does not increase"),

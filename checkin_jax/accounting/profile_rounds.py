@@ -15,21 +15,26 @@ from collections.abc import Callable
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from checkin_jax import _validate
-from checkin_jax.accounting.rounds import Instance, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import check_in_gaussian, gaussian, hexagon, host, t_star
+from checkin_jax.accounting.rounds import Instance, Lines, ShuffledGaussian, bucket_count
+from checkin_jax.kernels import check_in_gaussian, gaussian, hexagon, host, one_record, t_star
 from checkin_jax.kernels.check_in import ROUNDING
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
-_KNOTS, _SAMPLES = 127, 2048
+_KNOTS, _SAMPLES = 191, 2048
 _MAX_LOSS = 690.0
 # The Gaussian profile is evaluated so many values at a time: one shape compiles once.
 _BLOCK = 8192
 _TINY = 1e-304
+# Cells of a Gaussian message on either side of where both records are equally likely, how far they reach, and the least
+# mu for which their places are accurate enough.
+_CELL_COUNT, _FARTHEST, _LEAST_MU = 128, 9.0, 1e-3
 
 
 class Profile(Protocol):
@@ -217,13 +222,17 @@ class HiddenMessages:
     def top(self) -> float:
         return self.profile.top
 
-    @property
-    def instances(self) -> tuple[Instance, ...]:
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
         if not isinstance(self.profile, GaussianProfile):
             return ()
-        return ShuffledGaussian(
-            self.num_clients, self.rate, self.profile.mu, False, self.log_inverse_mass
-        ).instances
+        n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.log_inverse_mass
+        summed = ShuffledGaussian(n, rate, mu, False, mass).instances
+        return (GaussianMessages(self), *summed) if mu >= _LEAST_MU else summed
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
 
     @functools.cached_property
     def _end(self) -> float:
@@ -307,3 +316,54 @@ class HiddenMessages:
         loss = np.asarray(loss)
         inside = np.minimum(loss, losses[-1])
         return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, inside))
+
+
+@jax.jit
+def _cells(mu: Array) -> tuple[one_record.Cells, one_record.Cells]:
+    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right."""
+
+    def side(sign: float) -> tuple[Array, Array]:
+        # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
+        step = (_FARTHEST + mu) / _CELL_COUNT
+        edges = 0.5 * mu + sign * step * jnp.arange(_CELL_COUNT, dtype=jnp.float64)
+        base, other = (jax.scipy.special.ndtr(-sign * (edges - mean)) for mean in (jnp.zeros_like(mu), mu))
+        mass, target = (t - jnp.append(t[1:], 0.0) for t in (base, other))
+        return sign * (target - mass) / mass, mass
+
+    right, left = side(1.0), side(-1.0)
+    return one_record.Cells(*right, *left), one_record.Cells(*left, *right)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GaussianMessages:
+    """Gaussian messages with all other clients at x', in one dimension; the target holds x or x'."""
+
+    scale: HiddenMessages
+
+    name = "Gaussian messages, all others at one of the two records"
+    symmetric = False
+
+    @functools.cached_property
+    def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
+        assert isinstance(self.scale.profile, GaussianProfile)
+        n, rate, deviation = self.scale.num_clients, self.scale.rate, self.scale._steps[2]
+        forward, backward = _cells(host(self.scale.profile.mu))
+        arguments = host(n), host(rate), host(deviation)
+        loss = self.scale._losses
+        loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
+        # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
+        up = one_record.lines_lower(*arguments, forward, host(n * np.expm1(loss)))
+        down = one_record.lines_lower(*arguments, backward, host(-n * np.expm1(-loss)))
+        difference, mass = np.asarray(down[0]) / n, np.asarray(down[1])
+        return (np.asarray(up[0]) / n, np.asarray(up[1])), (difference, (mass - difference) * (1.0 + 1e-15))
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(loss)
+
+        def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
+            at = np.argmax(difference - above[:, None] * mass, axis=1)
+            return difference[at], mass[at]
+
+        forward, backward = self._lines
+        return best(*forward), best(*backward)

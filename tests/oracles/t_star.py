@@ -95,26 +95,52 @@ def laplace_profile(epsilon0: float) -> Profile:
 
 
 def lattice_value(profile: Profile, n: int, gamma: float, c: float, step: float, points: int) -> float:
-    """(1/n) E(sum t_j)_+ with T* + c - 1 moved to multiples of `step` (mean kept: a little too much), plain FFT.
+    """(1/n) E(sum t_j)_+ with T* + c - 1 moved to multiples of `step` (mean kept: a little too much), plain FFT."""
 
-    Exact but for that, for what lies outside the window of points * step, and for 1e-16 times its width.
+    def stop_loss(k: np.ndarray) -> np.ndarray:
+        t = k - (c - 1.0)
+        size = np.maximum(-t, 0.0)
+        call = np.where(t >= 0, profile(c + np.maximum(t, 0.0)), (1 + size) * profile(c / (1 + size)))
+        return call + np.minimum(k, 0.0)
+
+    return _mean_above(stop_loss, n, gamma, n * (c - 1.0), step, points) / n
+
+
+def one_record_value(
+    profile: Profile, n: int, gamma: float, c: float, reverse: bool, step: float, points: int
+) -> float:
+    """H_c of `messages` with all others at x', a little too much; reverse: the target's x' against x.
+
+    P/F = 1 + W/n and Q = F for W the sum of n steps Z - 1, Z = (density at x) / (density at x'), so E(Z - c)_+ = D(c).
+    """
+
+    def stop_loss(k: np.ndarray) -> np.ndarray:
+        # E(Z - 1 - k)_+ for k >= 0; E(1 + k - Z)_+ = (1 + k) E(1 - Z / (1 + k))_+ for k < 0.
+        below = np.maximum(1.0 + k, 1e-300)
+        return np.where(k >= 0, profile(np.maximum(1.0 + k, 1.0)), profile(below) - 1.0 + below)
+
+    if reverse:
+        sum_above = _mean_above(lambda k: stop_loss(-k), n, gamma, n * (1.0 - 1.0 / c), step, points)
+        return c * sum_above / n
+    return _mean_above(stop_loss, n, gamma, n * (c - 1.0), step, points) / n
+
+
+def _mean_above(stop_loss: Profile, n: int, gamma: float, x: float, step: float, points: int) -> float:
+    """E(S - x)_+ for a sum of n steps of mean zero, taken with probability gamma each, on a lattice.
+
+    stop_loss: E(d - k)_+ for k >= 0, E(k - d)_+ for k < 0. Exact but for the lattice (too much), for what lies outside
+    the window of points * step, and for 1e-16 times its width.
     """
     k = (np.arange(points + 1) - points // 2) * step
-    t = k - (c - 1.0)
-    size = np.maximum(-t, 0.0)
-    stop_loss = np.where(t >= 0, profile(c + np.maximum(t, 0.0)), (1 + size) * profile(c / (1 + size)))
-    # Less the line on the left, where second differences would cancel.
-    left = k < 0
-    stop_loss[left] = (1 + size[left]) * profile(c / (1 + size[left])) + k[left]
+    value = stop_loss(k)
     # Differences of what is smaller are rounding.
-    stop_loss[stop_loss < 1e-13] = 0.0
-    weights = np.diff(stop_loss, n=2) / step
-    # The line was E(d - k)_+ = -k on the left.
+    value[value < 1e-13] = 0.0
+    weights = np.diff(value, n=2) / step
+    # On the left the line -k was taken off.
     weights[np.flatnonzero(k[1:-1] == 0)] += 1.0
     law = np.zeros(points)
     np.add.at(law, np.rint(k[1:-1] / step).astype(int) % points, np.maximum(weights, 0.0))
     law *= gamma / law.sum()
     law[0] += 1.0 - gamma
     total = np.fft.irfft(np.fft.rfft(law) ** n, points)
-    at = np.fft.fftfreq(points, 1.0 / points) * step
-    return float(np.maximum(at - n * (c - 1.0), 0.0) @ total) / n
+    return float(np.maximum(np.fft.fftfreq(points, 1.0 / points) * step - x, 0.0) @ total)
