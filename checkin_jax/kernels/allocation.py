@@ -24,6 +24,7 @@ import numpy as np
 import scipy.special
 
 from checkin_jax.kernels import gaussian, host
+from checkin_jax.kernels.check_in import ROUNDING
 from checkin_jax.kernels.lattice import UNIT
 
 _LOG_DELTA = jax.jit(gaussian.log_delta)
@@ -34,13 +35,13 @@ _FFT_CONSTANT = 14.0
 # Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
 _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**14
-_WINDOW_SDS = 10.0
+_WINDOW_SDS, _JUMPS = 10.0, 3.5
 _TILT_SDS, _MAX_TILTS = 3.0, 32
 _RATIO = 4.0
-_FAR_CENTRES = (0.02, 0.15, 0.5)
+_FAR_CENTRES = (0.004, 0.04, 0.3)
 _MAX_SCALES = 200
 _BLOCK = 512
-_HEAVY = 1.2
+_HEAVY, _MAX_LEVELS = 1.2, 2**16
 # More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
 MAX_SLOTS = 10**9
 
@@ -60,13 +61,13 @@ def time_value(mu: float, level: np.ndarray) -> np.ndarray:
 
 
 class Law(NamedTuple):
-    """A lattice law near that of L: masses at the levels (first + i) * spacing, i = 0, 1, ...
+    """A lattice law near that of L: masses at the levels start + i * spacing, i = 0, 1, ...
 
     below, above: E of what reaches beyond the two ends, at least (upper) or at most (lower). slack: L may be moved by
     this much for the order to hold.
     """
 
-    first: int
+    start: float
     spacing: float
     masses: np.ndarray
     below: float
@@ -74,12 +75,12 @@ class Law(NamedTuple):
     slack: float
 
 
-def _levels(low: float, high: float, spacing: float) -> tuple[int, float, np.ndarray]:
-    """Lattice points from at most `low` to at least `high`; 1 is one of them where 1 is inside and spacing < 1."""
+def _levels(low: float, high: float, spacing: float) -> tuple[float, np.ndarray]:
+    """Spacing and points of a lattice over [low, high]; 1 is one of them where 1 is inside and spacing < 1."""
     if spacing < 1.0 < high:
         spacing = 1.0 / math.ceil(1.0 / spacing)
     first, last = max(math.floor(low / spacing), 0), math.ceil(high / spacing)
-    return first, spacing, np.arange(first, max(last, first + 1) + 1) * spacing
+    return spacing, np.arange(first, max(last, first + 1) + 1) * spacing
 
 
 def _split(levels: np.ndarray, spacing: float) -> int:
@@ -99,7 +100,7 @@ def _masses(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def law_upper(mu: float, low: float, high: float, spacing: float) -> Law:
     """Above max(low, min(L, high)) in convex order, but for `slack`: what L has between two levels goes to both."""
-    first, spacing, levels = _levels(low, high, spacing)
+    spacing, levels = _levels(low, high, spacing)
     value, split = time_value(mu, levels), _split(levels, spacing)
     left = np.diff(value[: split + 1]) / spacing
     right = value[split:].copy()
@@ -114,7 +115,7 @@ def law_upper(mu: float, low: float, high: float, spacing: float) -> Law:
     slack = (_SLACK + 16.0 * UNIT * levels.size) * largest + moved
     masses = np.maximum(_masses(sorted_left, sorted_right), 0.0)
     below = float(value[0]) if levels[0] < 1.0 else 0.0
-    return Law(first, spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack)
+    return Law(float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack)
 
 
 def _hull(values: np.ndarray) -> np.ndarray:
@@ -132,15 +133,20 @@ def _hull(values: np.ndarray) -> np.ndarray:
 
 
 def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
-    """Below max(low, min(L, high)) in convex order (in increasing convex order if spacing > 1), but for `slack`.
+    """Below max(low, min(L, high)) in convex order, but for `slack`; None where the lattice is too coarse.
 
     On each interval the tangent of the stop-loss transform at its middle (at the ends for the outer two), at each level
     the lower of two tangents, then the convex minorant. The ends are lowered until the transform itself, moved down,
-    continues it. None where the lattice is too coarse.
+    continues it. A lattice coarser than 1 begins at the mean of L below half a spacing, which keeps the mean.
     """
-    first, spacing, levels = _levels(low, high, spacing)
+    spacing, levels = _levels(low, high, spacing)
     split = _split(levels, spacing)
-    at = 0.5 * (levels[1:] + levels[:-1])
+    middle = 0.5 * (levels[1:] + levels[:-1])
+    if not split:
+        z = (math.log(middle[0]) + 0.5 * mu * mu) / mu
+        levels = levels - levels[0] + scipy.special.ndtr(z - mu) / scipy.special.ndtr(z)
+        middle[1:] = 0.5 * (levels[2:] + levels[1:-1])
+    at = middle
     at[-1] = levels[-1]
     if split:
         at[0] = levels[0]
@@ -153,7 +159,8 @@ def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
     tangents = np.maximum(tangents, 0.0)
     parts = [slice(0, split + 1)] if split else []
     parts += [slice(split, None)] if split < at.size else []
-    tangents[0] = max(np.min(tangents[parts[0]] - slope[0] * (levels[parts[0]] - levels[0])), 0.0)
+    if split:
+        tangents[0] = max(np.min(tangents[parts[0]] - slope[0] * (levels[parts[0]] - levels[0])), 0.0)
     tangents[-1] = max(np.min(tangents[parts[-1]] + slope[-1] * (levels[-1] - levels[parts[-1]])), 0.0)
     slopes = [np.diff(_hull(tangents[part])) / spacing for part in parts]
     masses = _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
@@ -171,7 +178,7 @@ def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
     below = float(tangents[0]) if split else 0.0
     above = float(tangents[-1]) + (0.0 if split < at.size else 1.0 - float(levels[-1]))
     masses = np.maximum(masses, 0.0)
-    return Law(first, spacing, masses / max(float(masses.sum()), 1.0), below, above, slack)
+    return Law(float(levels[0]), spacing, masses / max(float(masses.sum()), 1.0), below, above, slack)
 
 
 class Tail(NamedTuple):
@@ -203,24 +210,28 @@ class _Steps(NamedTuple):
 
 
 def _steps(law: Law, reverse: bool, centred: bool) -> _Steps:
-    last = law.first + law.masses.size - 1
     mean = 1.0 if centred else 0.0
     if reverse:
-        return _Steps(mean - last * law.spacing, law.spacing, law.masses[::-1])
-    return _Steps(law.first * law.spacing - mean, law.spacing, law.masses)
+        return _Steps(mean - law.start - (law.masses.size - 1) * law.spacing, law.spacing, law.masses[::-1])
+    return _Steps(law.start - mean, law.spacing, law.masses)
+
+
+def _grouped(steps: _Steps) -> tuple[np.ndarray, np.ndarray]:
+    """Masses and places of a few hundred groups, single points near the mean, wider ones away from it."""
+    size = steps.masses.size
+    if size <= 1024:
+        return steps.masses, steps.at
+    centre = round(float(steps.masses @ np.arange(size)))
+    away = np.unique(np.append(np.arange(256), np.rint(np.geomspace(256, size, 256)))).astype(np.int64)
+    edges = np.unique(np.clip(np.concatenate([centre - away, centre + away]), 0, size - 1))
+    masses = np.add.reduceat(steps.masses, edges)
+    sums = np.add.reduceat(steps.masses * steps.at, edges)
+    return masses, np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), steps.at[edges])
 
 
 def _order(steps: _Steps, target: float) -> float:
     """About the order >= 0 whose tilted mean step is `target`; any order is valid."""
-    at, masses = steps.at, steps.masses
-    block = -(-masses.size // 512)
-    if block > 1:
-        pad = -masses.size % block
-        masses, at = np.pad(masses, (0, pad)), np.pad(at, (0, pad), mode="edge")
-        grouped = masses.reshape(-1, block).sum(axis=1)
-        weighted = (masses * at).reshape(-1, block).sum(axis=1)
-        at = np.where(grouped > 0, weighted / np.where(grouped > 0, grouped, 1.0), at[::block])
-        masses = grouped
+    masses, at = _grouped(steps)
 
     def mean(order: float) -> float:
         weight = masses * np.exp(order * (at - at[-1]))
@@ -246,7 +257,9 @@ class _Window(NamedTuple):
     mass_upper: np.ndarray
 
 
-def _tilted(steps: _Steps, number: float, centre: float, least: float, most: int, upper: bool) -> _Window:
+def _tilted(
+    steps: _Steps, number: float, centre: float, least: float, most: int, jumps: float, upper: bool
+) -> _Window:
     """One FFT, tilted so that the sum of `number` steps is centred near `centre`; for x >= least.
 
     Errors, as in `lattice.compose`: FFT round-off by Parseval and Cauchy-Schwarz, Chernoff's bounds for what wraps
@@ -260,7 +273,8 @@ def _tilted(steps: _Steps, number: float, centre: float, least: float, most: int
     sd = math.sqrt(max(number * float(weight @ np.square(at - mean)), h * h))
     base, last = number * steps.start, number * (steps.masses.size - 1.0)
     low = max(math.floor((min(number * mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
-    top = min(math.ceil((max(number * mean, centre) + _WINDOW_SDS * sd - base) / h), last)
+    wide = max(_WINDOW_SDS * sd, jumps * float(at[-1]))
+    top = min(math.ceil((max(number * mean, centre) + wide - base) / h), last)
     points = 16
     while points < min(top - low + 1, most):
         points *= 2
@@ -301,10 +315,11 @@ def _tilted(steps: _Steps, number: float, centre: float, least: float, most: int
     fade = np.exp(-order * away)
     value_error = drift * value_size + scale * noise * float(np.linalg.norm(away * fade))
     mass_error = drift * mass_size + scale * noise * float(np.linalg.norm(fade))
-    # Beyond the window: by Chernoff at several orders, plain and tilted.
-    steps_up = np.asarray([0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0]) / sd
+    # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
     end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
-    plain = [(order + u, number * steps.log_moment(order + u) - (order + u) * end) for u in steps_up]
+    above = max(_order(steps, end / number), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
+    plain = [(u, number * steps.log_moment(u) - u * end) for u in above.tolist()]
+    steps_down = np.asarray([0.1, 0.3, 1.0, 3.0, 10.0, 20.0]) / sd
     covers_top, covers_low = low + x.size - 1 >= last, low - skip <= 0
     known = log_scale <= 40.0
     if upper:
@@ -318,7 +333,7 @@ def _tilted(steps: _Steps, number: float, centre: float, least: float, most: int
     if not covers_top:
         outside += math.exp(min(log_plain + order * end - number * log_total, 0.0))
     if not covers_low:
-        down = [number * (steps.log_moment(order - u) - log_total) + u * begin for u in steps_up]
+        down = [number * (steps.log_moment(order - u) - log_total) + u * begin for u in steps_down]
         outside += math.exp(min(min(down), 0.0))
     value_error = value_error + scale * outside * min(
         1.0 / (math.e * order) if order > 0 else math.inf, h * points
@@ -342,7 +357,8 @@ def _centres(steps: _Steps, number: float, ends: tuple[float, float]) -> list[fl
         mean = float(weight @ steps.at)
         return _TILT_SDS * math.sqrt(number * float(weight @ np.square(steps.at - mean)))
 
-    centres = [ends[0]]
+    # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
+    centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]
     while len(centres) < _MAX_TILTS and centres[-1] < ends[1]:
         step = width(centres[-1])
         for _ in range(3):
@@ -352,17 +368,25 @@ def _centres(steps: _Steps, number: float, ends: tuple[float, float]) -> list[fl
 
 
 def _tail(
-    steps: _Steps, number: float, ends: tuple[float, float], centres: np.ndarray, most: int, upper: bool
+    steps: _Steps,
+    number: float,
+    ends: tuple[float, float],
+    centres: np.ndarray | None,
+    most: int,
+    upper: bool,
 ) -> Tail:
     """The best of several tilts at every lattice point of [ends]."""
     base, h = number * steps.start, steps.spacing
     first = math.floor((ends[0] - base) / h)
     size = math.ceil((ends[1] - base) / h) - first + 1
+    at_end = float(steps.at[-1])
+    # Where the largest terms matter, sums of three of them must not wrap around.
+    jumps = _JUMPS if at_end <= 3.0 * (ends[1] - ends[0]) else 0.0
     best = Tail(
         base + h * first, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
     )
     for centre in _centres(steps, number, ends) if centres is None else centres:
-        found = _tilted(steps, number, float(centre), base + h * first, most, upper)
+        found = _tilted(steps, number, float(centre), base + h * first, most, jumps, upper)
         begin = max(found.first - first, 0)
         skip = begin + first - found.first
         count = max(min(size - begin, found.value.size - skip), 0)
@@ -422,6 +446,11 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
     start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
     for scale in range(_MAX_SCALES):
         high = min(most, start if reverse else m + end)
+        near = 1.0 + 2.5 * end
+        if not reverse and near < high:
+            # One such term outweighs what the others may lack, so that little is lost by cutting there.
+            if upper or float(time_value(mu, np.asarray([near]))[0]) <= math.exp(-0.75 * log_inverse_mass):
+                high = near
         step = _step_sd(mu, high)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
@@ -429,11 +458,12 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
         if scale > 0:
             spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.25 * points))
         if not upper and mu > _HEAVY and (reverse or scale == 0):
-            # The law below has nothing under one spacing.
-            spacing = min(spacing, 0.02 * (start / m if reverse else 1.0 + start / m))
+            # The law below has little under one spacing.
+            finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
+            spacing = min(spacing, finest)
         spacing = min(max(spacing, 24.0 * sd / points), 0.1 * (high - least))
         law = (law_upper if upper else law_lower)(mu, least, high, spacing)
-        if law is None or (not upper and reverse and law.spacing > 1.0):
+        if law is None:
             break
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
         centred = scale == 0 or not reverse
@@ -455,3 +485,74 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
         if not 1e-290 < end < 1e290:
             break
     return found
+
+
+def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.ndarray:
+    """x of the forward direction, or the sum k of the reverse one, at losses >= 0."""
+    if not reverse:
+        with np.errstate(over="ignore"):
+            return np.minimum(number * np.expm1(np.minimum(loss, 700.0)) / used, 1e300)
+    return number * np.exp(-loss) if used == 1.0 else number * (1.0 + np.expm1(-loss) / used)
+
+
+def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
+    """Relative and absolute error of a sum so computed, with a wide margin."""
+    return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
+
+
+def profile_upper(above: Profile, mu: float, used: float, loss: np.ndarray) -> np.ndarray:
+    """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
+
+    The smaller of the sum's and rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from the other slots.
+    """
+    m, reverse = above.number, above.reverse
+    sums = _sums(m, used, loss, reverse)
+    relative, absolute = _margin(m, used, reverse)
+    sums = np.maximum(sums * (1.0 + relative) + absolute, 0.0) if reverse else sums * (1.0 - relative)
+    value = np.full(sums.shape, math.inf)
+    left = np.ones(sums.shape, dtype=bool)
+    last = len(above.ends) - 1
+    for i, (end, shift, tail) in enumerate(zip(above.ends, above.shifts, above.tails)):
+        here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
+        # The values fall with x: beyond the last scale its last one serves.
+        at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
+        grid = tail.start + tail.spacing * np.arange(tail.value.size)
+        with np.errstate(invalid="ignore"):
+            value[here] = np.interp(at, grid, tail.value)
+        left &= ~here
+    value = np.where(np.isnan(value), math.inf, value / m)
+    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m)
+    with np.errstate(divide="ignore", over="ignore"):
+        scale = np.log(used) + (loss if reverse else 0.0)
+        bound = np.exp(scale + np.log(np.minimum(value, alone)))
+    return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
+
+
+def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P(A) - Q(A), Q(A)), or the same with P and Q exchanged if below.reverse, of a set near {its loss > loss}.
+
+    The first rounded down, the second up; zeros where nothing is known.
+    """
+    m, reverse = below.number, below.reverse
+    sums = _sums(m, used, loss, reverse)
+    difference, far = np.zeros(sums.shape), np.zeros(sums.shape)
+    left = np.ones(sums.shape, dtype=bool)
+    for end, shift, tail in zip(below.ends, below.shifts, below.tails):
+        here = left & ((sums >= end) if reverse else (sums <= end))
+        at = shift - sums[here] if reverse else sums[here]
+        index = np.clip(np.floor((at - tail.start) / tail.spacing), 0, tail.value.size - 1).astype(np.int64)
+        x = tail.start + tail.spacing * index
+        value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
+        known = value > 0
+        value = np.where(known, value, 0.0)
+        if reverse:
+            share = 1.0 - (shift - x) / m
+            apart = used * (np.where(share > 0, low, high) * share + value / m)
+            away = high * (1.0 - used) + (used / m) * (high * (shift - x) - value)
+        else:
+            apart, away = (used / m) * (value + np.where(x > 0, low, high) * x), high
+        good = known & (apart > 0)
+        difference[here] = np.where(good, apart, 0.0) * (1.0 - ROUNDING)
+        far[here] = np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING)
+        left &= ~here
+    return difference, far
