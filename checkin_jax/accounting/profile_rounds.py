@@ -32,9 +32,9 @@ _MAX_LOSS = 690.0
 # The Gaussian profile is evaluated so many values at a time: one shape compiles once.
 _BLOCK = 8192
 _TINY = 1e-304
-# Cells of a Gaussian message on either side of where both records are equally likely, how far they reach, and the least
-# mu for which their places are accurate enough.
-_CELL_COUNT, _FARTHEST, _LEAST_MU = 128, 9.0, 1e-3
+# Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
+# places are accurate enough.
+_CELL_COUNT, _LEAST_MU = 128, 1e-3
 
 
 class Profile(Protocol):
@@ -201,7 +201,15 @@ class HiddenMessages:
     The adversary sees all messages of a round in random order, and their number; one record is replaced; every client
     checks in with the same probability `rate` and uses the same randomizer, whose profile this is.
 
-    Below: for Gaussian messages the sum with all others at one record.
+    Args:
+      num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
+      profile: of one message. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+
+    Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for Gaussian
+    messages, the same messages and their sum, with all other clients at one record.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
     """
 
     num_clients: int
@@ -319,12 +327,15 @@ class HiddenMessages:
 
 
 @jax.jit
-def _cells(mu: Array) -> tuple[one_record.Cells, one_record.Cells]:
-    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right."""
+def _cells(mu: Array, farthest: Array) -> tuple[one_record.Cells, one_record.Cells]:
+    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
+
+    farthest: where the last cell begins, in standard deviations.
+    """
 
     def side(sign: float) -> tuple[Array, Array]:
         # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
-        step = (_FARTHEST + mu) / _CELL_COUNT
+        step = (farthest + mu) / _CELL_COUNT
         edges = 0.5 * mu + sign * step * jnp.arange(_CELL_COUNT, dtype=jnp.float64)
         base, other = (jax.scipy.special.ndtr(-sign * (edges - mean)) for mean in (jnp.zeros_like(mu), mu))
         mass, target = (t - jnp.append(t[1:], 0.0) for t in (base, other))
@@ -348,7 +359,8 @@ class GaussianMessages:
         """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
         assert isinstance(self.scale.profile, GaussianProfile)
         n, rate, deviation = self.scale.num_clients, self.scale.rate, self.scale._steps[2]
-        forward, backward = _cells(host(self.scale.profile.mu))
+        farthest = min(max(9.0, math.sqrt(2.0 * self.scale.log_inverse_mass)), 30.0)
+        forward, backward = _cells(host(self.scale.profile.mu), host(farthest))
         arguments = host(n), host(rate), host(deviation)
         loss = self.scale._losses
         loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))

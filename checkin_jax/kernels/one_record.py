@@ -7,8 +7,8 @@ sum of n steps Z - 1 that are taken with probability gamma each,
 
 Outputs are merged into cells first (P and Q masses added), a post-processing. Events A = {W + N > X} with a normal
 variable N of the adversary's own are evaluated by contour integrals as in `sums`: Poisson's summation gives
-Pr[W + N > X] from above, and E[W; W + N > X] up to images that are bounded and taken off. Outcomes with a step beyond a
-cut are left out of A. The other direction is the same with -W in place of W.
+Pr[W + N > X] from above, and E[W; W + N > X] up to images that are bounded and taken off. All outcomes with a step
+beyond a cut are put into A. The other direction is the same with -W in place of W.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Cells(NamedTuple):
 def _steps(cells: Cells) -> t_star._Steps:
     """As `t_star` looks at a law when it chooses a contour."""
     after = jnp.cumsum(cells.right_mass[::-1])[::-1]
-    moved = cells.right * cells.right_mass
-    beyond = jnp.append(jnp.cumsum(moved[::-1])[::-1], 0.0)
+    # E(d - k)_+ at the knots.
+    gaps = jnp.diff(cells.right, prepend=0.0)
+    beyond = jnp.append(jnp.cumsum((after * gaps)[::-1])[::-1], 0.0)
     knots = jnp.concatenate([jnp.zeros(1), cells.right])
     return t_star._Steps(
         knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, jnp.zeros(())
@@ -66,13 +67,13 @@ def _one(
     theta = sums.nodes(contour, t_star._NODES)
     base = 2.0 * math.pi / period
 
-    def excess_at(real_order: Array) -> Array:
-        """gamma (E[e^{t d}; d kept] - 1); the mean of what is kept is minus that of what is lost."""
-        curved = (mass * jnp.square(at)) @ sums.second(real_order * at)
-        return rate * (jnp.square(real_order) * curved - real_order * (lost @ cells.right) - jnp.sum(lost))
+    def excess_at(orders: Array) -> Array:
+        """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost."""
+        curved = sums.second(orders[:, None] * at[None, :]) @ (mass * jnp.square(at))
+        return rate * (jnp.square(orders) * curved - orders * (lost @ cells.right) - jnp.sum(lost))
 
     tilted = mass * jnp.exp(order * at)
-    real = excess_at(order)
+    real = excess_at(order[None])[0]
     excess = rate.astype(theta.dtype) * t_star._transform(at, tilted, base) + real.astype(theta.dtype)
     log_step, size = sums.log_one_plus(excess)
     log_real = jnp.log1p(real)
@@ -118,18 +119,20 @@ def _one(
         clients * rate * (mass @ jnp.square(at)) + jnp.square(clients * rate * (lost @ cells.right))
     )
     left = left * jnp.exp(-order * period) / -jnp.expm1(-order * period)
-    rights = []
-    for further in _FURTHER:
-        # a takes a tenth of what the order is further.
-        apart = 0.9 * (further - 1.0) * order
-        log_m = clients * jnp.log1p(excess_at(further * order)) - (order + apart) * threshold
-        log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
-        fall = apart * period
-        rights.append(log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0))
-    right = jnp.exp(jnp.min(jnp.stack(rights)) + slack)
+    # a takes a tenth of what the order is further.
+    further = order * jnp.asarray(_FURTHER)
+    apart = 0.9 * (further - order)
+    log_m = clients * jnp.log1p(excess_at(further)) - (order + apart) * threshold
+    log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
+    fall = apart * period
+    images = log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0)
+    right = jnp.exp(jnp.min(jnp.where(jnp.isnan(images), jnp.inf, images)) + slack)
     moved = scale * (jnp.exp(-jnp.sign(inside) * slack) * inside - jnp.exp(slack) * unsure)
-    moved = moved - (left + right) * (1.0 + ROUNDING) - FLUSHED
-    far = far * scale * jnp.exp(slack)
+    # With a step beyond the cut: E W = 0, and what is kept has a mean.
+    without = clients * jnp.log1p(-rate * jnp.sum(lost))
+    outside = clients * rate * (lost @ cells.right) * jnp.exp(without)
+    moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
+    far = far * scale * jnp.exp(slack) - jnp.expm1(without) * (1.0 + ROUNDING)
     fine = jnp.isfinite(moved) & jnp.isfinite(far) & (moved > 0)
     return jnp.where(fine, moved, 0.0), jnp.where(fine, jnp.minimum(far, 1.0), 1.0)
 
