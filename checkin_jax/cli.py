@@ -186,9 +186,11 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         job = command.prepare()
     except ModuleNotFoundError as error:
-        if error.name not in ("flax", "optax"):
+        if error.name in ("flax", "optax"):
+            _refuse(f"training needs {error.name}: install checkin-jax[train]")
+        if error.name != "matplotlib":
             raise
-        _refuse(f"training needs {error.name}: install checkin-jax[train]")
+        _refuse(str(error))
     except (ValueError, TypeError, OSError) as error:
         _refuse(str(error))
     keep_compiled()

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
@@ -126,14 +127,18 @@ class Compare(ProtocolOptions):
     """Delta of the run, in (0, 1)."""
     delta0: float | None = None
     """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
+    out: Path | None = None
+    """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants checkin-jax[plots]."""
     json: bool = False
     """Print one JSON array instead of a table."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the table."""
+        from checkin_jax import plotting
         from checkin_jax.accounting.compare import compare
 
         protocol = self.build_protocol()
+        out = None if self.out is None else plotting.check(self.out)
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
         delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         delta0 = self.delta0
@@ -142,6 +147,8 @@ class Compare(ProtocolOptions):
 
         def job() -> None:
             rows = compare(protocol, randomizer, delta=delta, delta0=delta0)
+            if out is not None:
+                plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
             if self.json:
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return

@@ -20,18 +20,36 @@ SERIES = ("#123a6b", "#d9822b", "#3a8f5c", "#8e5ea2", "#7f7f7f")
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, not attached to any window.
-
-    Raises:
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
-    """
+def _matplotlib() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "figures need matplotlib: install checkin-jax[plots]", name=error.name
         ) from error
+    return Figure
+
+
+def check(out: Path) -> Path:
+    """Returns a name that `save` will take, so that it can be refused before any work.
+
+    Raises:
+      ValueError: out does not end in .png, .svg or .pdf.
+      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+    """
+    if out.suffix not in SUFFIXES:
+        raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    _matplotlib()
+    return out
+
+
+def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side, not attached to any window.
+
+    Raises:
+      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+    """
+    Figure = _matplotlib()
     width = 5.2 if panels == 1 else 4.3 * panels
     drawn = Figure(figsize=(width, height), layout="constrained")
     axes = [drawn.add_subplot(1, panels, 1 + panel) for panel in range(panels)]
@@ -77,8 +95,7 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
     Raises:
       ValueError: out does not end in .png, .svg or .pdf, or no rows.
     """
-    if out.suffix not in SUFFIXES:
-        raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    check(out)
     table = write_csv(out.with_suffix(".csv"), rows)
     drawn.savefig(out, dpi=200)
     return out, table

@@ -118,6 +118,7 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
         (["calibrate", *RUN[1:], "--free", "num-slots", "--target-epsilon", "1"], "num-slots"),
         (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
         (["compare", *RUN[1:], "--delta", "1"], "delta=1.0"),
+        (["compare", *RUN[1:], "--out", "bounds.xls"], "out='bounds.xls'"),
         (["train", "digits"], "--run-dir"),
     ],
 )
@@ -154,9 +155,11 @@ def test_calibrate_prints_the_value_and_what_holds_at_it(capsys):
     assert "certified" in out
 
 
-def test_compare_marks_what_is_not_a_bound(capsys):
+def test_compare_marks_what_is_not_a_bound(capsys, tmp_path):
     args = ["compare", *RUN[1:]]
-    cli.main([*args, "--json"])
+    cli.main([*args, "--json", "--out", str(tmp_path / "bounds.png")])
+    assert (tmp_path / "bounds.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "bounds.csv").read_text().startswith("method,source,epsilon")
     rows = json.loads(capsys.readouterr().out)
     assert [row["validity"] for row in rows[:2]] == ["certified", "certified"]
     assert {"published", "invalid"} <= {row["validity"] for row in rows}

@@ -18,7 +18,11 @@ from checkin_jax.accounting.rounds import Instance, Lines, Round, Values, bucket
 from checkin_jax.kernels import binary_response, binomial, check_in, hexagon, host, occupancy, tails
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
-_SPREADS = ((1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)), (6e-6, (2.2, 4.5)))
+_SPREADS = (
+    (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
+    (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
+    (6e-6, (2.2, 4.5)),
+)
 # Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
 # the two records.
 _BINARY_UP_TO, _TERNARY_FROM = 1.2, 0.5
@@ -72,7 +76,8 @@ class _Mixture:
         if not upper:
             return check_in.buckets_lower(self.law, mass, buckets)
         offsets = next((points for least, points in _SPREADS if self.drift > least), ())
-        return check_in.buckets_upper(self.law, mass, buckets, offsets)
+        plan = tails.plan(self._most, self.log_inverse_mass) if offsets else (0, True)
+        return check_in.buckets_upper(self.law, mass, buckets, offsets, plan)
 
     @functools.cached_property
     def _above(self) -> check_in.Buckets:

@@ -146,8 +146,10 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
     return _over_parts(one, law)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "offsets"))
-def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
+@functools.partial(jax.jit, static_argnames=("buckets", "offsets", "plan"))
+def buckets_upper(
+    law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...], plan: tuple[int, bool]
+) -> Buckets:
     """A mixture whose profile is at least that of the round, for every c >= 1.
 
     All but 4 exp(-log_inverse_mass) of the law is inside; that much weight is returned as `tail`, and its
@@ -158,11 +160,14 @@ def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
       buckets: number of runs of N, for each part.
       offsets: y given N is spread over its mean, these multiples of its standard deviation to both sides, and
         the two ends. () costs three points a bucket and suits large n; more points follow small n's tails.
+      plan: of `tails.plan` for the number of absent, n trials; not used where offsets are ().
     """
-    return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets), law)
+    return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets, plan), law)
 
 
-def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
+def _bucket_upper(
+    law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...], plan: tuple[int, bool]
+) -> Buckets:
     n, special, absent, _, always, scale, _ = law
     cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
     # cells() counts N - 1.
@@ -179,8 +184,11 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     up_end = jnp.minimum((always + n - first) / first, at_first + radius / first) - middle
     down_end = middle - jnp.maximum(at_last - radius / first, 0.0)
     steps = [k * jnp.sqrt(variance) / first for k in offsets]
-    up_at, up_loss = _stop_loss(steps, at_first - middle, up_end, variance, first)
-    down_at, down_loss = _stop_loss(steps, middle - at_last, down_end, variance, first)
+    trials, mass = n - first, log_inverse_mass
+    up_at, up_loss = _stop_loss(steps, at_first - middle, up_end, trials, absent, first, mass, plan)
+    down_at, down_loss = _stop_loss(
+        steps, middle - at_last, down_end, trials, 1.0 - absent, first, mass, plan
+    )
     # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean within
     # the bucket, and at most what the two ends can hold.
     both = jnp.where(up_end + down_end > 0, up_end + down_end, 1.0)
@@ -197,22 +205,34 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
 
 
 def _stop_loss(
-    steps: list[Array], drift: Array, end: Array, variance: Array, number: Array
+    steps: list[Array],
+    drift: Array,
+    end: Array,
+    trials: Array,
+    prob: Array,
+    number: Array,
+    log_inverse_mass: Array,
+    plan: tuple[int, bool],
 ) -> tuple[list[Array], list[Array]]:
-    """Points u beyond the middle and bounds on E(|y - middle| - u)_+ on that side, by Bernstein's inequality.
+    """Points u beyond the middle and bounds on E(|y - middle| - u)_+ on that side, for counts Bin(trials, prob).
 
-    (x - t)_+ <= exp(theta (x - t)) / (e theta); in counts, log E exp(theta x) <= theta^2 V / (2 - 2 theta / 3).
+    By de Moivre E(X - E X - t)_+ = prob (trials - a + 1) Pr[X = a - 1] - t Pr[X >= a], a the least whole number above.
     """
-    points, losses = [], []
-    for step in steps:
-        point = jnp.minimum(step, end)
-        t = jnp.maximum((point - drift) * number, 0.0)
-        theta = jnp.where(t > 0, t, 1.0) / jnp.maximum(variance + t / 3.0, 1e-300)
-        loss = jnp.exp(-0.5 * t * theta - 1.0) / theta / number
-        loss = jnp.minimum(jnp.where(t > 0, loss, jnp.inf), 0.5 * jnp.sqrt(variance) / number + drift)
-        points.append(point)
-        losses.append(jnp.where(point >= end, 0.0, loss))
-    return [*points, end], [*losses, jnp.zeros_like(end)]
+    points = [jnp.minimum(step, end) for step in steps]
+    if not points:
+        return [end], [jnp.zeros_like(end)]
+    at = jnp.stack(points, axis=1)
+    t = (at - drift[:, None]) * number[:, None]
+    tables = tails.tabulate(trials, prob, log_inverse_mass, *plan, False)
+    m = trials[:, None]
+    a = jnp.clip(jnp.floor(m * prob + jnp.maximum(t, 0.0)) + 1.0, 1.0, m + 1.0)
+    pmf, tail = tails.look_up(tables, prob, a, plan[1], False)
+    # The difference of two terms of one sign loses (t / sd)^2 of its digits at most.
+    exact = jnp.maximum(prob * (m - a + 1.0) * pmf * (1.0 + ROUNDING) - t * tail, 0.0) / number[:, None]
+    deviation = jnp.sqrt(m * prob * (1.0 - prob)) / number[:, None]
+    loss = jnp.where(t > 0, exact, 0.5 * deviation + drift[:, None])
+    loss = jnp.where(at >= end[:, None], 0.0, loss)
+    return [*points, end], [*(loss[:, i] for i in range(len(points))), jnp.zeros_like(end)]
 
 
 def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Array]:

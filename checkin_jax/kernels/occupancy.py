@@ -96,7 +96,9 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray,
 def law(
     num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(values, masses), both of one of the sizes VALUES, of a law stochastically above K (upper) or below it (the rest of the mass at 0).
+    """(values, masses) of a law stochastically above K (upper), or below it (the rest of the mass at 0).
+
+    Both have one of the sizes VALUES, padded with masses of 0.
 
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client throws at all.
