@@ -76,8 +76,8 @@ class Law(NamedTuple):
 
 
 def _levels(low: float, high: float, spacing: float) -> tuple[float, np.ndarray]:
-    """Spacing and points of a lattice over [low, high]; 1 is one of them where 1 is inside and spacing < 1."""
-    if spacing < 1.0 < high:
+    """Spacing and points of a lattice over [low, high]; 1 is one of them where it is between them and spacing < 1."""
+    if spacing < 1.0 < high + spacing:
         spacing = 1.0 / math.ceil(1.0 / spacing)
     first, last = max(math.floor(low / spacing), 0), math.ceil(high / spacing)
     return spacing, np.arange(first, max(last, first + 1) + 1) * spacing
@@ -447,10 +447,10 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
     for scale in range(_MAX_SCALES):
         high = min(most, start if reverse else m + end)
         near = 1.0 + 2.5 * end
-        if not reverse and near < high:
+        seldom = float(time_value(mu, np.asarray([near]))[0]) <= math.exp(-0.75 * log_inverse_mass)
+        if not reverse and (upper or seldom):
             # One such term outweighs what the others may lack, so that little is lost by cutting there.
-            if upper or float(time_value(mu, np.asarray([near]))[0]) <= math.exp(-0.75 * log_inverse_mass):
-                high = near
+            high = min(high, near)
         step = _step_sd(mu, high)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
