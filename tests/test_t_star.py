@@ -128,6 +128,26 @@ def test_pure_messages_give_t1():
     assert np.all(ratio >= 0.995)  # T1's own buckets
 
 
+@pytest.mark.parametrize(
+    "profile",
+    [
+        ApproximateLDP(50.0),
+        ApproximateLDP(20.0, 1e-3),
+        LaplaceProfile(0.01),
+        GaussianProfile(1e-7),
+        GaussianProfile(40.0),
+    ],
+)
+@pytest.mark.parametrize(("n", "rate"), [(1, 0.5), (1000, 0.1)])
+def test_extremes_fall_back_to_one_message(profile, n, rate):
+    one = HiddenMessages(n, rate, profile, MASS)
+    losses = np.concatenate([[0.0], np.geomspace(1e-10, 690.0, 40)])
+    value = one.upper(losses)
+    assert np.all(np.diff(value) <= 0)
+    assert np.all(value >= 0)
+    assert value[0] <= rate * profile.delta(losses[:1])[0] * (1.0 + 1e-6)
+
+
 def test_delta0_costs_little_more_than_a_lost_mass():
     n, rate, epsilon0, delta0 = 3000, 0.1, 1.0, 1e-7
     at = np.linspace(0.0, 0.02, 5)

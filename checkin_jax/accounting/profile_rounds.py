@@ -28,7 +28,8 @@ from checkin_jax.kernels.check_in import ROUNDING
 _DENSE, _WIDE = 40, 88
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
-_MAX_LOSS = 690.0
+# Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
+_MAX_LOSS = 300.0
 # The Gaussian profile is evaluated so many values at a time: one shape compiles once.
 _BLOCK = 8192
 _TINY = 1e-304
@@ -205,8 +206,8 @@ class HiddenMessages:
       num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
       profile: of one message. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
 
-    Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for Gaussian
-    messages, the same messages and their sum, with all other clients at one record.
+    Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for
+    Gaussian messages, the same messages and their sum, with all other clients at one record.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -309,7 +310,7 @@ class HiddenMessages:
             above = np.log(np.expm1(self._losses))[None, :]
         # log(1 + (c - 1) r)
         stretched = np.logaddexp(above + np.log(inverse), 0.0)
-        return weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail)
+        return weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + _TINY
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
