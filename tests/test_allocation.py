@@ -210,3 +210,15 @@ def test_g4_is_its_definition(n, m, prob):
     exact_values = np.array([oracle.averaged_bound(n, m, prob, 1.3, l) for l in LOSSES[:5]])
     assert (ours >= exact_values * (1 - 1e-9) - 1e-15).all()
     assert (ours <= exact_values * 1.05 + 1e-12).all()
+
+
+@pytest.mark.slow
+def test_against_another_implementation():
+    """PLD-accounting of the authors of random allocation, where it is installed."""
+    api = pytest.importorskip("PLD_accounting.random_allocation_api")
+    for sigma, slots in ((1.0, 10), (1.0, 100)):
+        theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
+        mass = composer.log_inverse_mass(1, 1e-6)
+        ours = composer.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
+        assert min(theirs) <= ours.upper
+        assert ours.lower <= max(theirs)

@@ -377,7 +377,7 @@ def _tail(
 ) -> Tail:
     """The best of several tilts at every lattice point of [ends]."""
     base, h = number * steps.start, steps.spacing
-    first = math.floor((ends[0] - base) / h)
+    first = math.floor((ends[0] - base) / h) - 1  # the slack shifts it
     size = math.ceil((ends[1] - base) / h) - first + 1
     at_end = float(steps.at[-1])
     # Where the largest terms matter, sums of three of them must not wrap around.
@@ -461,7 +461,10 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
             # The law below has little under one spacing.
             finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
             spacing = min(spacing, finest)
-        spacing = min(max(spacing, 24.0 * sd / points), 0.1 * (high - least))
+        spacing = max(
+            spacing, 24.0 * sd / points, (high - least) / (_MAX_POINTS if upper else 2.0 * _MAX_LEVELS)
+        )
+        spacing = min(spacing, 0.1 * (high - least))
         law = (law_upper if upper else law_lower)(mu, least, high, spacing)
         if law is None:
             break
@@ -518,7 +521,7 @@ def profile_upper(above: Profile, mu: float, used: float, loss: np.ndarray) -> n
         at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
         with np.errstate(invalid="ignore"):
-            value[here] = np.interp(at, grid, tail.value)
+            value[here] = np.interp(at, grid, tail.value, left=math.inf)
         left &= ~here
     value = np.where(np.isnan(value), math.inf, value / m)
     alone = time_value(mu, sums / m if reverse else 1.0 + sums / m)
