@@ -36,6 +36,38 @@ def test_the_second_gaussian_setting(view, limit, reference):
     assert g.method.endswith("PLD")
 
 
+def test_tight_closes_the_gap():
+    """T1+ at the setting where T1 is furthest from its instance: the direct dynamic programme gives 0.2940."""
+    g = cj.account(run(60_000, 0.1, 6_800), cj.PureLDP(epsilon0=0.69), delta=1e-6, tight=True)
+    assert "T1+" in g.method
+    assert 0.2914 * 0.998 < g.lower <= 0.2916
+    assert 0.2940 * 0.998 < g.epsilon <= 1.02 * g.lower
+
+
+def test_tight_counts_the_shuffling_of_gaussian_messages():
+    """THE setting for which 0.67 was published: T* proves about 0.001."""
+    noise = cj.Gaussian(noise_multiplier=1.70834)
+    loose = cj.account(run(10**7, 1e-4, 2000), noise, delta=1e-7)
+    g = cj.account(run(10**7, 1e-4, 2000), noise, delta=1e-7, tight=True)
+    assert "T*" in g.method
+    assert 0.000725 * 0.99 < g.lower <= 0.000725 * 1.005
+    assert g.lower < g.epsilon <= 0.000992 * 1.01
+    assert g.epsilon < loose.epsilon / 40
+    assert any("tight=True" in warning for warning in loose.warnings)
+
+
+def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
+    noise = cj.Gaussian(noise_multiplier=3.0)
+    averaged = cj.AveragedUpdates(num_clients=10_000, num_slots=10, check_in_prob=0.5)
+    g = cj.account(averaged, noise, delta=1e-5, tight=True)
+    same = cj.account(run(10_000, 0.5), noise, delta=1e-5, tight=True)
+    assert (g.lower, g.epsilon) == (same.lower, same.epsilon)
+    seen_less = cj.account(averaged, noise, delta=1e-5, view="aggregate", tight=True)
+    assert (seen_less.lower, seen_less.epsilon) == (0.0, g.epsilon)
+    everybody = cj.AveragedUpdates(num_clients=10_000, num_slots=10)
+    assert "local" in cj.account(everybody, noise, delta=1e-5, tight=True).method
+
+
 @pytest.mark.parametrize(
     ("n", "epsilon0", "exact"),
     [(10**3, 1.0, 0.148671), (10**4, 2.0, 0.114400), (10**6, 2.0, 0.0095172), (10**8, 0.5, 9.65342e-5)],
@@ -206,6 +238,11 @@ def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, rando
             lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1e-6, view="x"),
             ValueError,
             "view='x'",
+        ),
+        (
+            lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1e-6, tight=1),  # pyright: ignore
+            TypeError,
+            "tight=1",
         ),
         (lambda: cj.account(run(10, 0.5), 2.0, delta=1e-6), TypeError, "randomizer=2.0"),  # pyright: ignore
         (lambda: cj.account(3, cj.PureLDP(epsilon0=1), delta=1e-6), TypeError, "protocol=3"),  # pyright: ignore

@@ -10,7 +10,7 @@ from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_
 from checkin_jax.accounting.brackets import Bracket
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian, Randomizer
+from checkin_jax.randomizers import Randomizer
 
 MIN_DELTA = 1e-300
 
@@ -32,8 +32,9 @@ def account(
       view: the adversary. "messages" (default): every message without its name. "aggregate": only each round's sum
         (or each slot's update); for PureLDP the messages' bound, which holds by post-processing. "local": the
         client's own messages with its name, over all rounds.
-      tight: also the bounds that take a quarter of a second: T1+ for eps0-LDP messages of ShuffledCheckIn and
-        AveragedUpdates, within about 1% of the lower end (T1 is within 17%) where there are hundreds of messages.
+      tight: also the bounds that take longer, for ShuffledCheckIn and AveragedUpdates at rates below 1: T1+ for
+        eps0-LDP messages, a quarter of a second, within about 1% of the lower end (T1 is within 17%) where there
+        are hundreds of messages; T* for Gaussian ones, about a second, where G1 may be 100 times larger.
 
     Bounds: eps0-LDP messages by T1 (ShuffledCheckIn, Shuffle), T2 and T2' (FixedWindow), T2 (SlidingWindow), T3
     (AveragedUpdates); Gaussian messages by G1 (ShuffledCheckIn, Shuffle), elsewhere by the local bound, with a warning.
@@ -92,9 +93,9 @@ def _warnings(
         out.append("no finite epsilon was found at this delta")
     if isinstance(one, rounds.NoGain):
         out.append("no gain from random check-ins is counted: the truth may be far below")
-    elif view == "messages" and isinstance(randomizer, Gaussian) and found.upper > 0:
+    elif view == "messages" and isinstance(one, rounds.ShuffledGaussian) and found.upper > 0:
         out.append(
             "G1 counts no gain from shuffling Gaussian messages; the truth may be far below, "
-            "as the lower end shows"
+            "as the lower end shows (tight=True uses T*, for check-in rates below 1)"
         )
     return out

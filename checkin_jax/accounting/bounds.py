@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from checkin_jax.accounting import composer, rounds
+from checkin_jax.accounting.profile_rounds import GaussianProfile, HiddenMessages
 from checkin_jax.accounting.pure_rounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, Smaller
 from checkin_jax.kernels import occupancy
 from checkin_jax.protocols import PROTOCOLS, AveragedUpdates, CheckInProtocol, FixedWindow, SlidingWindow
@@ -40,7 +41,7 @@ def one_round(
     tight: the smallest bound there is, at a quarter of a second more; else the smallest of those in milliseconds.
     """
     if isinstance(randomizer, Gaussian):
-        return _gaussian(protocol, randomizer, view, total, delta)
+        return _gaussian(protocol, randomizer, view, total, delta, tight)
     if view == "local":
         return rounds.LocalPureLDP(_sends(protocol), randomizer.epsilon0)
     return _pure(protocol, randomizer.epsilon0, composer.log_inverse_mass(total, delta), tight)
@@ -54,14 +55,21 @@ def _sends(protocol: CheckInProtocol) -> float:
 
 
 def _gaussian(
-    protocol: CheckInProtocol, randomizer: Gaussian, view: str, total: float, delta: float
+    protocol: CheckInProtocol, randomizer: Gaussian, view: str, total: float, delta: float, tight: bool
 ) -> rounds.Round:
     local = rounds.LocalGaussian(_sends(protocol), randomizer.mu)
     if view == "local":
         return local
-    if isinstance(protocol, FixedWindow | SlidingWindow | AveragedUpdates):
-        return rounds.NoGain(local)
     mass = composer.log_inverse_mass(total, delta)
+    if isinstance(protocol, FixedWindow | SlidingWindow):
+        return rounds.NoGain(local)
+    hidden = HiddenMessages(protocol.num_clients, protocol.rate, GaussianProfile(randomizer.mu), mass)
+    if isinstance(protocol, AveragedUpdates):
+        if protocol.rate == 1.0 or not tight:
+            return rounds.NoGain(local)
+        return hidden if view == "messages" else rounds.PostProcessed(hidden)
+    if view == "messages" and tight and protocol.rate < 1.0:
+        return hidden
     return rounds.ShuffledGaussian(
         protocol.num_clients, protocol.rate, randomizer.mu, view == "aggregate", mass
     )

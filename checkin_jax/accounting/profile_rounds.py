@@ -316,7 +316,7 @@ class HiddenMessages:
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         alone = self.rate * self.profile.delta(self._losses) * (1.0 + ROUNDING)
         value = np.minimum.accumulate(functools.reduce(np.minimum, (self.hidden(), self.subsampled(), alone)))
-        kept = hexagon._hull(np.expm1(self._losses), value)
+        kept = hexagon.hull(np.expm1(self._losses), value)
         return self._losses[kept], value[kept]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:

@@ -199,3 +199,23 @@ class NoGain:
 
     def upper(self, loss: np.ndarray) -> Values:
         return self.local.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True)
+class PostProcessed:
+    """A bound on more than what is seen; its instances say nothing about what is left."""
+
+    source: Round
+
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.name} and post-processing"
+
+    @property
+    def top(self) -> float:
+        return self.source.top
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self.source.upper(loss)

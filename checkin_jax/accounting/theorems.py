@@ -32,6 +32,11 @@ THEOREMS = {
         "with loads that do not depend on the data, averaged updates are adaptive shuffling of all clients: T1",
         _SAMPLE,
     ),
+    "T*": (
+        "the worst of all laws that the messages of the others may have, step by step in convex order, for any "
+        "privacy profile of the randomizer",
+        "docs/theory_gaussian.md",
+    ),
     "G1": (
         "subsampling of a Gaussian message, or of a sum whose noise adds up, by the visible fraction that checked in",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/accounting.md",

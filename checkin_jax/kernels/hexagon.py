@@ -26,7 +26,7 @@ from jax import Array
 from checkin_jax import _validate
 from checkin_jax.kernels import FLUSHED, host, sums
 from checkin_jax.kernels.check_in import ROUNDING
-from checkin_jax.kernels.lattice import _FFT_CONSTANT, UNIT
+from checkin_jax.kernels.lattice import FFT_CONSTANT, UNIT
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
 # and the standard deviation of the normal variable that is added (its square is lost in variance).
@@ -171,7 +171,7 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     between = 0.125 * jnp.square(period / _GRID) * curved
 
     largest = jnp.max(game.real)
-    noise = size * (_FFT_CONSTANT * UNIT * math.log2(_GRID) * math.sqrt(_GRID))
+    noise = size * (FFT_CONSTANT * UNIT * math.log2(_GRID) * math.sqrt(_GRID))
     noise += sums.multiplicity(_NODES) * sums.inaccuracy(total)
     unresolved = 2.0 * largest / period * (jnp.sum(noise) + 2.0 * sums.beyond(game.contour, _NODES))
 
@@ -390,11 +390,11 @@ def profile(
     above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
     losses = np.log1p(above)
     upper = np.asarray(profile_upper(host(num_clients), host(rate), host(epsilon0), stages, losses))
-    kept = _hull(np.append(above, p_minus_1), np.append(upper, 0.0))
+    kept = hull(np.append(above, p_minus_1), np.append(upper, 0.0))
     return np.append(losses, epsilon0)[kept], np.append(upper, 0.0)[kept]
 
 
-def _hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the corners of the largest convex function below the points, from the first to the last."""
     kept: list[int] = []
     for i in range(len(x)):

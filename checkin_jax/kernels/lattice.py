@@ -25,7 +25,7 @@ from checkin_jax.kernels import FLUSHED
 # Unit round-off, and the constant of Higham (2002), Theorem 24.2 (an FFT's relative error in the 2-norm is
 # below 7 u log2 M), doubled.
 UNIT = 2.0**-53
-_FFT_CONSTANT = 14.0
+FFT_CONSTANT = 14.0
 
 
 class Side(NamedTuple):
@@ -288,12 +288,12 @@ def compose(
     power = jnp.exp(counts.astype(log_phi.dtype) @ log_phi)
 
     levels = jnp.log2(float(points))
-    sup_error = _FFT_CONSTANT * UNIT * levels * jnp.sqrt(points * jnp.sum(jnp.square(dense), axis=1))[:, None]
+    sup_error = FFT_CONSTANT * UNIT * levels * jnp.sqrt(points * jnp.sum(jnp.square(dense), axis=1))[:, None]
     padded = size + sup_error
     log_padded = jnp.log(padded)
     envelope = jnp.exp(counts @ log_padded)
     relative = counts @ (sup_error / padded + 8.0 * UNIT * (4.0 + jnp.abs(log_padded)))
-    relative += _FFT_CONSTANT * UNIT * levels
+    relative += FFT_CONSTANT * UNIT * levels
     # Interior frequencies stand for two each.
     twice = jnp.where((jnp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
     noise = jnp.sqrt(jnp.sum(twice * jnp.square(envelope * relative)) / points)

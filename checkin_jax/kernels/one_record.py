@@ -41,14 +41,14 @@ class Cells(NamedTuple):
     left_mass: Array
 
 
-def _steps(cells: Cells) -> t_star._Steps:
+def _steps(cells: Cells) -> t_star.Steps:
     """As `t_star` looks at a law when it chooses a contour."""
     after = jnp.cumsum(cells.right_mass[::-1])[::-1]
     # E(d - k)_+ at the knots.
     gaps = jnp.diff(cells.right, prepend=0.0)
     beyond = jnp.append(jnp.cumsum((after * gaps)[::-1])[::-1], 0.0)
     knots = jnp.concatenate([jnp.zeros(1), cells.right])
-    return t_star._Steps(
+    return t_star.Steps(
         knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, jnp.zeros(())
     )
 
@@ -57,14 +57,14 @@ def _one(
     clients: Array, rate: Array, deviation: Array, cells: Cells, threshold: Array
 ) -> tuple[Array, Array]:
     """(E[W; A], Pr[A]) for A = {W + N > threshold}, rounded down and up."""
-    choice = t_star._choose(_steps(cells), clients, rate, -threshold, deviation)
+    choice = t_star.choose(_steps(cells), clients, rate, -threshold, deviation)
     kept = jnp.arange(cells.right.size) < choice.cut
     at = jnp.concatenate([jnp.where(kept, cells.right, 0.0), -cells.left])
     mass = jnp.concatenate([jnp.where(kept, cells.right_mass, 0.0), cells.left_mass])
     lost = jnp.where(kept, 0.0, cells.right_mass)
     order, period = choice.order, choice.period
-    contour = sums.Contour(order, period, t_star._SMOOTHING * period)
-    theta = sums.nodes(contour, t_star._NODES)
+    contour = sums.Contour(order, period, t_star.SMOOTHING * period)
+    theta = sums.nodes(contour, t_star.NODES)
     base = 2.0 * math.pi / period
 
     def excess_at(orders: Array) -> Array:
@@ -74,7 +74,7 @@ def _one(
 
     tilted = mass * jnp.exp(order * at)
     real = excess_at(order[None])[0]
-    excess = rate.astype(theta.dtype) * t_star._transform(at, tilted, base) + real.astype(theta.dtype)
+    excess = rate.astype(theta.dtype) * t_star.transform(at, tilted, base) + real.astype(theta.dtype)
     log_step, size = sums.log_one_plus(excess)
     log_real = jnp.log1p(real)
     start = sums.start(contour, theta)
@@ -95,7 +95,7 @@ def _one(
     slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * jnp.abs(log_real)) + 1e-12
 
     # M'/M: the tilted mean on the real axis.
-    turned = t_star._transform(at, tilted * at, base) + (tilted @ at).astype(theta.dtype)
+    turned = t_star.transform(at, tilted * at, base) + (tilted @ at).astype(theta.dtype)
     mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * turned / (1.0 + excess)
     mean_size = clients * rate * jnp.sum(spread)
     mean_wrong = clients * rate * spread @ (12.0 * (at.size + 16.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
@@ -104,10 +104,10 @@ def _one(
     frequency = jnp.imag(theta)
     ratio = jnp.exp(jnp.real(total.log_ratio))
     phase = jnp.imag(total.log_ratio) - frequency * threshold - jnp.arctan2(frequency, order)
-    kernel = sums.multiplicity(t_star._NODES) / (period * jnp.abs(theta))
+    kernel = sums.multiplicity(t_star.NODES) / (period * jnp.abs(theta))
     turn = jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
-    off = sums.inaccuracy(total) + UNIT * (t_star._NODES + 16.0 * frequency * threshold) * ratio
-    tail = sums.beyond(contour, t_star._NODES) / (math.pi * t_star._NODES)
+    off = sums.inaccuracy(total) + UNIT * (t_star.NODES + 16.0 * frequency * threshold) * ratio
+    tail = sums.beyond(contour, t_star.NODES) / (math.pi * t_star.NODES)
     scale = jnp.exp(total.log_mgf - order * threshold)
 
     far = jnp.sum(kernel * (ratio * jnp.real(turn) + off)) + tail

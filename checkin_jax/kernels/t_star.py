@@ -31,9 +31,9 @@ from checkin_jax.kernels.lattice import UNIT
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
 _SIDE = 32
-_NODES = _SIDE * _SIDE
+NODES = _SIDE * _SIDE
 # Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
-_SMOOTHING = 6.5 / (2.0 * math.pi * _NODES)
+SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
 # Orders tried for each c, and periods: in standard deviations of the sum, or in -x, whichever is longer.
 _ORDERS = 40
 _PERIODS = ((20.0, 0.0), (20.0, 2.5), (20.0, 10.0))
@@ -59,7 +59,7 @@ class Law(NamedTuple):
     left_value: Array
 
 
-class _Steps(NamedTuple):
+class Steps(NamedTuple):
     """A law for one c: knots, what chords fall by per unit between them, value at 0 and beyond the last knot."""
 
     right: Array
@@ -84,11 +84,11 @@ def _falls(knots: Array, value: Array) -> Array:
     return jax.lax.cummax(jnp.maximum(falls, 0.0), axis=0, reverse=True)
 
 
-def _steps(law: Law) -> _Steps:
+def _steps(law: Law) -> Steps:
     fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
     left_fall = _falls(law.left, law.left_value * (1.0 + MARGIN))
     weights = left_fall - jnp.append(left_fall[1:], 0.0)
-    return _Steps(
+    return Steps(
         law.right,
         fall,
         law.left[1:],
@@ -99,7 +99,7 @@ def _steps(law: Law) -> _Steps:
     )
 
 
-def _cut(steps: _Steps, cut: Array) -> tuple[Array, Array]:
+def _cut(steps: Steps, cut: Array) -> tuple[Array, Array]:
     """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
     inside = jnp.where(jnp.arange(steps.fall.size) < cut, steps.fall, 0.0)
     weights = inside - jnp.append(inside[1:], 0.0)
@@ -110,7 +110,7 @@ def _cut(steps: _Steps, cut: Array) -> tuple[Array, Array]:
     return at, jnp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
 
 
-def _log_moments(steps: _Steps, count: Array, rate: Array, orders: Array) -> Array:
+def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Array:
     """log M at real orders for every cut, [orders, knots - 1]: entry j is for cut j + 1."""
     knots = steps.right[1:]
     part = jnp.square(knots)[None, :] * sums.second(orders[:, None] * knots[None, :])
@@ -125,7 +125,7 @@ def _log_moments(steps: _Steps, count: Array, rate: Array, orders: Array) -> Arr
     return jnp.where(jnp.isnan(log_m), jnp.inf, log_m)
 
 
-def _choose(steps: _Steps, count: Array, rate: Array, x: Array, deviation: Array) -> _Choice:
+def choose(steps: Steps, count: Array, rate: Array, x: Array, deviation: Array) -> _Choice:
     """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut."""
     far = -x
     low = 0.3 / (far + deviation)
@@ -139,7 +139,7 @@ def _choose(steps: _Steps, count: Array, rate: Array, x: Array, deviation: Array
         above = jax.lax.cummin(height - orders[:, None] * period, axis=0, reverse=True)
         above = jnp.roll(above, -1, axis=0).at[-1].set(jnp.inf) + (orders * period)[:, None]
         images = jnp.exp(above) / orders[:, None] + (period * jnp.exp(-orders * period))[:, None]
-        spread = 0.1 * jnp.square(orders * period * _SMOOTHING)[:, None] / orders[:, None]
+        spread = 0.1 * jnp.square(orders * period * SMOOTHING)[:, None] / orders[:, None]
         noise = _PRECISION * (0.5 + 1.0 / (orders * period))[:, None] / orders[:, None]
         cost = images + jnp.exp(height) * (spread + noise) + lost[None, :]
         cost = jnp.where(jnp.isnan(cost), jnp.inf, cost)
@@ -161,8 +161,8 @@ def _turn(phase: Array) -> Array:
     return jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
 
 
-def _transform(at: Array, tilted: Array, base: Array) -> Array:
-    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. _NODES - 1."""
+def transform(at: Array, tilted: Array, base: Array) -> Array:
+    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1."""
     slow = _turn(base * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
     fast = _turn(base * _SIDE * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
     weighted = fast * tilted.astype(fast.dtype)[None, :]
@@ -176,15 +176,15 @@ def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Arr
     x = -clients * jnp.expm1(loss)
     steps = _steps(law)
     deviation = jnp.maximum(least, 1e-300)
-    choice = _choose(steps, count, rate, x, deviation)
+    choice = choose(steps, count, rate, x, deviation)
     at, weights = _cut(steps, choice.cut)
-    contour = sums.Contour(choice.order, choice.period, _SMOOTHING * choice.period)
-    theta = sums.nodes(contour, _NODES)
+    contour = sums.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    theta = sums.nodes(contour, NODES)
     tilted = weights * jnp.exp(choice.order * at)
     real = rate * (weights * jnp.square(at)) @ sums.second(choice.order * at)
     base = 2.0 * math.pi / choice.period
     square = jnp.square(choice.order)
-    excess = rate.astype(theta.dtype) * _transform(at, tilted, base) + (square * real).astype(theta.dtype)
+    excess = rate.astype(theta.dtype) * transform(at, tilted, base) + (square * real).astype(theta.dtype)
     total = sums.add(sums.start(contour, theta), contour, theta, excess / (theta * theta), real, count)
     size = jnp.sqrt(sums.log_one_plus(excess)[1])
     # The mean is not quite zero: all values may have to move up by this much.

@@ -144,8 +144,8 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees={view: account(ran, randomizer, delta=delta, view=view) for view in VIEWS},
-        planned={view: account(protocol, randomizer, delta=delta, view=view) for view in VIEWS}
+        guarantees={view: account(ran, randomizer, delta=delta, view=view, tight=True) for view in VIEWS},
+        planned={view: account(protocol, randomizer, delta=delta, view=view, tight=True) for view in VIEWS}
         if early
         else {},
         message=message_privacy(protocol, randomizer),
