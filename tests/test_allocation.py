@@ -80,7 +80,8 @@ def test_ends_meet_in_both_directions(slots, mu):
         lower = difference - np.expm1(grid) * far
         assert (lower <= upper).all()
         matters = (upper < 0.9 * upper[0]) & (upper > max(1e-5 * upper[0], 1e-9))
-        assert (lower[matters] >= 0.8 * upper[matters]).all()
+        # A quarter of delta so far out is about a hundredth of epsilon.
+        assert (lower[matters] >= 0.75 * upper[matters]).all()
         seen += int(matters.sum())
     assert seen > 20
 

@@ -31,10 +31,10 @@ _LOG_DELTA = jax.jit(gaussian.log_delta)
 # Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.
 _SLACK = 8e-12
 # Higham (2002), Theorem 24.2, doubled, as in `lattice`.
-_FFT_CONSTANT = 14.0
+FFT_CONSTANT = 14.0
 # Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
-_MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**14
+_MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _WINDOW_SDS, _JUMPS = 10.0, 3.5
 _TILT_SDS, _MAX_TILTS = 3.0, 32
 _RATIO = 4.0
@@ -287,10 +287,10 @@ def _tilted(
     power = np.exp(number * log_size) * np.exp(1j * (number * np.angle(phi)))
     levels = math.log2(points)
     # Each input reaches each output on one path of `levels` butterflies.
-    sup_error = _FFT_CONSTANT * UNIT * levels * float(dense.sum())
+    sup_error = FFT_CONSTANT * UNIT * levels * float(dense.sum())
     padded = size + sup_error
     relative = number * (sup_error / padded + 8.0 * UNIT * (4.0 + np.abs(np.log(padded))))
-    relative += _FFT_CONSTANT * UNIT * levels
+    relative += FFT_CONSTANT * UNIT * levels
     twice = np.where(np.arange(points // 2 + 1) % (points // 2) == 0, 1.0, 2.0)
     wrong = np.exp(number * np.log(padded)) * relative
     noise = math.sqrt(float(twice @ np.square(wrong)) / points)
@@ -381,7 +381,7 @@ def _tail(
     size = math.ceil((ends[1] - base) / h) - first + 1
     at_end = float(steps.at[-1])
     # Where the largest terms matter, sums of three of them must not wrap around.
-    jumps = _JUMPS if at_end <= 3.0 * (ends[1] - ends[0]) else 0.0
+    jumps = _JUMPS if ends[0] > 0 or at_end <= 3.0 * (ends[1] - ends[0]) else 0.0
     best = Tail(
         base + h * first, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
     )
@@ -407,6 +407,17 @@ def _step_sd(mu: float, high: float) -> float:
     square = math.exp(min(mu * mu, 600.0)) * scipy.special.ndtr(z - 1.5 * mu) + high * high * above
     mean = inside + high * above
     return min(math.sqrt(max(square - mean * mean, 1e-12 * square)), full)
+
+
+def _outweighs(steps: _Steps, number: float, end: float, high: float, sd: float) -> float:
+    """Lower bound on the probability that a sum is above number + end, given that one L is at least `high`."""
+    if high >= number + end:
+        return 1.0
+    # The others, less their means, would be below this.
+    lack = end + 1.0 - high
+    orders = np.asarray([0.5, 1.0, 2.0, 4.0, 8.0, 16.0]) / sd
+    logs = [(number - 1.0) * steps.log_moment(-u) + u * lack for u in orders.tolist()]
+    return max(1.0 - math.exp(min(min(logs), 0.0)) * (1.0 + 1e-6), 0.0)
 
 
 class Profile(NamedTuple):
@@ -446,17 +457,15 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
     start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
     for scale in range(_MAX_SCALES):
         high = min(most, start if reverse else m + end)
-        near = 1.0 + 2.5 * end
-        seldom = float(time_value(mu, np.asarray([near]))[0]) <= math.exp(-0.75 * log_inverse_mass)
-        if not reverse and (upper or seldom):
+        if not reverse:
             # One such term outweighs what the others may lack, so that little is lost by cutting there.
-            high = min(high, near)
+            high = min(high, 1.0 + 2.5 * end)
         step = _step_sd(mu, high)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
         points = _MAX_POINTS if scale == 0 else _MAX_POINTS_FAR
         if scale > 0:
-            spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.25 * points))
+            spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.125 * points))
         if not upper and mu > _HEAVY and (reverse or scale == 0):
             # The law below has little under one spacing.
             finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
@@ -472,13 +481,14 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
         centred = scale == 0 or not reverse
         # Far out single large terms rule; tilts that make more than one of them likely only cost accuracy.
         centres = None if reverse or scale == 0 else start * np.asarray(_FAR_CENTRES)
-        tail = _tail(_steps(law, reverse, centred), m, ends, centres, points, upper)
+        steps = _steps(law, reverse, centred)
+        tail = _tail(steps, m, ends, centres, points, upper)
         if upper:
             shift, extra = m * law.slack, m * (law.below if reverse else law.above)
         elif reverse:
             shift, extra = -m * law.slack, 0.0 if high >= start else -m * law.above
         else:
-            shift, extra = -m * law.slack, m * ((law.above if high >= m + end else 0.0) - law.below)
+            shift, extra = -m * law.slack, m * (law.above * _outweighs(steps, m, end, high, sd) - law.below)
         found.tails.append(tail._replace(start=tail.start + shift, value=tail.value + extra))
         found.shifts.append(m if centred else 0.0)
         found.ends.append(end)
