@@ -185,6 +185,7 @@ def test_gaussian_messages_in_windows_fall_back_to_the_local_bound_and_say_so(pr
     noise = cj.Gaussian(noise_multiplier=3.0)
     g = cj.account(protocol, noise, delta=1e-5)
     local = cj.account(protocol, noise, delta=1e-5, view="local")
+    # Without tight=True; see test_account.py for what that adds.
     same = cj.ShuffledCheckIn(num_clients=50, check_in_prob=rate)
     assert g.epsilon == local.epsilon == cj.account(same, noise, delta=1e-5, view="local").epsilon
     assert g.lower == 0.0

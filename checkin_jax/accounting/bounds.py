@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from checkin_jax.accounting import composer, rounds
+from checkin_jax.accounting.allocation_rounds import AveragedGaussian, ReplacedGaussian, replaced_rate
 from checkin_jax.accounting.profile_rounds import GaussianProfile, HiddenMessages
 from checkin_jax.accounting.pure_rounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, Smaller
 from checkin_jax.kernels import occupancy
@@ -62,17 +63,34 @@ def _gaussian(
         return local
     mass = composer.log_inverse_mass(total, delta)
     if isinstance(protocol, FixedWindow | SlidingWindow):
-        return rounds.NoGain(local)
+        return _gaussian_slots(protocol, local, mass) if tight else rounds.NoGain(local)
     hidden = HiddenMessages(protocol.num_clients, protocol.rate, GaussianProfile(randomizer.mu), mass)
+    use_hidden = tight and protocol.rate < 1.0
     if isinstance(protocol, AveragedUpdates):
-        if protocol.rate == 1.0 or not tight:
-            return rounds.NoGain(local)
-        return hidden if view == "messages" else rounds.PostProcessed(hidden)
-    if view == "messages" and tight and protocol.rate < 1.0:
+        if view == "messages":
+            return hidden if use_hidden else rounds.NoGain(local)
+        averaged = AveragedGaussian(
+            protocol.num_clients, protocol.num_slots, protocol.check_in_prob, randomizer.mu, mass
+        )
+        return rounds.Least((averaged, hidden)) if use_hidden else averaged
+    if view == "messages" and use_hidden:
         return hidden
     return rounds.ShuffledGaussian(
         protocol.num_clients, protocol.rate, randomizer.mu, view == "aggregate", mass
     )
+
+
+def _gaussian_slots(
+    protocol: FixedWindow | SlidingWindow, local: rounds.LocalGaussian, mass: float
+) -> rounds.Round:
+    """R1 and R2; one message a slot, so the aggregate shows the messages."""
+    if isinstance(protocol, SlidingWindow):
+        slots, hidden = protocol.window, True
+    else:
+        slots, hidden = protocol.num_slots, protocol.empty_slots == "dummy"
+    sliding = isinstance(protocol, SlidingWindow)
+    used, two_steps = replaced_rate(protocol.num_clients, slots, local.rate, hidden, sliding)
+    return ReplacedGaussian(slots, used, two_steps, local.mu, mass, others=(local,))
 
 
 def _pure(protocol: CheckInProtocol, epsilon0: float, mass: float, tight: bool) -> rounds.Round:

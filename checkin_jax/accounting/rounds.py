@@ -9,6 +9,7 @@ shuffler or in slots are in `pure_rounds`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Protocol
 
@@ -202,20 +203,20 @@ class NoGain:
 
 
 @dataclasses.dataclass(frozen=True)
-class PostProcessed:
-    """A bound on more than what is seen; its instances say nothing about what is left."""
+class Least:
+    """Several bounds on the same unit, the smallest at every loss; no instance."""
 
-    source: Round
+    bounds: tuple[Round, ...]
 
     instances: tuple[Instance, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.source.name} and post-processing"
+        return " and ".join(each.name for each in self.bounds)
 
     @property
     def top(self) -> float:
-        return self.source.top
+        return min(each.top for each in self.bounds)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self.source.upper(loss)
+        return functools.reduce(np.minimum, (np.asarray(each.upper(loss)) for each in self.bounds))

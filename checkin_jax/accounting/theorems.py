@@ -37,6 +37,18 @@ THEOREMS = {
         "privacy profile of the randomizer",
         "docs/theory_gaussian.md",
     ),
+    "G4": (
+        "the noise of all clients of a slot adds up in their average",
+        "docs/theory_allocation.md",
+    ),
+    "R1": (
+        "subsampling: the client's message is used with a bounded probability, all else revealed",
+        "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
+    ),
+    "R2": (
+        "replacement in two steps, through the world in which the client's message is never used",
+        "docs/theory_allocation.md; random allocation is Feldman, Shenfeld (2025)",
+    ),
     "G1": (
         "subsampling of a Gaussian message, or of a sum whose noise adds up, by the visible fraction that checked in",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/accounting.md",
