@@ -16,7 +16,7 @@ from checkin_jax.accounting.allocation_rounds import (
     ReplacedGaussian,
     replaced_rate,
 )
-from checkin_jax.kernels import allocation
+from checkin_jax.kernels import allocation, lognormal
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -112,12 +112,12 @@ def test_bracket_of_one_window_is_tight(slots, mu):
 
 def test_lattice_laws_are_on_their_sides_in_convex_order():
     for mu, low, high, spacing in [(0.1, 0.4, 2.0, 0.01), (1.0, 0.0, 40.0, 0.1), (2.0, 0.0, 300.0, 3.0)]:
-        upper = allocation.law_upper(mu, low, high, spacing)
-        lower = allocation.law_lower(mu, low, high, spacing)
+        upper = lognormal.law_upper(mu, low, high, spacing)
+        lower = lognormal.law_lower(mu, low, high, spacing)
         assert lower is not None
         t = np.linspace(low, high, 997)
-        truth = allocation.time_value(mu, t) + np.maximum(1.0 - t, 0.0)
-        top = float(allocation.time_value(mu, np.asarray([high]))[0])
+        truth = lognormal.time_value(mu, t) + np.maximum(1.0 - t, 0.0)
+        top = float(lognormal.time_value(mu, np.asarray([high]))[0])
         for law, sign in ((upper, 1.0), (lower, -1.0)):
             levels = law.start + law.spacing * np.arange(law.masses.size)
             assert math.isclose(law.masses.sum(), 1.0, rel_tol=1e-12)

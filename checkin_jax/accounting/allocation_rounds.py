@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.rounds import Instance, Lines, Round, bucket_count
-from checkin_jax.kernels import allocation, binomial, check_in_gaussian, host
+from checkin_jax.kernels import allocation, binomial, check_in_gaussian, host, lognormal
 from checkin_jax.kernels.check_in import ROUNDING
 
 _CELLS = jax.jit(binomial.cells, static_argnames="buckets")
@@ -196,7 +196,7 @@ class ReplacedGaussian:
     def _one_step(self, loss: np.ndarray) -> np.ndarray:
         stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
         return (
-            self.used * allocation.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING)) * (1.0 + ROUNDING)
+            self.used * lognormal.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING)) * (1.0 + ROUNDING)
         )
 
     def _two_steps(self, loss: np.ndarray) -> np.ndarray:
