@@ -19,7 +19,10 @@ def real(
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
         raise TypeError(f"{name}={x!r}: expected a real number in {interval}")
-    x = float(x)
+    try:
+        x = float(x)
+    except OverflowError:  # a whole number of more than 308 digits
+        x = math.inf if x > 0 else -math.inf
     # Written so that NaN fails every comparison.
     above = x > low if open_low else x >= low
     below = x < high if open_high else x <= high
@@ -41,7 +44,7 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
     interval = f"[{low}, {high:g}]"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
         raise TypeError(f"{name}={x!r}: expected a whole number in {interval}")
-    if not (math.isfinite(x) and float(x).is_integer() and low <= x <= high):
+    if not (low <= x <= high and math.isfinite(x) and float(x).is_integer()):
         raise ValueError(f"{name}={x!r}: expected a whole number in {interval}")
     return int(x)
 

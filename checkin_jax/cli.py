@@ -23,7 +23,7 @@ import tyro
 
 from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
-from checkin_jax.cli_options import Count, Job, randomizer_of
+from checkin_jax.cli_options import Count, Job, UsageError, randomizer_of
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
@@ -196,7 +196,7 @@ def main(args: Sequence[str] | None = None) -> None:
     keep_compiled()
     try:
         job()
-    except OSError as error:
+    except (OSError, UsageError) as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -266,7 +266,9 @@ def _one_line(boxed: str) -> str:
     """The first section of tyro's boxed error, without title and box, as one line."""
     lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
     section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
-    return " ".join(line for line in section if line) + " (see checkin --help)"
+    # Where the output is no terminal the box is drawn with hyphens.
+    words = " ".join(line for line in section if line).split()
+    return " ".join(word for word in words if word.strip("-")) + " (see checkin --help)"
 
 
 def _refuse(message: str) -> NoReturn:

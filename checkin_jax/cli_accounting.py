@@ -101,15 +101,18 @@ class Calibrate(ProtocolOptions):
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
 
         def job() -> None:
-            found = calibrate(
-                protocol,
-                randomizer,
-                target_epsilon=target,
-                delta=delta,
-                view=self.view,
-                tight=self.tight,
-                free=name if isinstance(randomizer, PureLDP | Gaussian) else None,
-            )
+            try:
+                found = calibrate(
+                    protocol,
+                    randomizer,
+                    target_epsilon=target,
+                    delta=delta,
+                    view=self.view,
+                    tight=self.tight,
+                    free=name if isinstance(randomizer, PureLDP | Gaussian) else None,
+                )
+            except ValueError as error:  # no value meets the target, which only the search can tell
+                raise UsageError(str(error)) from error
             if self.json:
                 values = {"name": found.name, "value": found.value, "guarantee": found.guarantee.as_dict()}
                 print(json.dumps(values, allow_nan=False))
@@ -124,7 +127,7 @@ class Compare(ProtocolOptions):
     """All bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
 
     delta: float = 1e-6
-    """Delta of the run, in (0, 1)."""
+    """Delta of the run, in [1e-300, 1)."""
     delta0: float | None = None
     """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
     out: Path | None = None
@@ -135,12 +138,13 @@ class Compare(ProtocolOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the table."""
         from checkin_jax import plotting
+        from checkin_jax.accounting.account import MIN_DELTA
         from checkin_jax.accounting.compare import compare
 
         protocol = self.build_protocol()
         out = None if self.out is None else plotting.check(self.out)
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
-        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
+        delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
         delta0 = self.delta0
         if delta0 is not None:
             delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)

@@ -213,7 +213,7 @@ class SlidingWindow:
     empty slot outputs R(0), drawn by the same randomizer and not recognisable.
 
     Attributes:
-      num_clients: n, from 1 to 1e12.
+      num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not.
       window: length m of each client's window, from 1 to num_clients.
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
 

@@ -59,6 +59,22 @@ def test_a_target_that_everything_meets_gives_the_end_of_the_range():
 
 
 @pytest.mark.parametrize(
+    ("protocol", "free", "view", "delta"),
+    [
+        (cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5), "check_in_prob", "local", 1e-20),
+        (cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5), "num_clients", "local", 1e-20),
+        (cj.FixedWindow(num_clients=50, num_slots=1000), "num_clients", "messages", 1e-6),
+    ],
+)
+def test_a_target_met_exactly_on_a_plateau_ends_the_search(protocol, free, view, delta):
+    """Found by review: such a target was stepped away from and back to, for ever."""
+    noise = cj.PureLDP(epsilon0=1.0)
+    target = cj.account(protocol, noise, delta=delta, view=view).epsilon
+    found = cj.calibrate(protocol, noise, target_epsilon=target, delta=delta, view=view, free=free)
+    assert found.guarantee.epsilon <= target
+
+
+@pytest.mark.parametrize(
     ("kwargs", "error", "part"),
     [
         ({"randomizer": cj.PureLDP, "target_epsilon": 0.0}, ValueError, "target_epsilon=0.0"),
@@ -76,6 +92,16 @@ def test_a_target_that_everything_meets_gives_the_end_of_the_range():
             ValueError,
             "free='window'",
         ),
+        (
+            {
+                "protocol": cj.SlidingWindow(num_clients=200, window=50),
+                "randomizer": cj.PureLDP(epsilon0=1),
+                "target_epsilon": 1.0,
+                "free": "num_clients",
+            },
+            ValueError,
+            "free='num_clients'",
+        ),
         ({"randomizer": int, "target_epsilon": 1.0}, TypeError, "randomizer=<class 'int'>"),
         ({"randomizer": 3.0, "target_epsilon": 1.0}, TypeError, "randomizer=3.0"),
         (
@@ -92,6 +118,6 @@ def test_a_target_that_everything_meets_gives_the_end_of_the_range():
 )
 def test_bad_input_gets_one_clear_error(kwargs, error, part):
     with pytest.raises(error) as info:
-        cj.calibrate(RUN, **{"delta": 1e-6, **kwargs})
+        cj.calibrate(**{"protocol": RUN, "delta": 1e-6, **kwargs})
     assert part in str(info.value)
     assert "\n" not in str(info.value)

@@ -62,6 +62,16 @@ def test_aggregate_is_above_the_real_sum_and_the_instance_is_below_it(others, ra
             np.testing.assert_allclose(touching, truth[1:], atol=1e-7)
 
 
+@pytest.mark.parametrize(("n", "rate", "mu"), [(1, 1.0, 8.0), (1, 0.5, 8.0), (2, 0.99, 11.3), (4, 1.0, 16.0)])
+def test_lower_lines_stay_below_at_losses_that_rounding_cannot_tell(n, rate, mu):
+    """Found by review: P(A) as a difference lost all its digits from losses of about 20 on."""
+    one = ShuffledGaussian(n, rate, mu, True, 40.0)
+    losses = np.linspace(15.0, 60.0, 181)
+    for difference, far in one.instances[0].lower(losses):
+        line = np.asarray(difference) - np.expm1(losses) * np.asarray(far)
+        assert (line <= np.asarray(one.upper(losses)) * (1 + 1e-7) + 1e-300).all()
+
+
 def test_messages_is_above_the_real_multiset_of_messages():
     z, cs = 1.3, np.exp(LOSSES)
     for others in ((-1.0,), (1.0,), (0.2,)):

@@ -119,6 +119,12 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
         (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
         (["compare", *RUN[1:], "--delta", "1"], "delta=1.0"),
         (["compare", *RUN[1:], "--out", "bounds.xls"], "out='bounds.xls'"),
+        (["compare", *RUN[1:], "--delta", "1e-320"], "delta=1e-320"),
+        (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "num_clients"),
+        (
+            ["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "1e-9", "--view", "local"],
+            "target_epsilon=1e-09",
+        ),
         (["train", "digits"], "--run-dir"),
     ],
 )

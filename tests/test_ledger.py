@@ -94,6 +94,10 @@ def spoil(path, value):
         (spoil(["ledger", 0, "protocol", "extra"], 1), "extra"),
         (spoil(["ledger", 0, "randomizer", "epsilon0"], None), "expected"),
         (spoil(["ledger", 0, "surprise"], 1), "surprise"),
+        (spoil(["ledger", 0, "protocol", "num_rounds"], 1000), "single unit"),
+        (spoil(["ledger", 0, "protocol"], [1]), "expected a mapping"),
+        (spoil(["ledger"], {}), "expected a list"),
+        (spoil(["schema"], True), "schema=True"),
         (3, "state=3"),
     ],
 )

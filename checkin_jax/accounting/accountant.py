@@ -153,6 +153,8 @@ class CheckInAccountant(PrivacyAccountant):
             return True
         trial = copy.deepcopy(self)
         trial.compose(event, count)
+        if sum(trial._counts.values()) > MAX_ROUNDS:
+            return True
         return trial.get_epsilon(target_delta) > target_epsilon
 
     def state_dict(self) -> dict[str, Any]:

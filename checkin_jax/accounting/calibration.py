@@ -12,7 +12,7 @@ from checkin_jax.accounting import composer
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
-from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol
+from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol, SlidingWindow
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
 
 # Relative width to which the value is found.
@@ -77,7 +77,7 @@ def calibrate(
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
       delta, view, tight: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
-        smallest num_clients or window. Left out when `randomizer` is a class.
+        smallest num_clients (not of SlidingWindow) or window. Left out when `randomizer` is a class.
 
     Returns:
       A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
@@ -133,7 +133,11 @@ def _free(
         return name, 1.0, lambda value: (protocol, randomizer(**{name: value}))
     check_randomizer(randomizer)
     fields = {field.name for field in dataclasses.fields(protocol)}
-    name = _validate.choice(tuple(each for each in _VARIABLES if each in fields), free=free)  # type: ignore[arg-type]
+    options = [each for each in _VARIABLES if each in fields]
+    if isinstance(protocol, SlidingWindow):
+        # More clients fill more of a window: epsilon grows with them.
+        options.remove("num_clients")
+    name = _validate.choice(tuple(options), free=free)  # type: ignore[arg-type]
     whole = _VARIABLES[name].whole
 
     def build(value: float) -> tuple[CheckInProtocol, Randomizer]:
@@ -156,7 +160,9 @@ def _search(
     def excess(value: float) -> float:
         """log(epsilon / target), kept finite."""
         if value not in known:
-            known[value] = math.log(min(max(epsilon(value), target * 1e-12), target * 1e12) / target)
+            found = epsilon(value)
+            at = math.log(found) if 0 < found < math.inf else math.copysign(math.inf, found - 1.0)
+            known[value] = min(max(at - math.log(target), -30.0), 30.0)
         return known[value]
 
     value = min(max(start, low), high)
@@ -171,8 +177,9 @@ def _search(
             bad = value
             if value == tightest:
                 return None
-        step = -(here + math.copysign(math.log(_BEYOND), here)) / variable.power
-        step = math.copysign(min(abs(step), math.log(_STRIDE)), step)
+        # Towards looser values as long as the target is met, also where it is met exactly.
+        stride = min((abs(here) + math.log(_BEYOND)) / abs(variable.power), math.log(_STRIDE))
+        step = math.copysign(stride, variable.power if here <= 0 else -variable.power)
         moved = min(max(value * math.exp(step), low), high)
         if variable.whole:
             moved = float(math.floor(moved) if step < 0 else math.ceil(moved))

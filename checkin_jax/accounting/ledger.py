@@ -48,7 +48,7 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
     wanted = {"schema", "version", "neighboring_relation", "non_private", "ledger"}
     if set(state) != wanted:
         raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
-    if state["schema"] != SCHEMA:
+    if type(state["schema"]) is not int or state["schema"] != SCHEMA:
         raise ValueError(
             f"schema={state['schema']!r}: expected {SCHEMA}; saved by version {state['version']!r}"
         )
@@ -58,13 +58,17 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
         )
     if not isinstance(state["non_private"], bool):
         raise TypeError(f"non_private={state['non_private']!r}: expected True or False")
+    if not isinstance(state["ledger"], list):
+        raise TypeError(f"ledger={state['ledger']!r}: expected a list of entries")
     counts: dict[UnitDpEvent, int] = {}
     for entry in state["ledger"]:
-        if set(entry) != {"protocol", "randomizer", "view", "count"}:
+        if not isinstance(entry, Mapping) or set(entry) != {"protocol", "randomizer", "view", "count"}:
             raise ValueError(f"ledger entry {entry!r}: expected protocol, randomizer, view and count")
         view = _validate.choice(VIEWS, view=entry["view"])
         protocol = _built(entry["protocol"], PROTOCOLS)
         randomizer = _built(entry["randomizer"], (PureLDP, Gaussian))
+        if protocol.repeats != 1:
+            raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")
         event = unit_event(Unit(protocol, randomizer, view))
         counts[event] = counts.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
     return counts, state["non_private"]
@@ -74,9 +78,11 @@ def _plain(value: Any) -> dict[str, Any]:
     return {"kind": type(value).__name__, **dataclasses.asdict(value)}
 
 
-def _built(plain: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
+def _built(plain: Any, kinds: tuple[type, ...]) -> Any:
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"{plain!r}: expected a mapping with the kind and its fields")
     fields = dict(plain)
-    kind = _KINDS.get(fields.pop("kind", ""))
+    kind = _KINDS.get(str(fields.pop("kind", "")))
     if kind not in kinds:
         raise ValueError(
             f"kind={plain.get('kind')!r}: expected one of {', '.join(k.__name__ for k in kinds)}"

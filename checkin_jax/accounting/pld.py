@@ -35,7 +35,7 @@ def to_pld(
 
     Args:
       protocol, randomizer, view: as in `account`; how often the protocol repeats its unit is ignored.
-      value_discretization_interval: spacing of the grid, nats, > 0.
+      value_discretization_interval: spacing of the grid, nats, in (0, 500].
       tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
 
     Raises:
@@ -45,7 +45,7 @@ def to_pld(
     check_randomizer(randomizer)
     _validate.choice(VIEWS, view=view)
     spacing = _validate.real(
-        0, 1e3, open_low=True, value_discretization_interval=value_discretization_interval
+        0, 500, open_low=True, value_discretization_interval=value_discretization_interval
     )
     tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
     with jax.enable_x64(True):

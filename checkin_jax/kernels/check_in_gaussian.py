@@ -21,6 +21,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, binomial, gaussian
 from checkin_jax.kernels.check_in import ROUNDING
+from checkin_jax.kernels.lattice import UNIT
 
 
 class GaussianBuckets(NamedTuple):
@@ -116,9 +117,12 @@ def lines_lower(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array
     profile = jnp.exp(gaussian.log_delta(jnp.broadcast_to(mu, s.shape), sign * s))
     # N(mu)'s mass minus N(0)'s, or the reverse: both terms are positive.
     apart = jnp.exp(s) * profile - jnp.expm1(s) * still if reverse else profile + jnp.expm1(s) * still
-    still, apart = jnp.where(reachable, still, 0.0), jnp.where(reachable, apart, 0.0)
+    moved = jnp.exp(gaussian.log_cdf(sign * (0.5 * mu - s / mu)))
+    still, apart, moved = (jnp.where(reachable, part, 0.0) for part in (still, apart, moved))
     # e^s still may overflow where still has vanished; such a line is worth nothing.
     apart = jnp.where(jnp.isfinite(apart), apart, 0.0)
     difference = jnp.sum(weight * apart, axis=0)
-    second = jnp.sum(weight * (r * still - apart if reverse else r * still), axis=0)
+    # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r still - apart would cancel at large losses.
+    # Nor is r - 1 known to more than the rounding of r.
+    second = jnp.sum(weight * ((r - 1.0 + 4.0 * UNIT) * still + moved if reverse else r * still), axis=0)
     return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING) + FLUSHED

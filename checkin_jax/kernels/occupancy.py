@@ -7,7 +7,7 @@ with q = 1 - e^{-p_0 n/m}, x = p_0 n / m and Poissonisation,
     Pr[K = k] = Pr[Bin(m, q) = k] (n! e^n / n^n) (1/2 pi) \int f_k,
     f_k = ((e^{x e^{it}} - 1)/(e^x - 1))^k e^{(1-p_0) n (e^{it} - 1)} e^{-i n t},
 
-by the trapezoid rule with N nodes: what that adds is positive and at most Pr[|Poisson(n) - n| >= N] (n! e^n / n^n).
+by the trapezoid rule with N nodes: what that adds is positive, so the sums are bounds from above.
 Host code, numpy float64.
 """
 
@@ -59,8 +59,8 @@ def _tail(variance: float, distance: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * d * d / np.maximum(variance + d / 3.0, 1e-300))
 
 
-def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper) bounds on Pr[K = k] for k = low..high."""
+def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
+    """Upper bounds on Pr[K = k] for k = low..high."""
     x = prob * n / m
     nodes = int(16.0 * math.sqrt(n)) + 64
     j = np.arange(nodes // 2 + 1)
@@ -81,16 +81,13 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> tuple[np.ndarray,
         f *= small
     with jax.enable_x64(True):
         plain = np.exp(
-            np.asarray(binomial.log_pmf(np.arange(low, high + 1.0), host(m), host(-math.expm1(-x))))
+            np.asarray(binomial.log_pmf(m - np.arange(low, high + 1.0), host(m), host(math.exp(-x))))
         )
         stirling = float(binomial.stirling_error(host(n)))
     scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
-    aliased = 2.0 * math.exp(-0.5 * nodes * nodes / (n + nodes / 3.0)) * nodes
     # Each node is a power of at most m and an exponential of at most n.
     rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + m)) * sizes
-    upper = scale * ((values + rounding) / nodes) * (1.0 + _ROUNDING)
-    lower = scale * ((values - rounding - aliased) / nodes) * (1.0 - _ROUNDING)
-    return np.maximum(lower, 0.0), np.maximum(upper, 0.0)
+    return np.maximum(scale * ((values + rounding) / nodes) * (1.0 + _ROUNDING), 0.0)
 
 
 def law(
@@ -109,6 +106,8 @@ def law(
     sd = math.sqrt(variance)
     low = max(math.floor(mean - _BULK_SDS * sd) - 1, 0)
     high = min(math.ceil(mean + _BULK_SDS * sd) + 1, most)
+    if most < VALUES[-1] - 3:
+        low, high = 0, most
     size = next((size for size in VALUES if high - low < size - 3), VALUES[0])
     if high - low < size - 3:
         edges = np.arange(low, high + 1.0)
@@ -122,7 +121,7 @@ def law(
     above, under = _tail(variance, every + 1.0 - mean), _tail(variance, mean - every + 1.0)
     above, under = np.where(every >= most, 0.0, above), np.where(every <= 0, 0.0, under)
     if high - low <= _MAX_BULK and num_clients <= _MAX_CLIENTS:
-        _, pmf = _bulk(num_clients, num_slots, prob, low, high)
+        pmf = _bulk(num_clients, num_slots, prob, low, high)
         outer_high = float(_tail(variance, np.asarray(high + 1.0 - mean))) if high < most else 0.0
         outer_low = float(_tail(variance, np.asarray(mean - low + 1.0))) if low > 0 else 0.0
         k = np.arange(low, high + 1.0)

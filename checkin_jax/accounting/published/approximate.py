@@ -172,10 +172,14 @@ def _approach(
         def log_excess(g_count: Array, k: Array) -> Array:
             share = g_count[:, None] / n
             epsilon, delta = shuffled(k[:, None], epsilon0, delta0, shuffle_delta)
+            # A delta of one or more allows every pair, equal laws among them.
             if sample_first:
-                return least_divergence.log_least_excess(*sampled(epsilon, delta, share), tab.orders[None, :])
+                less, thinner = sampled(epsilon, jnp.minimum(delta, 1.0), share)
+                excess = least_divergence.log_least_excess(less, thinner, tab.orders[None, :])
+                return jnp.where(thinner >= 1.0, -jnp.inf, excess)
             # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
             base = least_divergence.log_least_excess(epsilon, delta, tab.degrees[None, :])
+            base = jnp.where(delta >= 1.0, -jnp.inf, base)
             return jax.lax.map(lambda w: series.order_sum(w, tab), _sampled_weights(base, share, tab))
 
         upper = jax.nn.logsumexp(r.log_upper[:, None] + log_excess(r.last, r.first), axis=0)
