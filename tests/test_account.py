@@ -72,6 +72,22 @@ def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
     assert summed.epsilon < 0.2 * cj.account(everybody, noise, delta=1e-5, view="local").epsilon
 
 
+@pytest.mark.parametrize("noise", [1e-30, 0.03, 1e7, 1e30])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        run(1000, 0.5, 3),
+        cj.Shuffle(num_clients=1000),
+        cj.FixedWindow(num_clients=1000, num_slots=10),
+        cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5),
+    ],
+)
+def test_tight_bounds_have_an_answer_for_any_noise(protocol, noise):
+    randomizer = cj.Gaussian(noise_multiplier=noise)
+    tight, loose = (cj.account(protocol, randomizer, delta=1e-6, tight=t) for t in (True, False))
+    assert 0.0 <= tight.lower <= tight.epsilon <= loose.epsilon * (1 + 1e-6) + 1e-30
+
+
 @pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
 def test_gaussian_messages_in_slots_gain_by_being_used_rarely(empty_slots):
     """n = 10 m: at most one client in ten is used; R1 is subsampling at that rate."""

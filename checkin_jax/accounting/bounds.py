@@ -12,6 +12,9 @@ from checkin_jax.kernels import occupancy
 from checkin_jax.protocols import PROTOCOLS, AveragedUpdates, CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
+# The largest mu that T* gains at, and the range of R2: beyond, messages have hardly any noise, or hardly anything else.
+_HIDDEN, _ALLOCATED = 16.0, (1e-6, 100.0)
+
 
 def check_protocol(protocol: CheckInProtocol) -> CheckInProtocol:
     """Raises TypeError unless it is one of the protocols there are bounds for."""
@@ -63,17 +66,20 @@ def _gaussian(
         return local
     mass = composer.log_inverse_mass(total, delta)
     if isinstance(protocol, FixedWindow | SlidingWindow):
-        return _gaussian_slots(protocol, local, mass) if tight else rounds.NoGain(local)
-    hidden = HiddenMessages(protocol.num_clients, protocol.rate, GaussianProfile(randomizer.mu), mass)
-    use_hidden = tight and protocol.rate < 1.0
+        least, most = _ALLOCATED
+        known = tight and least <= randomizer.mu <= most
+        return _gaussian_slots(protocol, local, mass) if known else rounds.NoGain(local)
+    hidden = None
+    if tight and protocol.rate < 1.0 and randomizer.mu <= _HIDDEN:
+        hidden = HiddenMessages(protocol.num_clients, protocol.rate, GaussianProfile(randomizer.mu), mass)
     if isinstance(protocol, AveragedUpdates):
         if view == "messages":
-            return hidden if use_hidden else rounds.NoGain(local)
+            return rounds.NoGain(local) if hidden is None else hidden
         averaged = AveragedGaussian(
             protocol.num_clients, protocol.num_slots, protocol.check_in_prob, randomizer.mu, mass
         )
-        return rounds.Least((averaged, hidden)) if use_hidden else averaged
-    if view == "messages" and use_hidden:
+        return averaged if hidden is None else rounds.Least((averaged, hidden))
+    if view == "messages" and hidden is not None:
         return hidden
     return rounds.ShuffledGaussian(
         protocol.num_clients, protocol.rate, randomizer.mu, view == "aggregate", mass
