@@ -25,10 +25,10 @@ _SPREADS = (
 )
 # Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
 # the two records.
-_BINARY_UP_TO, _TERNARY_FROM = 1.2, 0.5
+_BINARY_UP_TO, _TERNARY_FROM = 0.75, 0.65
 _FEW_MESSAGES, _BINARY_UP_TO_IF_FEW = 60.0, 4.0
-# Buckets of the number of messages under binary randomized response, which matters little.
-_MESSAGE_BUCKETS = 64
+# Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
+_MESSAGE_BUCKETS, _KNOWN_BUCKETS = 64, 16
 # One of two bounds is not evaluated where its variance exceeds the other's by this factor.
 _HOPELESS = 4.0
 
@@ -223,7 +223,8 @@ class ShuffledPureLDP(_Instances):
 
     def binary(self) -> Binary:
         mass = host(self.log_inverse_mass)
-        messages = binary_response.check_in_messages(*self._arguments(), mass, _MESSAGE_BUCKETS)
+        buckets = _KNOWN_BUCKETS if self.rate == 1.0 else _MESSAGE_BUCKETS
+        messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
 
 
