@@ -10,7 +10,9 @@ long. Who did check in is sensitive and never a field here.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 from checkin_jax import _validate
 
@@ -26,26 +28,43 @@ _UNSEEN = (
 )
 
 
-def _check(protocol: Any, **checked: object) -> None:
-    """Stores the validated values in the frozen record."""
-    for name, value in checked.items():
-        object.__setattr__(protocol, name, value)
+# The legal range of every field, whichever protocol has it.
+_LEGAL: dict[str, Callable[..., Any]] = {
+    "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_slots": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "window": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
+    "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
+    "check_in_prob": functools.partial(_validate.real, 0, 1, open_low=True),
+    "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
+    "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
+}
 
 
-def _clients(protocol: Any) -> int:
-    return _validate.integer(1, MAX_CLIENTS, num_clients=protocol.num_clients)
+class _Protocol:
+    """What every protocol has: validated fields, and how often its unit is run."""
 
+    # The field that counts the units.
+    _unit: ClassVar[str]
 
-def _prob(protocol: Any) -> float:
-    return _validate.real(0, 1, open_low=True, check_in_prob=protocol.check_in_prob)
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(cast(Any, self)):
+            value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
+            object.__setattr__(self, field.name, value)
 
+    @property
+    def repeats(self) -> int:
+        """Number of units: rounds, or whole windows."""
+        return getattr(self, self._unit)
 
-def _rounds(protocol: Any) -> int:
-    return _validate.integer(1, MAX_ROUNDS, num_rounds=protocol.num_rounds)
+    @property
+    def rate(self) -> float:
+        """The probability that a given client sends a message in a given unit."""
+        return 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShuffledCheckIn:
+class ShuffledCheckIn(_Protocol):
     """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
 
     Assumes (the guarantee fails without them): every client has the same check-in rate; every client of
@@ -68,31 +87,17 @@ class ShuffledCheckIn:
     num_rounds: int = 1
     drop_out_prob: float = 0.0
 
+    _unit = "num_rounds"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client has the same check-in rate",
         _SAME_RANDOMIZER,
         _UNSEEN,
     )
 
-    def __post_init__(self) -> None:
-        drop = _validate.real(0, 1, open_high=True, drop_out_prob=self.drop_out_prob)
-        _check(
-            self,
-            num_clients=_clients(self),
-            check_in_prob=_prob(self),
-            num_rounds=_rounds(self),
-            drop_out_prob=drop,
-        )
-
     @property
     def rate(self) -> float:
         """gamma: the probability that a given client's message arrives in a given round."""
         return self.check_in_prob * (1.0 - self.drop_out_prob)
-
-    @property
-    def repeats(self) -> int:
-        """Number of rounds."""
-        return self.num_rounds
 
     @property
     def what(self) -> str:
@@ -101,7 +106,7 @@ class ShuffledCheckIn:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shuffle:
+class Shuffle(_Protocol):
     """Plain shuffling: each round every one of the n clients sends one message through the shuffler.
 
     Attributes:
@@ -115,24 +120,12 @@ class Shuffle:
     num_clients: int
     num_rounds: int = 1
 
+    _unit = "num_rounds"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client sends exactly one message a round",
         _SAME_RANDOMIZER,
         "the shuffler is trusted: nobody learns which message is whose",
     )
-
-    def __post_init__(self) -> None:
-        _check(self, num_clients=_clients(self), num_rounds=_rounds(self))
-
-    @property
-    def rate(self) -> float:
-        """Every client checks in."""
-        return 1.0
-
-    @property
-    def repeats(self) -> int:
-        """Number of rounds."""
-        return self.num_rounds
 
     @property
     def what(self) -> str:
@@ -141,7 +134,24 @@ class Shuffle:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FixedWindow:
+class _Slots(_Protocol):
+    """Windows of common slots: clients take part with one probability and pick a slot uniformly."""
+
+    num_clients: int
+    num_slots: int
+    check_in_prob: float = 1.0
+    num_epochs: int = 1
+
+    _unit = "num_epochs"
+
+    @property
+    def rate(self) -> float:
+        """p_0: the probability that a given client takes part in a given window."""
+        return self.check_in_prob
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedWindow(_Slots):
     """Random check-ins with a fixed window, A_fix [RCI]: each client picks one of m slots; a slot uses one client.
 
     A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
@@ -160,21 +170,7 @@ class FixedWindow:
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    num_clients: int
-    num_slots: int
-    check_in_prob: float = 1.0
-    num_epochs: int = 1
     empty_slots: str = "dummy"
-
-    def __post_init__(self) -> None:
-        _check(
-            self,
-            num_clients=_clients(self),
-            num_slots=_validate.integer(1, MAX_CLIENTS, num_slots=self.num_slots),
-            check_in_prob=_prob(self),
-            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
-            empty_slots=_validate.choice(EMPTY_SLOTS, empty_slots=self.empty_slots),
-        )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -192,11 +188,6 @@ class FixedWindow:
         )
 
     @property
-    def repeats(self) -> int:
-        """Number of times the window is run."""
-        return self.num_epochs
-
-    @property
     def what(self) -> str:
         """What is run, in words."""
         return (
@@ -206,7 +197,7 @@ class FixedWindow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SlidingWindow:
+class SlidingWindow(_Protocol):
     """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
 
     The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
@@ -225,6 +216,7 @@ class SlidingWindow:
     window: int
     num_epochs: int = 1
 
+    _unit = "num_epochs"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client picks its slot uniformly from its own window",
         _SAME_RANDOMIZER,
@@ -233,18 +225,8 @@ class SlidingWindow:
     )
 
     def __post_init__(self) -> None:
-        clients = _clients(self)
-        _check(
-            self,
-            num_clients=clients,
-            window=_validate.integer(1, clients, window=self.window),
-            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
-        )
-
-    @property
-    def repeats(self) -> int:
-        """Number of passes."""
-        return self.num_epochs
+        super().__post_init__()
+        _validate.integer(1, self.num_clients, window=self.window)
 
     @property
     def what(self) -> str:
@@ -256,7 +238,7 @@ class SlidingWindow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AveragedUpdates:
+class AveragedUpdates(_Slots):
     """Averaged updates, A_avg [RCI]: each client picks one of m slots; all clients of a slot are averaged.
 
     Empty slots are skipped. Later slots may depend on earlier outputs. The guarantee does not depend on the number of
@@ -272,35 +254,11 @@ class AveragedUpdates:
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    num_clients: int
-    num_slots: int
-    check_in_prob: float = 1.0
-    num_epochs: int = 1
-
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client takes part with the same probability and picks its slot uniformly from the same window",
         _SAME_RANDOMIZER,
         _UNSEEN,
     )
-
-    def __post_init__(self) -> None:
-        _check(
-            self,
-            num_clients=_clients(self),
-            num_slots=_validate.integer(1, MAX_CLIENTS, num_slots=self.num_slots),
-            check_in_prob=_prob(self),
-            num_epochs=_validate.integer(1, MAX_ROUNDS, num_epochs=self.num_epochs),
-        )
-
-    @property
-    def rate(self) -> float:
-        """The probability that a given client's message arrives."""
-        return self.check_in_prob
-
-    @property
-    def repeats(self) -> int:
-        """Number of times the window is run."""
-        return self.num_epochs
 
     @property
     def what(self) -> str:
