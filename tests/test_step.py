@@ -146,6 +146,39 @@ def test_absent_clients_send_nothing_even_with_broken_gradients():
     np.testing.assert_allclose(total, _reference()[1:30].sum(0), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("simulate", ["aggregate", "messages"])
+@pytest.mark.parametrize(
+    "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
+)
+def test_dummies_send_the_privatised_zero_gradient(randomizer, simulate):
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    z = 2.0 if isinstance(randomizer, Gaussian) else mechanisms.central_limit_multiplier(2.0)
+    real = np.arange(50)
+    mixed = np.insert(real, np.linspace(0, 50, 90).astype(int), -1)
+    noise = _sum(mechanism, mixed) - _reference()[real].sum(0)
+    for factor, plausible in ((1.0, True), (2 / 3, False), (3 / 2, False)):
+        p_value = stats.kstest(noise, stats.norm(0, factor * z * CLIP * np.sqrt(140)).cdf).pvalue
+        assert p_value > 1e-3 if plausible else p_value < 1e-8
+
+
+def test_a_dummy_has_the_gradient_zero_exactly():
+    parameters, loss, images, labels = _problem()
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS)
+    key, records = jax.random.key(0), np.full(7, -1, np.int32)
+    total = step.round_sum(
+        mechanism, lambda *args: loss(*args) * jnp.inf, parameters, images, labels, records, key, capacity=40
+    )
+    assert np.abs(total).max() < 1e-28
+    mixed = np.array([3, -1, 5, -1, -1])
+    np.testing.assert_allclose(_sum(mechanism, mixed), _reference()[[3, 5]].sum(0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("record", [-2, 1437])
+def test_records_outside_the_data_are_refused(record):
+    with pytest.raises(ValueError, match=f"{record}"):
+        _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), [3, record])
+
+
 @pytest.mark.parametrize("microbatch", [40, 120])
 def test_the_microbatch_changes_nothing_but_speed(microbatch):
     mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=2.0), microbatch=microbatch)

@@ -84,7 +84,8 @@ def round_sum(
         loss of one record as it lies in `images` and `labels`.
       parameters: the current model.
       images, labels: the data set, one record a row, on the device; rows are gathered inside the loop.
-      records: (k,) int32 indices into `images`, one for each client that checked in; k = 0 gives zeros.
+      records: (k,) int32 indices into `images`, one for each message; -1 stands for a dummy message, that is
+        the zero gradient privatised like any other; k = 0 gives zeros.
       key: this round's key, never used for anything else.
       capacity: length of the index buffer, a multiple of `mechanism.microbatch`; more records than this
         take several passes.
@@ -94,8 +95,13 @@ def round_sum(
       public expected count, never by k.
 
     Raises:
-      ValueError: `capacity` is not a positive multiple of the microbatch.
+      ValueError: `capacity` is not a positive multiple of the microbatch; a record below -1 or beyond the
+        data set.
     """
+    if len(records) and not -1 <= np.min(records) <= np.max(records) < len(images):
+        raise ValueError(
+            f"records from {np.min(records)} to {np.max(records)}: expected numbers in [-1, {len(images) - 1}]"
+        )
     if capacity < 1 or capacity % mechanism.microbatch:
         raise ValueError(f"capacity={capacity}: expected a positive multiple of {mechanism.microbatch}")
     clients_key, noise_key = jax.random.split(key)
@@ -139,8 +145,10 @@ def _add_messages(
     def body(i: jax.Array, total: jax.Array) -> jax.Array:
         first = i * size
         records = jax.lax.dynamic_slice(buffer, (first,), (size,))
-        rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images[records], labels[records])
+        real = jnp.maximum(records, 0)
+        rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images[real], labels[real])
         gradients = jnp.concatenate([leaf.reshape(size, -1) for leaf in jax.tree.leaves(rows)], axis=1)
+        gradients = jnp.where(records[:, None] >= 0, gradients, jnp.zeros_like(gradients))
         clipped = mechanisms.clip(gradients, mechanism.clip_norm)
         return total + _contribution(mechanism, clipped, first + offsets < count, start + first, key)
 
