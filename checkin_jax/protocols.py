@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 from checkin_jax import _validate
 
@@ -56,6 +56,10 @@ class _Protocol:
     def repeats(self) -> int:
         """Number of units: rounds, or whole windows."""
         return getattr(self, self._unit)
+
+    def repeated(self, count: int) -> Self:
+        """The same protocol with `count` units."""
+        return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
     @property
     def rate(self) -> float:

@@ -1,12 +1,12 @@
-"""Who checks in, round by round: a pure function of the run's entropy, drawn on the host in float64.
+"""Who checks in, for every protocol: pure functions of the run's entropy, drawn on the host in float64.
 
 Trust model: the entropy, and with it the list of participants, is known to nobody in the protocol; whoever
 holds it can undo the amplification. So unless the user asks for a reproducible run it comes from the
-operating system and is never written to disk.
+operating system, and it is on disk only where the user asks for checkpoints, and only while the run lasts.
 
-Every draw of a run comes from its own stream, `SeedSequence(entropy, spawn_key=(purpose, index))`, so round
-t can be drawn without drawing the rounds before it. `jax.random.binomial` is not used: its float32 sampler
-has the wrong law for large n.
+Every draw of a run comes from its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round
+or window t can be drawn without drawing those before it; `plan.Plan` cuts windows into rounds of training.
+`jax.random.binomial` is not used: its float32 sampler has the wrong law for large n.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+
+DUMMY = -1  # stands where a client would: a message of the zero gradient
+MIN_BLOCK = 1 << 16  # clients of a sliding window drawn at once, unless the window is longer
 
 
 class Stream(enum.IntEnum):
@@ -28,6 +31,7 @@ class Stream(enum.IntEnum):
     NOISE = 1
     INITIAL_PARAMETERS = 2
     CLIENT_RECORDS = 3
+    SLIDING_SLOTS = 4
 
 
 def fresh_entropy() -> int:
@@ -35,9 +39,9 @@ def fresh_entropy() -> int:
     return secrets.randbits(128)
 
 
-def generator(entropy: int, stream: Stream, index: int = 0) -> np.random.Generator:
-    """The NumPy generator of one stream; different (stream, index) are independent."""
-    return np.random.Generator(np.random.Philox(_sequence(entropy, stream, index)))
+def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:
+    """The NumPy generator of one stream; different (stream, index...) are independent. No index means 0."""
+    return np.random.Generator(np.random.Philox(_sequence(entropy, stream, *(index or (0,)))))
 
 
 def jax_key(entropy: int, stream: Stream) -> jax.Array:
@@ -46,12 +50,13 @@ def jax_key(entropy: int, stream: Stream) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
-def participants(entropy: int, protocol: ShuffledCheckIn, round_index: int) -> np.ndarray:
-    """The clients whose messages arrive in one round of shuffled check-in.
+def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int) -> np.ndarray:
+    """The clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
     Formal guarantees: the number of participants is Binomial(num_clients, rate); given the number, the
     set is uniform among sets of that size; clients are distinct; rounds are independent; the result
     depends on the arguments only. Drop-outs are included: rate = check_in_prob (1 - drop_out_prob).
+    The cost follows the number of participants.
 
     Args:
       entropy: the run's entropy, sensitive.
@@ -66,21 +71,106 @@ def participants(entropy: int, protocol: ShuffledCheckIn, round_index: int) -> n
     return rng.choice(protocol.num_clients, size=count, replace=False, shuffle=False)
 
 
-def client_records(entropy: int, num_clients: int, num_records: int) -> np.ndarray:
-    """Which record each client holds, fixed for the whole run.
+def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:
+    """The client used in each slot of one window of A_fix ([RCI] Algorithm 1), DUMMY where a slot is empty.
 
-    With at least as many records as clients, every client holds a record of its own: the first
-    `num_clients` of a random permutation. With fewer, every client draws one with replacement (bootstrap),
-    so clients share records: what is then protected is one client's holding, not one record of the data set.
+    Formal guarantees: the law is that of every client taking part with probability `check_in_prob` and
+    picking a slot uniformly, and the server using one uniform client of each slot. Windows are independent.
+    Drawn without the clients that are not used: their number in each slot first, then the used ones as a
+    uniform ordered sample, since clients are exchangeable. Cost and memory are O(num_slots), whatever n.
 
     Returns:
-      (num_clients,) int32 in [0, num_records).
+      (num_slots,) int64, sensitive; clients are distinct.
+    """
+    rng = generator(entropy, Stream.PARTICIPANTS, window_index)
+    occupied = _loads(rng, protocol) > 0
+    slots = np.full(protocol.num_slots, DUMMY, np.int64)
+    slots[occupied] = rng.choice(protocol.num_clients, size=int(occupied.sum()), replace=False)
+    return slots
+
+
+def averaged_updates(
+    entropy: int, protocol: AveragedUpdates, window_index: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Everybody who takes part in one window of A_avg ([RCI] Algorithm 2), slot after slot.
+
+    Formal guarantees: every client takes part with probability `check_in_prob`, independently, in one uniform
+    slot; windows are independent. Cost and memory are O(num_clients + num_slots).
+
+    Returns:
+      clients: (k,) int64, sensitive, distinct; the clients of slot i are clients[ends[i] - load : ends[i]].
+      ends: (num_slots,) int64, cumulated loads, which do not depend on data and which the protocol publishes.
+    """
+    rng = generator(entropy, Stream.PARTICIPANTS, window_index)
+    ends = np.cumsum(_loads(rng, protocol))
+    return rng.choice(protocol.num_clients, size=int(ends[-1]), replace=False), ends
+
+
+def sliding_window(entropy: int, protocol: SlidingWindow, pass_index: int, block: int) -> np.ndarray:
+    """The client used in each slot of one block of one pass of A_sldw ([RCI] Algorithm 3), DUMMY where empty.
+
+    Client j = 0..n-1 picks a slot of {j, ..., j + window - 1}; slots window - 1..n - 1 are used (the paper counts
+    from 1). Block b holds slots b L..(b+1) L - 1 with L = `sliding_block(protocol)`; slots which are not used are
+    left out of the first block and the last.
+
+    Formal guarantees: slots are independent between clients and uniform in each one's window; the server uses a
+    uniform client of each slot; a client is used at most once; passes are independent. Blocks can be drawn in
+    any order; the cost of one is O(L).
+
+    Returns:
+      (slots of the block,) int64, sensitive.
+    """
+    length, n, window = sliding_block(protocol), protocol.num_clients, protocol.window
+    first = max(0, block - 1) * length  # a window is no longer than a block
+    starts = np.arange(first, min(n, (block + 1) * length))
+    offsets = [
+        generator(entropy, Stream.SLIDING_SLOTS, pass_index, b).integers(window, size=length)
+        for b in range(first // length, block + 1)
+    ]
+    picked = starts + np.concatenate(offsets)[: len(starts)]
+    low, high = max(block * length, window - 1), min((block + 1) * length, n)
+    # In random order, the last client to claim a slot gets it: a uniform one.
+    order = generator(entropy, Stream.PARTICIPANTS, pass_index, block).permutation(len(starts))
+    order = order[(picked[order] >= low) & (picked[order] < high)]
+    slots = np.full(max(0, high - low), DUMMY, np.int64)
+    slots[picked[order] - low] = starts[order]
+    return slots
+
+
+def sliding_block(protocol: SlidingWindow) -> int:
+    """Slots of a block of `sliding_window`: at least the window."""
+    return max(MIN_BLOCK, protocol.window)
+
+
+def client_records(entropy: int, num_clients: int, num_records: int, each: int = 1) -> np.ndarray:
+    """Which records each client holds, fixed for the whole run.
+
+    With enough records for all, every client holds records of its own: the first `num_clients * each` of a
+    random permutation. With fewer, every client draws with replacement (bootstrap), so clients share records:
+    what is then protected is one client's holding, not one record of the data set.
+
+    Returns:
+      (num_clients,) int32 in [0, num_records), or (num_clients, each) where `each` is above 1.
     """
     rng = generator(entropy, Stream.CLIENT_RECORDS)
-    if num_clients <= num_records:
-        return rng.permutation(num_records)[:num_clients].astype(np.int32)
-    return rng.integers(num_records, size=num_clients, dtype=np.int32)
+    shape = (num_clients,) if each == 1 else (num_clients, each)
+    if num_clients * each <= num_records:
+        return rng.permutation(num_records)[: num_clients * each].astype(np.int32).reshape(shape)
+    return rng.integers(num_records, size=shape, dtype=np.int32)
 
 
-def _sequence(entropy: int, stream: Stream, index: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(entropy, spawn_key=(int(stream), index))
+def _loads(rng: np.random.Generator, protocol: FixedWindow | AveragedUpdates) -> np.ndarray:
+    """How many clients pick each slot: the participants are split in halves until every part is one slot."""
+    counts = np.array([rng.binomial(protocol.num_clients, protocol.check_in_prob)])
+    widths = np.array([protocol.num_slots])
+    while widths[0] > 1:  # the first part is never narrower than another
+        right = widths // 2
+        pick_right = rng.binomial(counts, right / widths)
+        counts = np.stack([counts - pick_right, pick_right], axis=1).ravel()
+        widths = np.stack([widths - right, right], axis=1).ravel()
+        counts, widths = counts[widths > 0], widths[widths > 0]
+    return counts
+
+
+def _sequence(entropy: int, stream: Stream, *index: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(entropy, spawn_key=(int(stream), *index))
