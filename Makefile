@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_DIR ?= runs/digits-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-exhaustive lint format benchmarks clean
+.PHONY: demo test test-exhaustive lint format docs dist benchmarks clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
@@ -25,6 +25,18 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir build/site
+
+# The wheel and the archive; the wheel must install and run where nothing else is.
+dist: $(STAMP)
+	rm -rf dist build/empty
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet "$$(ls $(CURDIR)/dist/*.whl)[train]"
+	cd build/empty && bin/checkin epsilon --num-clients 1000 --check-in-prob 0.1 --epsilon0 1
+	cd build/empty && bin/checkin train digits --run-dir run --num-rounds 2 --num-clients 1000
+
 benchmarks: $(STAMP)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
@@ -33,7 +45,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[train]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --editable ".[train]" --group test --group lint --group docs
 	touch $(STAMP)
 
 clean:

@@ -46,11 +46,12 @@ def account(
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range.
 
-    >>> from checkin_jax import ShuffledCheckIn
-    >>> run = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
-    >>> g = account(run, PureLDP(epsilon0=2.0), delta=1e-6)
-    >>> print(f"{g.lower:.2f} {g.epsilon:.2f} {g.method}")
-    1.36 1.44 T1, PLD
+    Examples:
+      >>> import checkin_jax as cj
+      >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
+      >>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
+      >>> print(f"{g.lower:.2f} {g.epsilon:.2f} {g.method}")
+      1.36 1.44 T1, PLD
     """
     check_protocol(protocol)
     check_randomizer(randomizer)

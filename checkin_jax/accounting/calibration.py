@@ -86,11 +86,12 @@ def calibrate(
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or no value in range is feasible.
 
-    >>> from checkin_jax import Gaussian, ShuffledCheckIn
-    >>> run = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_000)
-    >>> found = calibrate(run, Gaussian, target_epsilon=1.0, delta=1e-6, view="aggregate")
-    >>> found.name, found.guarantee.epsilon <= 1.0
-    ('noise_multiplier', True)
+    Examples:
+      >>> import checkin_jax as cj
+      >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_000)
+      >>> found = cj.calibrate(run, cj.Gaussian, target_epsilon=1.0, delta=1e-6, view="aggregate")
+      >>> found.name, found.guarantee.epsilon <= 1.0
+      ('noise_multiplier', True)
     """
     check_protocol(protocol)
     target = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon)

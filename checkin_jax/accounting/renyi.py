@@ -38,9 +38,11 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
     Raises:
       TypeError, ValueError: an order that is not a number above 1, or a randomizer without pure LDP.
 
-    >>> run = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
-    >>> [f"{value:.3e}" for value in rdp(run, PureLDP(epsilon0=2.0), [2.0, 32.0])]
-    ['1.622e-05', '2.595e-04']
+    Examples:
+      >>> import checkin_jax as cj
+      >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
+      >>> [f"{value:.3e}" for value in cj.rdp(run, cj.PureLDP(epsilon0=2.0), [2.0, 32.0])]
+      ['1.623e-05', '2.597e-04']
     """
     check_protocol(protocol)
     if not isinstance(randomizer, PureLDP):
