@@ -50,6 +50,11 @@ def jax_key(entropy: int, stream: Stream) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
+def round_key(noise_key: jax.Array, round_index: int) -> jax.Array:
+    """The key of one round's messages, of all keys that are folded from the run's `Stream.NOISE` the round's own."""
+    return jax.random.fold_in(noise_key, round_index)
+
+
 def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int) -> np.ndarray:
     """The clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
