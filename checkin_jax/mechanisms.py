@@ -8,10 +8,14 @@ clients. As everywhere in floating point, the promised privacy is that of the re
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
+
+from checkin_jax import _validate
+from checkin_jax.rows import Rows
 
 # Clipped norms may exceed the target by rounding, up to 1.5e-7 relative; aiming lower keeps them below C.
 CLIP_MARGIN = 1e-6
@@ -20,30 +24,31 @@ CLIP_MARGIN = 1e-6
 COIN_MARGIN = 5e-7
 MIN_EPSILON0 = 1e-5
 MAX_INVERSE_NORM_SQUARED = 1000.0
+CLIP_NORMS = 1e-6, 1e6
+# 1 - x is 1 in float32 for x below 2^-25.
+FAIR_RADIUS = 1e-8
 
 
-def clip(gradients: jax.Array, clip_norm: float) -> jax.Array:
+def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
     """Scales each row down to norm at most clip_norm (1 - 1e-6); the result's true norm is below clip_norm.
 
     A row whose norm is not finite (NaN, infinity, or overflow of its square) becomes zero: one client's
     broken gradient must not exceed the sensitivity or poison the sum.
 
     Args:
-      gradients: (m, d) float32.
-      clip_norm: C > 0.
+      rows: one a client.
+      keep: (m,) bool; rows with False become zero. None keeps all.
+      clip_norm: C in [1e-6, 1e6], where no square that matters is lost to underflow.
+
+    Raises:
+      ValueError, TypeError: clip_norm outside its range.
     """
-    norms = _norms(gradients)
+    clip_norm = _validate.real(*CLIP_NORMS, clip_norm=clip_norm)
+    norms = rows.norms()
+    finite = jnp.isfinite(norms)
+    keep = finite if keep is None else keep & finite
     factors = jnp.minimum(1.0, clip_norm * (1.0 - CLIP_MARGIN) / jnp.maximum(norms, 1e-30))
-    return jnp.where(jnp.isfinite(norms), gradients * factors, jnp.zeros_like(gradients))
-
-
-def sum_present(present: jax.Array, rows: jax.Array) -> jax.Array:
-    """The sum of the rows (m, d) whose flag in `present` (m,) is set, in full float32.
-
-    Full precision matters: the reduced one that accelerators use by default would let a row count for
-    more than its clipped norm.
-    """
-    return _matmul(present.astype(jnp.float32), rows)
+    return rows.scaled(jnp.where(keep, factors, jnp.zeros_like(factors)), keep)
 
 
 def gaussian_messages(
@@ -116,26 +121,32 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
 
 
 def l2_sum(
-    key: jax.Array, clipped: jax.Array, present: jax.Array, clip_norm: float, epsilon0: float
+    keys: jax.Array, clipped: Rows, present: jax.Array, clip_norm: float, epsilon0: float
 ) -> jax.Array:
-    """The sum of the messages of a group, distributed exactly as `sum(l2_messages(...))`, with d normals.
+    """The sum of the messages of groups, distributed exactly as `sum(l2_messages(...))`, d normals a group.
 
-    A message is B s_i x_i with x_i uniform on the sphere and s_i a sign that depends on x_i only through
-    <x_i, u_i>. Split R^d into the span of u_1..u_m and its complement. Inside, the m coordinates of each
-    x_i are drawn (m normals, and a chi-square for the squared norm outside). Outside, the pieces s_i x_i
-    have known norms rho_i and independent uniform directions, so their sum has a uniform direction and a
-    norm with R_k^2 = R_(k-1)^2 + rho_k^2 + 2 R_(k-1) rho_k tau_k, where tau_k is one coordinate of a uniform
-    unit vector of dimension d - m.
+    A message is B s_i x_i with x_i = y_i / |y_i|, y_i normal in R^d, and s_i a sign that depends on y_i only
+    through <y_i, u_i>. Split R^d into the span of the m directions u_1..u_m of a group and its complement,
+    of dimension D. Inside, the coordinates alpha_i of each y_i are drawn: r normals where the span has
+    dimension r. Outside, the m pieces of y_1..y_m are m normal vectors in R^D: A Q with A lower triangular,
+    normals below the diagonal and the root of a chi-square of D - i degrees of freedom in its i-th place
+    (i = 0, 1, ...), and Q an independent uniform frame (Bartlett 1933). Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
+    and the sum of the outer pieces, weighted by s_i / |y_i|, has norm |sum of s_i A_i / |y_i|| and a uniform
+    direction in the complement.
+
+    A row whose norm is below 1e-8 C counts as zero: its coin is fair to the last bit of float32, so its
+    message is uniform on the sphere, exactly as drawn by `l2_messages`. Such rows and absent ones need no
+    dimension of the span.
 
     The basis of the span is implicit, through the Cholesky factor of the Gram matrix; its deviation from
     orthonormality in float32 is about 1e-7 times the matrix's condition number. Where that could pass 1e-4
-    (equal or zero gradients, d < m + 2) the messages are drawn one by one instead. That choice depends on
-    the gradients only and both ways have the same law.
+    (equal gradients) or d < 2 m, a group's messages are drawn one by one instead. That choice depends on the
+    gradients only and both ways have the same law.
 
     Args:
-      key: one key for the group.
-      clipped: (m, d) float32, rows of norm at most clip_norm.
-      present: (m,) bool; rows with False send nothing.
+      keys: (groups,) one key a group.
+      clipped: groups * m rows of norm at most clip_norm, m consecutive ones a group.
+      present: (groups * m,) bool; rows with False send nothing.
 
     Returns:
       (d,) float32.
@@ -143,40 +154,72 @@ def l2_sum(
     Raises:
       ValueError: epsilon0 below 1e-5.
     """
-    m, d = clipped.shape
+    groups, d = len(keys), clipped.dimension
+    m = len(clipped) // groups
+    scale = l2_message_norm(d, clip_norm, epsilon0)
+    grouped, present = clipped.grouped(groups), present.reshape(groups, m)
 
-    def one_by_one() -> jax.Array:
-        messages = l2_messages(jax.random.split(key, m), clipped, clip_norm, epsilon0)
-        return sum_present(present, messages)
+    def one_by_one(group: jax.Array) -> jax.Array:
+        rows = jax.tree.map(lambda x: x[group], grouped).matrix()
+        messages = l2_messages(jax.random.split(keys[group], m), rows, clip_norm, epsilon0)
+        return _matmul(present[group].astype(jnp.float32), messages)
 
-    if d < m + 2:
-        return one_by_one()
-    units, radii = _directions(clipped, clip_norm)
-    factor, inverse = _cholesky(_matmul(units, units.T))
+    if d < 2 * m:
+        sums, drawn = jnp.zeros((groups, d), jnp.float32), jnp.zeros((groups,), bool)
+    else:
+        together = functools.partial(_draw_group, clip_norm=clip_norm, epsilon0=epsilon0)
+        sums, drawn = jax.vmap(together)(keys, grouped, present)
+    total = scale * jnp.sum(jnp.where(drawn[:, None], sums, jnp.zeros_like(sums)), axis=0)
+
+    # A loop of conditionals, not a select: only the groups that need it are drawn message by message.
+    def complete(group: jax.Array, total: jax.Array) -> jax.Array:
+        return jax.lax.cond(drawn[group], lambda: total, lambda: total + one_by_one(group))
+
+    return jax.lax.fori_loop(0, groups, complete, total)
+
+
+def _draw_group(
+    key: jax.Array, clipped: Rows, present: jax.Array, *, clip_norm: float, epsilon0: float
+) -> tuple[jax.Array, jax.Array]:
+    """One group's sum of messages over B, and whether its Gram matrix allows it; see `l2_sum`."""
+    m, d = len(clipped), clipped.dimension
+    gram = clipped.gram()
+    norms = jnp.sqrt(jnp.diagonal(gram))
+    radii = jnp.minimum(norms * (1.0 / clip_norm), 1.0)
+    spanning = present & (radii > FAIR_RADIUS)
+    inverse_norms = spanning.astype(jnp.float32) / jnp.where(spanning, norms, jnp.ones_like(norms))
+    unit_gram = gram * inverse_norms[:, None] * inverse_norms[None, :]
+    diagonal = jnp.eye(m, dtype=jnp.float32)
+    factor, inverse = _cholesky(jnp.where(diagonal > 0, diagonal, unit_gram))
     # The squared Frobenius norm bounds 1 / (smallest eigenvalue); NaN, from a failed factor, compares false.
     well_conditioned = jnp.sum(inverse * inverse) < MAX_INVERSE_NORM_SQUARED
 
-    def together() -> jax.Array:
-        coin_key, inside_key, norm_key, angle_key, outside_key = jax.random.split(key, 5)
-        flips = _flips(jax.random.split(coin_key, m), radii, epsilon0)
-        # Coordinates of u_i in the orthonormal rows of basis = inverse @ units: row i of the factor.
-        alpha = jax.random.normal(inside_key, (m, m), jnp.float32)
-        outside_squared = jax.random.chisquare(norm_key, float(d - m), (m, 1), jnp.float32)
-        lengths = jnp.sqrt(jnp.sum(alpha * alpha, axis=-1, keepdims=True) + outside_squared)
-        signs = flips * jnp.where(jnp.sum(alpha * factor, axis=-1, keepdims=True) >= 0, 1.0, -1.0)
-        weights = present[:, None].astype(jnp.float32) * signs / lengths
-        inside = jnp.sum(weights * alpha, axis=0)
+    coin_key, inside_key, frame_key, outside_key = jax.random.split(key, 4)
+    flips = _flips(jax.random.split(coin_key, m), radii[:, None], epsilon0)[:, 0]
+    # Coordinates of u_i in the orthonormal rows of inverse @ units: row i of the factor.
+    columns = spanning.astype(jnp.float32)[None, :]
+    alpha = jax.random.normal(inside_key, (m, m), jnp.float32) * columns
+    outer = _outer_pieces(frame_key, m, d - jnp.sum(columns))
+    lengths = jnp.sqrt(jnp.sum(alpha * alpha, axis=-1) + jnp.sum(outer * outer, axis=-1))
+    signs = flips * jnp.where(jnp.sum(alpha * factor, axis=-1) >= 0, 1.0, -1.0)
+    weights = present.astype(jnp.float32) * signs / lengths
+    radius = jnp.linalg.norm(_matmul(weights, outer))
 
-        rho = jnp.abs(weights) * jnp.sqrt(outside_squared)
-        radius = _sum_norm(angle_key, rho[:, 0], d - m)
-        normal = jax.random.normal(outside_key, (d,), jnp.float32)
-        along = _matmul(inverse.T, _matmul(inverse, _matmul(units, normal)))
-        across = normal - _matmul(along, units)
-        across = across * (radius / jnp.sqrt(jnp.sum(across * across)))
-        within = _matmul(_matmul(inverse.T, inside), units)
-        return l2_message_norm(d, clip_norm, epsilon0) * (within + across)
+    # The direction of the outer sum: a normal vector less its part in the span.
+    normal = jax.random.normal(outside_key, (d,), jnp.float32)
+    along = _matmul(inverse, inverse_norms * clipped.dot(normal))
+    across = normal - clipped.combine(inverse_norms * _matmul(along, inverse))
+    within = clipped.combine(inverse_norms * _matmul(_matmul(weights, alpha), inverse))
+    return within + across * (radius / jnp.linalg.norm(across)), well_conditioned
 
-    return jax.lax.cond(well_conditioned, together, one_by_one)
+
+def _outer_pieces(key: jax.Array, m: int, dimension: jax.Array) -> jax.Array:
+    """m independent normal vectors in R^dimension, dimension >= m, as (m, m) lower triangular coordinates in
+    a uniform orthonormal frame that is independent of them: Bartlett's decomposition."""
+    below_key, diagonal_key = jax.random.split(key)
+    degrees = dimension - jnp.arange(m, dtype=jnp.float32)
+    diagonal = jnp.sqrt(jax.random.chisquare(diagonal_key, degrees, (m,), jnp.float32))
+    return jnp.tril(jax.random.normal(below_key, (m, m), jnp.float32), -1) + jnp.diag(diagonal)
 
 
 def central_limit_multiplier(epsilon0: float) -> float:
@@ -245,18 +288,3 @@ def _cholesky(gram: jax.Array) -> tuple[jax.Array, jax.Array]:
     start = jnp.concatenate([gram, jnp.eye(m, dtype=jnp.float32)], axis=1)
     table = jax.lax.fori_loop(0, m, eliminate, start)
     return jnp.tril(table[:, :m].T), table[:, m:]
-
-
-def _sum_norm(key: jax.Array, rho: jax.Array, dimension: int) -> jax.Array:
-    """Norm of a sum of vectors of norms rho with independent uniform directions in `dimension` >= 2."""
-    normal_key, rest_key = jax.random.split(key)
-    normal = jax.random.normal(normal_key, rho.shape, jnp.float32)
-    rest = jax.random.chisquare(rest_key, float(dimension - 1), rho.shape, jnp.float32)
-    tau = normal / jnp.sqrt(normal * normal + rest)
-
-    def add(radius: jax.Array, piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        rho_k, tau_k = piece
-        squared = radius * radius + rho_k * rho_k + 2.0 * radius * rho_k * tau_k
-        return jnp.sqrt(jnp.maximum(squared, 0.0)), None
-
-    return jax.lax.scan(add, jnp.zeros((), jnp.float32), (rho, tau))[0]

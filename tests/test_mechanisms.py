@@ -11,13 +11,14 @@ import pytest
 from scipy import stats
 
 from checkin_jax import mechanisms
+from checkin_jax.rows import Rows
 
 ACCEPT, REJECT = 1e-3, 1e-8
 CLIP = 0.5
 
 
 def _clipped(rows) -> jax.Array:
-    return mechanisms.clip(jnp.asarray(rows, jnp.float32), CLIP)
+    return mechanisms.clip(Rows.of(jnp.asarray(rows, jnp.float32)), CLIP).matrix()
 
 
 def test_clipped_norms_stay_below_the_bound_in_exact_arithmetic():
@@ -142,7 +143,8 @@ def _gradient_sets(dimension: int) -> dict[str, np.ndarray]:
 
 
 def _draw_together(keys: jax.Array, clipped: jax.Array, present: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda k: mechanisms.l2_sum(k, clipped, present, CLIP, 2.0), keys, batch_size=1000)
+    rows = Rows.of(clipped)
+    return jax.lax.map(lambda k: mechanisms.l2_sum(k[None], rows, present, CLIP, 2.0), keys, batch_size=1000)
 
 
 @jax.jit
@@ -178,34 +180,73 @@ def _p_values(clipped: jax.Array, a: np.ndarray, b: np.ndarray) -> list[float]:
     return [float(stats.ks_2samp(x, y).pvalue) for x, y in features]
 
 
-@pytest.mark.parametrize("dimension", [6, 20])
+@pytest.mark.parametrize("dimension", [6, 8, 20])
 @pytest.mark.parametrize("kind", ["spread", "similar", "duplicates", "zero"])
 def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension):
     clipped = _clipped(_gradient_sets(dimension)[kind])
     present = jnp.array([True, True, kind != "spread", True])
+    drawn = mechanisms._draw_group(
+        jax.random.key(0), Rows.of(clipped), present, clip_norm=CLIP, epsilon0=2.0
+    )[1]
+    assert bool(drawn) == (kind != "duplicates")  # zero and absent rows are no obstacle
     a, b = _together(clipped, present), _reference(clipped, present)
     assert min(_p_values(clipped, a, b)) > ACCEPT
 
 
 def test_the_sum_test_notices_missing_flips(monkeypatch):
-    clipped, present = _clipped(_gradient_sets(6)["spread"]), jnp.ones((4,), bool)
+    clipped, present = _clipped(_gradient_sets(8)["spread"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
     monkeypatch.setattr(mechanisms, "_flips", lambda keys, radii, epsilon0: jnp.ones_like(radii))
     a = _together(clipped, present, patched=True)
     assert min(_p_values(clipped, a, b)) < REJECT
 
 
-@pytest.mark.parametrize("dimension", [6, 20])
-def test_the_sum_test_notices_a_norm_without_fluctuations(monkeypatch, dimension):
+@pytest.mark.parametrize("dimension", [8, 20])
+def test_the_sum_test_notices_outer_pieces_that_are_always_orthogonal(monkeypatch, dimension):
     clipped, present = _clipped(_gradient_sets(dimension)["similar"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
-    monkeypatch.setattr(mechanisms, "_sum_norm", lambda key, rho, d: jnp.sqrt(jnp.sum(rho * rho)))
+    pieces = mechanisms._outer_pieces
+
+    def orthogonal(key, m, d):
+        return jnp.diag(jnp.linalg.norm(pieces(key, m, d), axis=1))
+
+    monkeypatch.setattr(mechanisms, "_outer_pieces", orthogonal)
     a = _together(clipped, present, patched=True)
     assert min(_p_values(clipped, a, b)) < REJECT
 
 
+@pytest.mark.parametrize("dimension", [4, 7, 300])
+def test_outer_pieces_have_the_inner_products_of_normal_vectors(dimension):
+    keys = jax.random.split(jax.random.key(3), 20_000)
+    pieces = np.asarray(jax.vmap(lambda key: mechanisms._outer_pieces(key, 4, jnp.float32(dimension)))(keys))
+    normals = np.random.default_rng(1).normal(size=(20_000, 4, dimension)).astype(np.float32)
+    ours, theirs = (x @ x.transpose(0, 2, 1) for x in (pieces, normals))
+    for i in range(4):
+        assert stats.kstest(ours[:, i, i], stats.chi2(dimension).cdf).pvalue > ACCEPT
+        assert stats.kstest(ours[:, i, i], stats.chi2(dimension + 1).cdf).pvalue < (
+            1e-3 if dimension > 7 else REJECT
+        )
+        for j in range(i):
+            assert stats.ks_2samp(ours[:, i, j], theirs[:, i, j]).pvalue > ACCEPT
+    totals = [np.sum(x.sum(1) ** 2, axis=1) for x in (pieces, normals)]
+    assert stats.ks_2samp(*totals).pvalue > ACCEPT
+
+
+@pytest.mark.parametrize("kind", ["spread", "duplicates", "zero"])
+def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
+    # Two groups in one call are the two groups in two calls, however each of them is drawn.
+    sets = _gradient_sets(20)
+    rows = [_clipped(sets[name]) for name in ("similar", kind)]
+    keys = jax.random.split(jax.random.key(5), 2)
+    draw = jax.jit(lambda keys, rows, p: mechanisms.l2_sum(keys, Rows.of(rows), p, CLIP, 2.0))
+    present = jnp.ones((8,), bool).at[5].set(False)
+    both = draw(keys, jnp.concatenate(rows), present)
+    apart = [draw(keys[i : i + 1], rows[i], present[4 * i : 4 * i + 4]) for i in (0, 1)]
+    np.testing.assert_allclose(both, apart[0] + apart[1], rtol=1e-5, atol=1e-5 * np.abs(both).max())
+
+
 def test_the_sum_test_notices_a_wrong_orthonormal_basis(monkeypatch):
-    clipped, present = _clipped(_gradient_sets(6)["similar"]), jnp.ones((4,), bool)
+    clipped, present = _clipped(_gradient_sets(8)["similar"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
     cholesky = mechanisms._cholesky
     identity = jnp.eye(4, dtype=jnp.float32)

@@ -194,9 +194,10 @@ def test_the_buffer_is_almost_never_overfull_and_never_larger_than_needed():
     assert stats.binom(60_000, 0.1).sf(6_600) < 1e-14
 
 
-def test_a_capacity_that_splits_microbatches_is_refused():
-    with pytest.raises(ValueError, match="capacity=50"):
-        _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), np.arange(3), capacity=50)
+@pytest.mark.parametrize("capacity", [0, -40, 1.5])
+def test_a_capacity_below_one_is_refused(capacity):
+    with pytest.raises(ValueError, match=f"capacity={capacity}"):
+        _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), np.arange(3), capacity=capacity)
 
 
 def test_the_mechanism_of_a_run_is_that_of_its_config():

@@ -9,41 +9,64 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
-from checkin_jax import mechanisms
-from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
+from checkin_jax import _validate, mechanisms
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.rows import Rows
+from checkin_jax.training import clients
+from checkin_jax.training.clients import ClientUpdate, Parameters
+from checkin_jax.training.config import MICROBATCH_UNIT, SIMULATE, TrainingConfig
+from checkin_jax.training.layers import Loss
 
 GROUP = MICROBATCH_UNIT  # clients whose l2 messages are summed with one draw of d normals
-
-Parameters = Any  # a pytree of float32 arrays
-Loss = Callable[[Parameters, jax.Array, jax.Array], jax.Array]
+AXIS = "clients"  # the one axis of a mesh over which a round is split
+# A CPU's cache holds what a few dozen clients need; an accelerator wants its thousands of lanes filled.
+CPU_MICROBATCH, ACCELERATOR_MICROBATCH = GROUP, 50 * GROUP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """What happens to the gradients of a round, and how it is computed.
+    """What happens to the updates of a round, and how it is computed.
 
     Attributes:
-      clip_norm: C > 0; every client's gradient is scaled down to this l2 norm.
+      clip_norm: C in [1e-6, 1e6]; every client's update is scaled down to this l2 norm.
       randomizer: Gaussian, or PureLDP realised by the l2 mechanism (epsilon0 >= 1e-5).
       simulate: "messages" draws every client's message; "aggregate" draws the sum of the messages from the
         same distribution with less work; "central-limit" (l2 mechanism only) adds normal noise of the
         limiting covariance to the sum of gradients: a simulation, not the mechanism itself.
-      microbatch: clients differentiated at once, a multiple of 40: 40 suits a CPU's cache, thousands a GPU.
-        Changes speed, not the distribution.
+      microbatch: clients differentiated at once, a multiple of 40; None takes 40 on a CPU, whose cache it
+        suits, and 2,000 elsewhere. Changes speed and memory, not the distribution.
+      gradients: "layers", "general" or "auto", see `clients.update_rows`; equal up to rounding.
+
+    Raises:
+      ValueError, TypeError: an attribute outside its range.
     """
 
     clip_norm: float
     randomizer: Randomizer
     simulate: str = "aggregate"
-    microbatch: int = GROUP
+    microbatch: int | None = None
+    gradients: str = "auto"
+
+    def __post_init__(self) -> None:
+        clip_norm = _validate.real(*mechanisms.CLIP_NORMS, clip_norm=self.clip_norm)
+        object.__setattr__(self, "clip_norm", clip_norm)
+        _validate.choice(SIMULATE, simulate=self.simulate)
+        _validate.choice(clients.GRADIENTS, gradients=self.gradients)
+        if self.microbatch is not None and _validate.integer(GROUP, microbatch=self.microbatch) % GROUP:
+            raise ValueError(f"microbatch={self.microbatch}: expected a multiple of {GROUP}")
+
+    @property
+    def clients_at_once(self) -> int:
+        """`microbatch`, or what suits the default device."""
+        if self.microbatch is not None:
+            return self.microbatch
+        return CPU_MICROBATCH if jax.default_backend() == "cpu" else ACCELERATOR_MICROBATCH
 
     @classmethod
     def of(cls, config: TrainingConfig) -> Mechanism:
@@ -56,7 +79,7 @@ class Mechanism:
         )
 
 
-def buffer_capacity(num_clients: int, rate: float, microbatch: int) -> int:
+def buffer_capacity(num_clients: int, rate: float, microbatch: int = 1) -> int:
     """An index buffer a round almost never overflows: mean + 8 sd, at most all clients, rounded up."""
     mean = num_clients * rate
     wanted = min(num_clients, int(mean + 8.0 * (mean * (1.0 - rate)) ** 0.5) + 1)
@@ -65,7 +88,7 @@ def buffer_capacity(num_clients: int, rate: float, microbatch: int) -> int:
 
 def round_sum(
     mechanism: Mechanism,
-    loss: Loss,
+    loss_or_update: Loss | ClientUpdate,
     parameters: Parameters,
     images: jax.Array,
     labels: jax.Array,
@@ -73,123 +96,219 @@ def round_sum(
     key: jax.Array,
     *,
     capacity: int,
+    mesh: Mesh | None = None,
 ) -> jax.Array:
-    """The sum over a round's clients of their clipped and privatised gradients.
+    """The sum over a round's clients of their clipped and privatised updates.
 
-    Formal guarantees: every record given contributes exactly one message, a function of that record, the
-    parameters and noise of its own; keys are folded from the round's key by position, none is used twice.
+    Formal guarantees: every row of records contributes exactly one message, a function of those records, the
+    parameters and noise of its own; keys are folded from the round's key by place in the round, none is used
+    twice. With simulate="aggregate" the returned sum has the distribution of the sum of such messages,
+    given the records, whatever the number of devices.
 
     Args:
-      mechanism, loss: static; a new value compiles anew. `loss(parameters, image, label)` is the scalar
-        loss of one record as it lies in `images` and `labels`.
-      parameters: the current model.
-      images, labels: the data set, one record a row, on the device; rows are gathered inside the loop.
-      records: (k,) int32 indices into `images`, one for each message; -1 stands for a dummy message, that is
-        the zero gradient privatised like any other; k = 0 gives zeros.
+      mechanism, loss_or_update: static; a new value compiles anew. A function `loss(parameters, image,
+        label)` is the scalar loss of one record as it lies in `images` and `labels`; a client's update is
+        the gradient of its mean over the client's records. A `ClientUpdate` computes anything else.
+      parameters: the current model, float32.
+      images, labels: the data set, one record a row, on the device (on all of `mesh`); rows are gathered
+        inside the loop.
+      records: (k,) int32 indices into `images`, or (k, r) for clients of r records, one row a message. A row
+        of -1 stands for a dummy message: the zero update, privatised like any other. k = 0 gives zeros.
       key: this round's key, never used for anything else.
-      capacity: length of the index buffer, a multiple of `mechanism.microbatch`; more records than this
-        take several passes.
+      capacity: length of the index buffer, rounded up to whole microbatches; more rows than this take
+        several passes, each of which compiles to the same program.
+      mesh: devices that share the work, with the one axis "clients" of type Auto; every one processes
+        every n-th microbatch. In several processes each passes the same arguments. None uses one device.
 
     Returns:
-      (d,) float32, in the order of `jax.tree.leaves(parameters)`. To estimate a mean divide it by the
-      public expected count, never by k.
+      (d,) float32, in the order of `jax.tree.leaves(parameters)`, on every device of `mesh`. To estimate a
+      mean divide it by the public expected count, never by k.
 
     Raises:
-      ValueError: `capacity` is not a positive multiple of the microbatch; a record below -1 or beyond the
-        data set.
+      ValueError, TypeError: `capacity` below 1; records of a wrong shape or kind, below -1, beyond the data
+        set or partly -1; a mesh of other axes; gradients="layers" where that is impossible.
     """
-    if len(records) and not -1 <= np.min(records) <= np.max(records) < len(images):
-        raise ValueError(
-            f"records from {np.min(records)} to {np.max(records)}: expected numbers in [-1, {len(images) - 1}]"
-        )
-    if capacity < 1 or capacity % mechanism.microbatch:
-        raise ValueError(f"capacity={capacity}: expected a positive multiple of {mechanism.microbatch}")
-    clients_key, noise_key = jax.random.split(key)
-    total = jnp.zeros((sum(leaf.size for leaf in jax.tree.leaves(parameters)),), jnp.float32)
+    size = mechanism.clients_at_once
+    capacity = -(-_validate.integer(1, capacity=capacity) // size) * size
+    records = _checked(records, len(images))
+    if mesh is not None and (mesh.axis_names != (AXIS,) or mesh.axis_types != (jax.sharding.AxisType.Auto,)):
+        raise ValueError(f"mesh={mesh}: expected the one axis {AXIS!r} of type Auto")
+    total = jnp.zeros((sum(x.size for x in jax.tree.leaves(parameters)),), jnp.float32)
     for start in range(0, len(records), capacity):
         chunk = records[start : start + capacity]
-        buffer = np.zeros((capacity,), np.int32)
+        buffer = np.full((capacity, records.shape[1]), -1, np.int32)
         buffer[: len(chunk)] = chunk
+        place = np.array([len(chunk), start], np.int32)
         total = _add_messages(
-            mechanism,
-            loss,
-            total,
-            parameters,
-            images,
-            labels,
-            buffer,
-            np.int32(len(chunk)),
-            np.int32(start),
-            clients_key,
+            mechanism, loss_or_update, mesh, total, parameters, images, labels, buffer, place, key
         )
-    return _add_noise(mechanism, total, np.int32(len(records)), noise_key)
+    return _add_noise(mechanism, total, np.int32(len(records)), key)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+def round_messages(
+    mechanism: Mechanism,
+    loss_or_update: Loss | ClientUpdate,
+    parameters: Parameters,
+    images: jax.Array,
+    labels: jax.Array,
+    records: np.ndarray,
+    key: jax.Array,
+    *,
+    capacity: int,
+) -> np.ndarray:
+    """Every message of a round, in the order of `records`: what `round_sum` adds up with simulate="messages".
+
+    All are held at once: for small rounds, and for those who look at single messages (the audit).
+
+    Args: as of `round_sum`; `mechanism.simulate` is not used, and more than `capacity` rows make one larger buffer.
+
+    Returns:
+      (k, d) float32.
+
+    Raises:
+      ValueError, TypeError: as `round_sum`.
+    """
+    records = _checked(records, len(images))
+    capacity = _validate.integer(1, capacity=capacity)
+    rows = max(1, -(-len(records) // capacity)) * capacity
+    buffer = np.full((rows, records.shape[1]), -1, np.int32)
+    buffer[: len(records)] = records
+    sent = _messages(mechanism, loss_or_update, parameters, images, labels, buffer, key)
+    return np.asarray(sent)[: len(records)]
+
+
+def _checked(records: np.ndarray, num_records: int) -> np.ndarray:
+    """The records as (k, r), every one of which exists."""
+    records = np.asarray(records)
+    if not np.issubdtype(records.dtype, np.integer):
+        raise TypeError(f"records of type {records.dtype}: expected integers")
+    if records.ndim not in (1, 2) or records.shape[1:] == (0,):
+        raise ValueError(f"records of shape {records.shape}: expected (k,) or (k, r) with r >= 1")
+    if not records.size:
+        return records.reshape(0, *records.shape[1:], *(1,) * (2 - records.ndim))
+    low, high = records.min(), records.max()
+    if low < -1 or high >= num_records:
+        raise ValueError(f"records from {low} to {high}: expected numbers in [-1, {num_records - 1}]")
+    records = records.reshape(len(records), -1)
+    dummy = records < 0
+    if np.any(dummy.any(axis=1) != dummy.all(axis=1)):
+        raise ValueError("records: a row has both -1 and real records; expected all -1 (a dummy) or none")
+    return records
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _add_messages(
     mechanism: Mechanism,
-    loss: Loss,
+    loss_or_update: Loss | ClientUpdate,
+    mesh: Mesh | None,
     total: jax.Array,
     parameters: Parameters,
     images: jax.Array,
     labels: jax.Array,
     buffer: jax.Array,
-    count: jax.Array,
-    start: jax.Array,
+    place: jax.Array,
     key: jax.Array,
 ) -> jax.Array:
-    """Adds the contributions of the first `count` records of the buffer; `start` is the first one's place."""
-    size = mechanism.microbatch
+    """Adds the contributions of the first rows of the buffer; `place` is their number and the first one's."""
+    size = mechanism.clients_at_once
     offsets = jnp.arange(size, dtype=jnp.int32)
 
-    def body(i: jax.Array, total: jax.Array) -> jax.Array:
-        first = i * size
-        records = jax.lax.dynamic_slice(buffer, (first,), (size,))
-        real = jnp.maximum(records, 0)
-        rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images[real], labels[real])
-        gradients = jnp.concatenate([leaf.reshape(size, -1) for leaf in jax.tree.leaves(rows)], axis=1)
-        gradients = jnp.where(records[:, None] >= 0, gradients, jnp.zeros_like(gradients))
-        clipped = mechanisms.clip(gradients, mechanism.clip_norm)
-        return total + _contribution(mechanism, clipped, first + offsets < count, start + first, key)
+    def device_sum(
+        parameters: Parameters,
+        images: jax.Array,
+        labels: jax.Array,
+        buffer: jax.Array,
+        place: jax.Array,
+        key: jax.Array,
+    ) -> jax.Array:
+        count, start = place[0], place[1]
+        clients_key = jax.random.split(key)[0]
+        # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
+        first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
 
-    return jax.lax.fori_loop(0, -(-count // size), body, total)
+        def body(i: jax.Array, total: jax.Array) -> jax.Array:
+            position = (first + i * step) * size
+            records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
+            clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, records)
+            present = position + offsets < count
+            return total + _contribution(mechanism, clipped, present, start + position, clients_key)
+
+        microbatches = -(-count // size)
+        trips = jnp.maximum(microbatches - first + step - 1, 0) // step
+        zero = jnp.zeros(total.shape, jnp.float32)
+        if mesh is None:
+            return jax.lax.fori_loop(0, trips, body, zero)
+        zero = jax.lax.pcast(zero, AXIS, to="varying")
+        return jax.lax.psum(jax.lax.fori_loop(0, trips, body, zero), AXIS)
+
+    if mesh is not None:
+        everywhere = PartitionSpec()
+        device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=everywhere, out_specs=everywhere)
+    return total + device_sum(parameters, images, labels, buffer, place, key)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _messages(
+    mechanism: Mechanism,
+    loss_or_update: Loss | ClientUpdate,
+    parameters: Parameters,
+    images: jax.Array,
+    labels: jax.Array,
+    buffer: jax.Array,
+    key: jax.Array,
+) -> jax.Array:
+    clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, buffer)
+    return _sent(mechanism, clipped, jnp.int32(0), jax.random.split(key)[0])
+
+
+def _clipped(
+    mechanism: Mechanism,
+    loss_or_update: Loss | ClientUpdate,
+    parameters: Parameters,
+    images: jax.Array,
+    labels: jax.Array,
+    records: jax.Array,
+) -> Rows:
+    """The clipped updates of clients by their records (m, r); a row of -1 gives zero."""
+    real = jnp.maximum(records, 0)
+    rows = clients.update_rows(loss_or_update, parameters, images[real], labels[real], mechanism.gradients)
+    return mechanisms.clip(rows, mechanism.clip_norm, keep=records[:, 0] >= 0)
+
+
+def _sent(mechanism: Mechanism, clipped: Rows, position: jax.Array, key: jax.Array) -> jax.Array:
+    """The messages (m, d) of consecutive clients, the first of which has this place in the round."""
+    randomizer, clip_norm = mechanism.randomizer, mechanism.clip_norm
+    keys = _fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
+    if isinstance(randomizer, Gaussian):
+        return mechanisms.gaussian_messages(keys, clipped.matrix(), clip_norm, randomizer.noise_multiplier)
+    return mechanisms.l2_messages(keys, clipped.matrix(), clip_norm, randomizer.epsilon0)
 
 
 def _contribution(
-    mechanism: Mechanism, clipped: jax.Array, present: jax.Array, position: jax.Array, key: jax.Array
+    mechanism: Mechanism, clipped: Rows, present: jax.Array, position: jax.Array, key: jax.Array
 ) -> jax.Array:
     """A microbatch's part of the sum; `position` is its first client's place in the round."""
-    randomizer, clip_norm, size = mechanism.randomizer, mechanism.clip_norm, mechanism.microbatch
-    if mechanism.simulate == "aggregate" and not isinstance(randomizer, Gaussian):
-        groups = size // GROUP
-        keys = _fold(key, position // GROUP + jnp.arange(groups, dtype=jnp.int32))
-        # Group after group, not vmapped: under vmap the rare branch of l2_sum would always be computed.
-        sums = jax.lax.map(
-            lambda group: mechanisms.l2_sum(group[0], group[1], group[2], clip_norm, randomizer.epsilon0),
-            (keys, clipped.reshape(groups, GROUP, -1), present.reshape(groups, GROUP)),
-        )
-        return jnp.sum(sums, axis=0)
+    randomizer, clip_norm, size = mechanism.randomizer, mechanism.clip_norm, len(clipped)
+    if mechanism.simulate == "aggregate" and isinstance(randomizer, PureLDP):
+        keys = _fold(key, position // GROUP + jnp.arange(size // GROUP, dtype=jnp.int32))
+        return mechanisms.l2_sum(keys, clipped, present, clip_norm, randomizer.epsilon0)
     if mechanism.simulate == "messages":
-        keys = _fold(key, position + jnp.arange(size, dtype=jnp.int32))
-        if isinstance(randomizer, Gaussian):
-            sent = mechanisms.gaussian_messages(keys, clipped, clip_norm, randomizer.noise_multiplier)
-        else:
-            sent = mechanisms.l2_messages(keys, clipped, clip_norm, randomizer.epsilon0)
-        return mechanisms.sum_present(present, sent)
-    return mechanisms.sum_present(present, clipped)
+        clipped = Rows.of(_sent(mechanism, clipped, position, key))
+    return clipped.combine(present.astype(jnp.float32))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: jax.Array) -> jax.Array:
     """Adds the noise of `count` messages in one draw, in the modes where no message carries its own."""
     randomizer = mechanism.randomizer
-    if mechanism.simulate == "central-limit" and not isinstance(randomizer, Gaussian):
+    if mechanism.simulate == "central-limit" and isinstance(randomizer, PureLDP):
         multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
     elif mechanism.simulate == "aggregate" and isinstance(randomizer, Gaussian):
         multiplier = randomizer.noise_multiplier
     else:
         return total
-    noise = mechanisms.gaussian_sum_noise(key, total.size, mechanism.clip_norm, multiplier, count)
+    noise_key = jax.random.split(key)[1]
+    noise = mechanisms.gaussian_sum_noise(noise_key, total.size, mechanism.clip_norm, multiplier, count)
     return total + noise
 
 

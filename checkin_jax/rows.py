@@ -1,0 +1,150 @@
+"""One update vector per client, held in whatever form it was computed in, and the few operations mechanisms need.
+
+The gradient of a dense layer for one record is an outer product; writing it out costs more than everything
+else. `Rows` keeps such blocks as their two factors, so that clipping, sums and inner products never form them.
+Everything is float32, in full precision on every device: the lower one that accelerators use by default
+would let a row count for more than its norm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+Layout = Callable[[jax.Array], jax.Array]
+
+# Squares of components below 1e-19 are lost; this, added to the norms of factors, covers for them.
+_LOST_SQUARES = 1e-30
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """The part of every row that belongs to one parameter array.
+
+    Attributes:
+      factors: (values (m, n),) or (left (m, p), right (m, q)), which stand for the matrices left right^T.
+      shape: of the parameter array.
+      layout: a permutation of the array's entries, array to matrix, in which the factors are written;
+        None if that of the array itself.
+    """
+
+    factors: tuple[jax.Array, ...]
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    layout: Layout | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @property
+    def size(self) -> int:
+        """Entries of the parameter array."""
+        return math.prod(self.shape)
+
+    def squared_norms(self) -> jax.Array:
+        """(m,)."""
+        squares = [jnp.sum(factor * factor, axis=-1) for factor in self.factors]
+        if len(squares) == 1:
+            return squares[0]
+        return (squares[0] + _LOST_SQUARES) * (squares[1] + _LOST_SQUARES)
+
+    def gram(self) -> jax.Array:
+        """(m, m), all inner products."""
+        first, *others = (_matmul(factor, factor.T) for factor in self.factors)
+        return functools.reduce(jnp.multiply, others, first)
+
+    def dot(self, vector: jax.Array) -> jax.Array:
+        """(m,), the inner product of every row with a vector (size,) in the order of the array."""
+        if self.layout is not None:
+            vector = self.layout(vector.reshape(self.shape))
+        if len(self.factors) == 1:
+            return _matmul(self.factors[0], vector.reshape(-1))
+        left, right = self.factors
+        return jnp.sum(_matmul(left, vector.reshape(left.shape[-1], right.shape[-1])) * right, axis=-1)
+
+    def combine(self, weights: jax.Array) -> jax.Array:
+        """(size,), the sum of the rows times their weights (m,), in the order of the array."""
+        if len(self.factors) == 1:
+            return self._ordered(_matmul(weights, self.factors[0]))
+        left, right = self.factors
+        return self._ordered(_matmul(left.T, weights[:, None] * right))
+
+    def matrix(self) -> jax.Array:
+        """(m, size), written out in the order of the array."""
+        values = self.factors[0]
+        if len(self.factors) == 2:
+            left, right = self.factors
+            values = left[:, :, None] * right[:, None, :]
+        return jax.vmap(self._ordered)(values.reshape(len(values), self.size))
+
+    def scaled(self, factors: jax.Array, keep: jax.Array) -> Block:
+        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        *others, last = (jnp.where(keep[:, None], x, jnp.zeros_like(x)) for x in self.factors)
+        return dataclasses.replace(self, factors=(*others, last * factors[:, None]))
+
+    def _ordered(self, values: jax.Array) -> jax.Array:
+        """From the order of the factors to that of the array."""
+        if self.layout is None:
+            return values.reshape(-1)
+        # The transpose of a permutation is its inverse.
+        like = jax.ShapeDtypeStruct(self.shape, values.dtype)
+        matrix = values.reshape(jax.eval_shape(self.layout, like).shape)
+        return jax.linear_transpose(self.layout, like)(matrix)[0].reshape(-1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """m vectors of dimension d, one a client, in blocks of consecutive coordinates."""
+
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, matrix: jax.Array) -> Rows:
+        """The rows of a matrix (m, d)."""
+        return cls((Block((matrix,), (matrix.shape[-1],)),))
+
+    def __len__(self) -> int:
+        return len(self.blocks[0].factors[0])
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return sum(block.size for block in self.blocks)
+
+    def norms(self) -> jax.Array:
+        """Euclidean norms (m,)."""
+        return jnp.sqrt(sum((block.squared_norms() for block in self.blocks), jnp.float32(0.0)))
+
+    def gram(self) -> jax.Array:
+        """(m, m), all inner products."""
+        return sum((block.gram() for block in self.blocks), jnp.float32(0.0))
+
+    def dot(self, vector: jax.Array) -> jax.Array:
+        """(m,), the inner product of every row with a vector (d,)."""
+        ends = [sum(block.size for block in self.blocks[: i + 1]) for i in range(len(self.blocks))]
+        pieces = jnp.split(vector, ends[:-1])
+        return sum((block.dot(piece) for block, piece in zip(self.blocks, pieces)), jnp.float32(0.0))
+
+    def combine(self, weights: jax.Array) -> jax.Array:
+        """(d,), the sum of the rows times their weights (m,); all rows must be finite."""
+        return jnp.concatenate([block.combine(weights) for block in self.blocks])
+
+    def matrix(self) -> jax.Array:
+        """(m, d), written out."""
+        return jnp.concatenate([block.matrix() for block in self.blocks], axis=1)
+
+    def scaled(self, factors: jax.Array, keep: jax.Array) -> Rows:
+        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        return Rows(tuple(block.scaled(factors, keep) for block in self.blocks))
+
+    def grouped(self, groups: int) -> Rows:
+        """The same rows with leading axes (groups, m / groups), to be mapped over."""
+        return jax.tree.map(lambda x: x.reshape(groups, -1, *x.shape[1:]), self)
+
+
+def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Matrix product in full float32 on every device."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
