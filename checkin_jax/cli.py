@@ -8,162 +8,21 @@ command (the library itself keeps nothing), see `keep_compiled`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import itertools
-import json
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 import tyro
 
 from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
-from checkin_jax.cli_options import Count, Job, UsageError, randomizer_of
-from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-
-if TYPE_CHECKING:
-    from checkin_jax.training.data import Dataset
-
-
-@dataclasses.dataclass(kw_only=True)
-class _TrainingOptions:
-    run_dir: Path
-    """Folder for config, metrics, parameters and report; new or empty."""
-    num_clients: Count
-    """How many clients there are; each holds one record."""
-    check_in_prob: float
-    """Probability that a client checks in, each round."""
-    num_rounds: Count
-    """Number of rounds."""
-    learning_rate: float
-    """Step on the mean clipped gradient."""
-    drop_out_prob: float = 0.0
-    """Probability that a client that checked in drops out before sending."""
-    epsilon0: float | None = None
-    """Train by LDP-SGD: messages of the l2 mechanism at this epsilon0."""
-    noise_multiplier: float | None = None
-    """Train by federated DP-SGD: Gaussian noise of this many clip norms per client."""
-    clip_norm: float = 0.1
-    """l2 norm every client's gradient is clipped to."""
-    decay: Literal["linear", "constant"] = "linear"
-    """Learning rate over the rounds."""
-    momentum: float = 0.0
-    """Heavy-ball momentum."""
-    averaging: float = 0.0
-    """Average the parameters over this last fraction of the rounds."""
-    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
-    """How a round's sum is drawn: exactly (aggregate), message by message, or by the central limit."""
-    delta: float = 1e-6
-    """Delta of the reported guarantees."""
-    eval_every: Count = 50
-    """Rounds between evaluations."""
-    target_accuracy: float | None = None
-    """Stop at the first evaluation that reaches this test accuracy."""
-    seed: int | None = None
-    """Make the run reproducible, and not private against anybody who knows the seed."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Activation of the network."""
-    microbatch: Count = 40
-    """Clients differentiated at once: 40 on a CPU, thousands on a GPU."""
-    json: bool = False
-    """Print the report as one JSON object instead of text."""
-
-    def _job(self, dataset: Dataset, default: Randomizer, pool_stride: int = 1) -> Job:
-        from checkin_jax.training.config import TrainingConfig
-        from checkin_jax.training.loop import train
-        from checkin_jax.training.progress import RoundBar
-
-        given = self.epsilon0 is not None or self.noise_multiplier is not None
-        config = TrainingConfig(
-            protocol=ShuffledCheckIn(
-                num_clients=self.num_clients,
-                check_in_prob=self.check_in_prob,
-                num_rounds=self.num_rounds,
-                drop_out_prob=self.drop_out_prob,
-            ),
-            randomizer=randomizer_of(self.epsilon0, self.noise_multiplier) if given else default,
-            clip_norm=self.clip_norm,
-            learning_rate=self.learning_rate,
-            decay=self.decay,
-            momentum=self.momentum,
-            averaging=self.averaging,
-            simulate=self.simulate,
-            delta=self.delta,
-            eval_every=self.eval_every,
-            target_accuracy=self.target_accuracy,
-            seed=self.seed,
-            pool_stride=pool_stride,
-            activation=self.activation,
-            microbatch=self.microbatch,
-        )
-
-        def job() -> None:
-            with RoundBar(config.protocol.num_rounds) as bar:
-                report = train(config, dataset, self.run_dir, bar)
-            if self.json:
-                print(json.dumps(report.as_dict(), allow_nan=False))
-            else:
-                print(f"{report}\nSaved in {self.run_dir}")
-
-        return job
-
-
-@dataclasses.dataclass(kw_only=True)
-class TrainDigits(_TrainingOptions):
-    """Train on the embedded 8x8 digits (1,437 records; clients draw theirs with replacement)."""
-
-    num_clients: Count = 200_000
-    check_in_prob: float = 0.01
-    num_rounds: Count = 1_000
-    learning_rate: float = 6.0
-    eval_every: Count = 100
-
-    def prepare(self) -> Job:
-        """Checks the arguments; the job trains, by default with Gaussian noise of 2 clip norms a client."""
-        from checkin_jax.training import data
-
-        return self._job(data.digits(), Gaussian(noise_multiplier=2.0))
-
-
-@dataclasses.dataclass(kw_only=True)
-class TrainMnist(_TrainingOptions):
-    """Train on MNIST, by default in the setting of the shuffled check-in paper (LDP-SGD, epsilon0 = 2)."""
-
-    data_dir: Path | None = None
-    """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
-    num_clients: Count = 60_000
-    check_in_prob: float = 0.1
-    num_rounds: Count = 3_000
-    learning_rate: float = 1.3
-    pool_stride: Literal[1, 2] = 1
-    """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
-
-    def prepare(self) -> Job:
-        """Checks the arguments; the job trains, by default with the l2 mechanism at epsilon0 = 2."""
-        from checkin_jax.training import data
-
-        return self._job(data.mnist(self.data_dir), PureLDP(epsilon0=2.0), self.pool_stride)
-
-
-@dataclasses.dataclass(kw_only=True)
-class Train:
-    """Train a network privately and report how private it is."""
-
-    dataset: (
-        Annotated[TrainDigits, tyro.conf.subcommand("digits")]
-        | Annotated[TrainMnist, tyro.conf.subcommand("mnist")]
-    )
-
-    def prepare(self) -> Job:
-        """Checks the arguments; the job trains on the chosen data set."""
-        return self.dataset.prepare()
-
+from checkin_jax.cli_options import UsageError
+from checkin_jax.cli_training import Train
 
 Command = (
     Annotated[Epsilon, tyro.conf.subcommand("epsilon")]

@@ -284,6 +284,55 @@ def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path, quick)
     assert out == json.loads((tmp_path / "run" / "report.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [
+        (["shuffle", "--num-rounds", "2"], 2),
+        (["fixed-window", "--num-slots", "20", "--check-in-prob", "0.5", "--minibatch", "8"], 3),
+        (["sliding-window", "--window", "20", "--minibatch", "40"], 2),
+        (["averaged-updates", "--num-slots", "2", "--num-epochs", "2"], 4),
+    ],
+)
+def test_training_runs_under_every_protocol(capsys, tmp_path, quick, options, rounds):
+    folder = tmp_path / "run"
+    args = [
+        "train",
+        "digits",
+        "--num-clients",
+        "90",
+        "--run-dir",
+        str(folder),
+        "--json",
+        "--protocol",
+        *options,
+    ]
+    cli.main(args)
+    out = json.loads(capsys.readouterr().out)
+    assert out["rounds"] == rounds == len((folder / "metrics.jsonl").read_text().splitlines())
+    assert out["config"]["protocol"]["num_clients"] == 90
+    assert out["config"]["learning_rate"] > 0
+
+
+def test_options_of_another_protocol_are_refused(capsys, tmp_path):
+    run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
+    assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
+    assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
+    assert "minibatch=2" in _refused(capsys, [*run, "--minibatch", "2"])
+    assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
+
+
+def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick, monkeypatch):
+    run = [*DIGITS, "--run-dir", str(tmp_path / "run"), "--checkpoint-every", "1", "--resume", "--seed", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr("checkin_jax.training.session.Session.finish", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cli.main(run)
+    assert "config.learning_rate was 6.0, is 5.0" in _refused(capsys, [*run, "--learning-rate", "5"])
+    cli.main(run)
+    assert "Saved in" in capsys.readouterr().out
+    assert "has finished" in _refused(capsys, run)
+
+
 def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
     rng = np.random.default_rng(0)
     for name, shape in {

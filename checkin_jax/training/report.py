@@ -8,11 +8,25 @@ from typing import Any
 
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import (
+    AveragedUpdates,
+    CheckInProtocol,
+    FixedWindow,
+    Shuffle,
+    ShuffledCheckIn,
+    SlidingWindow,
+)
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.config import TrainingConfig
 
 SEEDED = "reproducible run: not private against someone who knows the seed"
+UNDER = {
+    ShuffledCheckIn: "shuffled check-in",
+    Shuffle: "shuffling",
+    FixedWindow: "random check-ins with a fixed window (A_fix)",
+    SlidingWindow: "random check-ins with sliding windows (A_sldw)",
+    AveragedUpdates: "random check-ins with averaged updates (A_avg)",
+}
 SIMULATED = (
     "central-limit simulation, not the mechanism itself: the sums were drawn from the normal limit of the l2 "
     "mechanism's; the guarantees are those of the protocol this run imitates"
@@ -27,11 +41,11 @@ class Report:
       config: the run's public description.
       dataset: name of the data set; `num_records` is the size of its training part.
       accuracy: on the public test set, in [0, 1].
-      rounds: rounds that ran and are accounted for.
-      seconds: wall time of the loop, compilation included.
+      rounds: updates of the model that ran. Units of the protocol are accounted for, see `units`.
+      seconds: wall time of the loop, compilation included; of all parts of a resumed run.
       stopped: why the run ended before its last round; None when it did not.
-      guarantees: view -> Guarantee over the rounds that ran.
-      planned: view -> Guarantee over all planned rounds, when fewer ran; empty otherwise.
+      guarantees: view -> Guarantee over the units that ran.
+      planned: view -> Guarantee over all planned units, when fewer ran; empty otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
     """
 
@@ -47,9 +61,14 @@ class Report:
     message: tuple[float, float]
 
     @property
+    def units(self) -> int:
+        """Rounds of the protocol, or windows, that are accounted for: a window counts whole once it has begun."""
+        return self.config.plan.units(self.rounds)
+
+    @property
     def messages_per_client(self) -> float:
-        """Expected number of messages one client sends over the rounds that ran."""
-        return self.rounds * self.config.protocol.rate
+        """Expected number of messages one client sends over the units that ran."""
+        return self.units * self.config.protocol.rate
 
     def notes(self) -> list[str]:
         """What a careful reader must know beside the numbers."""
@@ -59,20 +78,25 @@ class Report:
             notes.append(SEEDED)
         if self.config.simulate == "central-limit":
             notes.append(SIMULATED)
-        if protocol.num_clients > self.num_records:
+        each = self.config.records_per_client
+        if protocol.num_clients * each > self.num_records:
             notes.append(
                 f"{protocol.num_clients:,} clients drew their records with replacement from "
                 f"{self.num_records:,}: the guarantee is per client, and a record that several clients share "
                 "is protected less"
             )
-        if self.planned:
-            worst = self.planned["messages"]
-            notes.append(
-                f"ended after {self.rounds:,} of {protocol.num_rounds:,} rounds ({self.stopped}); where the "
-                f"moment of stopping was chosen by looking at results, the figures of all planned rounds "
-                f"apply: epsilon <= {worst.epsilon:.6g} in view 'messages', "
-                f"{self.planned['aggregate'].epsilon:.6g} in view 'aggregate'"
-            )
+        planned = self.config.plan.num_rounds
+        if self.rounds < planned:
+            ended = f"ended after {self.rounds:,} of {planned:,} rounds ({self.stopped})"
+            if self.planned:
+                ended += (
+                    "; where the moment of stopping was chosen by looking at results, the figures of all planned "
+                    f"rounds apply: epsilon <= {self.planned['messages'].epsilon:.6g} in view 'messages', "
+                    f"{self.planned['aggregate'].epsilon:.6g} in view 'aggregate'"
+                )
+            notes.append(ended)
+        if self.rounds % self.config.plan.rounds_per_unit:
+            notes.append("the last window did not end, and is accounted for as a whole")
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,6 +107,7 @@ class Report:
             "num_records": self.num_records,
             "accuracy": self.accuracy,
             "rounds": self.rounds,
+            "units": self.units,
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
@@ -96,13 +121,14 @@ class Report:
 
     def __str__(self) -> str:
         config, protocol = self.config, self.config.protocol
+        each = "" if config.records_per_client == 1 else f", {config.records_per_client:,} records each"
+        steps = "" if config.local_steps == 1 else f" of {config.local_steps:,} local steps"
         lines = [
-            f"Private training on {self.dataset} under shuffled check-in",
-            f"  clients    {protocol.num_clients:,}, checking in at rate {protocol.rate:.6g}: about "
-            f"{protocol.num_clients * protocol.rate:,.0f} a round",
+            f"Private training on {self.dataset} under {UNDER[type(protocol)]}",
+            f"  clients    {protocol.num_clients:,}{each}; {_check_ins(config)}",
             f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
             f"  accuracy   {self.accuracy:.2%} on the test set",
-            f"  mechanism  {_mechanism(config)}, clip norm {config.clip_norm:g}",
+            f"  mechanism  {_mechanism(config)}, clip norm {config.clip_norm:g}{steps}",
             f"  drawn as   {config.simulate!r}",
         ]
         lines += [f"  note       {note}" for note in self.notes()]
@@ -126,16 +152,16 @@ def make_report(
     seconds: float,
     stopped: str | None,
 ) -> Report:
-    """Accounts for the rounds that ran, in every view, and builds the report.
+    """Accounts for the units of the protocol that ran, in every view, and builds the report.
 
     Raises:
       ValueError: no round ran, or more than planned.
     """
     protocol, randomizer, delta = config.protocol, config.randomizer, config.delta
-    if not 1 <= rounds <= protocol.num_rounds:
-        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {protocol.num_rounds}]")
-    ran = dataclasses.replace(protocol, num_rounds=rounds)
-    early = rounds < protocol.num_rounds
+    if not 1 <= rounds <= config.plan.num_rounds:
+        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {config.plan.num_rounds}]")
+    ran = config.plan.so_far(rounds)
+    early = ran.repeats < protocol.repeats
     return Report(
         config=config,
         dataset=dataset,
@@ -152,7 +178,7 @@ def make_report(
     )
 
 
-def message_privacy(protocol: ShuffledCheckIn, randomizer: Randomizer) -> tuple[float, float]:
+def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:
     """(epsilon0, delta0) of one message: delta0 is 0 for PureLDP, else n^-1.5 but at most 0.1."""
     if not isinstance(randomizer, Gaussian):
         return randomizer.epsilon0, 0.0
@@ -165,3 +191,14 @@ def _mechanism(config: TrainingConfig) -> str:
     if isinstance(config.randomizer, Gaussian):
         return f"Gaussian, noise multiplier {config.randomizer.noise_multiplier:g} a client"
     return f"l2 mechanism, epsilon0 = {config.randomizer.epsilon0:g} a message"
+
+
+def _check_ins(config: TrainingConfig) -> str:
+    """How many messages make a round, in words."""
+    protocol, plan = config.protocol, config.plan
+    if isinstance(protocol, ShuffledCheckIn | Shuffle):
+        return f"checking in at rate {protocol.rate:.6g}: about {protocol.num_clients * protocol.rate:,.0f} a round"
+    if isinstance(protocol, AveragedUpdates):
+        number, rate = plan.check_ins
+        return f"all of a slot averaged, {protocol.num_slots:,} slots: about {number * rate:,.6g} clients a round"
+    return f"one client a slot, {plan.slots_per_unit:,} slots, {plan.minibatch:,} of them a round"

@@ -1,7 +1,8 @@
 """A run's folder: config.json, metrics.jsonl (a line a round), parameters.npz, report.json and report.txt.
 
-Files other than metrics.jsonl are written whole or not at all. Nothing secret is stored: no entropy, no
-names of participants, no loss on anybody's record.
+Files other than metrics.jsonl are written whole or not at all. Nothing secret is stored here: no entropy, no names of
+participants, no loss on anybody's record. (Checkpoints, where asked for, lie in a folder of their own and do hold the
+entropy, see `checkpoints`.) While a process writes to the folder it holds a lock on the file `.lock` in it.
 """
 
 from __future__ import annotations
@@ -14,34 +15,89 @@ from typing import IO, Any
 
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # no such locks outside POSIX systems
+    fcntl = None
+
+LOCK = ".lock"
+METRICS = "metrics.jsonl"
+
+
+class ResumeError(ValueError):
+    """A run that cannot be taken up, or could not be taken up if it were killed; says why."""
+
 
 class RunDirectory:
-    """Creates the folder of one run and writes to it; use as a context manager.
+    """Creates the folder of one run, or goes on with it, and writes to it; use as a context manager.
 
     Args:
-      path: must not exist yet, or be an empty folder.
+      path: must not exist yet or be an empty folder, unless `resume`.
+      resume: the folder may also be that of a run that has begun; what is in it is kept.
 
     Raises:
-      FileExistsError: it exists and is not an empty folder.
+      FileExistsError: the folder is not empty and `resume` is False, or it is no run directory.
+      BlockingIOError: another process is writing to it.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, resume: bool = False) -> None:
         self.path = Path(path)
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise FileExistsError(f"run_dir={str(path)!r}: already there and not empty; name another")
+        self._check(resume)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+        self._lock = _lock(self.path / LOCK)
+        try:
+            self._check(resume)  # again: another process may have begun and ended in between
+        except FileExistsError:
+            self._unlock()
+            raise
+        self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
 
     def __enter__(self) -> RunDirectory:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._metrics.close()
+        try:
+            self._metrics.close()
+        finally:
+            self._unlock()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a round of this run was logged: its results may have been seen."""
+        return self.metrics_size() > 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a report."""
+        return (self.path / "report.json").exists()
+
+    def remove_report(self) -> None:
+        """Deletes report and parameters, of a run that goes on."""
+        for name in ("report.json", "report.txt", "parameters.npz"):
+            (self.path / name).unlink(missing_ok=True)
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl and flushes it, so that a killed run keeps it."""
         self._metrics.write(json.dumps(record, allow_nan=False) + "\n")
         self._metrics.flush()
+
+    def metrics_size(self) -> int:
+        """Length of metrics.jsonl in bytes."""
+        return os.fstat(self._metrics.fileno()).st_size
+
+    def sync_metrics(self) -> None:
+        """Returns once the lines logged so far would survive a power cut."""
+        os.fsync(self._metrics.fileno())
+
+    def cut_metrics(self, size: int) -> None:
+        """Drops what was logged beyond the first `size` bytes.
+
+        Raises:
+          ValueError: there are fewer.
+        """
+        if self.metrics_size() < size:
+            raise ValueError(f"{METRICS} has {self.metrics_size()} bytes, expected at least {size}")
+        self._metrics.truncate(size)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes one JSON file; NaN and infinities are refused, not written."""
@@ -55,6 +111,19 @@ class RunDirectory:
         """Writes one .npz file of named arrays."""
         self._replace(name, lambda stream: np.savez(stream, allow_pickle=False, **arrays))
 
+    def _check(self, resume: bool) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise FileExistsError(f"run_dir={str(self.path)!r}: a file, and not empty; name another")
+        held = {file.name for file in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
+        if held and not resume:
+            raise FileExistsError(f"run_dir={str(self.path)!r}: already there and not empty; name another")
+        if held and METRICS not in held:
+            raise FileExistsError(f"run_dir={str(self.path)!r}: no {METRICS} in it: not the folder of a run")
+
+    def _unlock(self) -> None:
+        (self.path / LOCK).unlink(missing_ok=True)
+        self._lock.close()
+
     def _replace(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
         temporary = self.path / f".{name}.tmp"
         with temporary.open("wb") as stream:
@@ -62,3 +131,26 @@ class RunDirectory:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, self.path / name)
+
+
+def _lock(path: Path) -> IO[str]:
+    """The open lock file, held until it is closed or the process ends, however it ends."""
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                owner = file.read().strip() or "unknown"
+                file.close()
+                raise BlockingIOError(
+                    f"run_dir={str(path.parent)!r}: in use by another process (number {owner})"
+                ) from None
+        # Its owner may have deleted the file between our opening and locking it.
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            return file
+        file.close()
