@@ -1,4 +1,4 @@
-"""The command `checkin`: epsilon, calibrate and compare account for a protocol, train runs one.
+"""The command `checkin`: epsilon, calibrate and compare account for a protocol, train runs one, report shows a run.
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
@@ -22,6 +22,7 @@ import tyro
 from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli_options import UsageError
+from checkin_jax.cli_report import ReportPage
 from checkin_jax.cli_training import Train
 
 Command = (
@@ -29,6 +30,7 @@ Command = (
     | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[ReportPage, tyro.conf.subcommand("report")]
 )
 
 
@@ -97,7 +99,7 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _parse(args: list[str]) -> Epsilon | Calibrate | Compare | Train:
+def _parse(args: list[str]) -> Command:
     """tyro's parser, its boxed errors cut down to one line."""
     errors = io.StringIO()
     try:
