@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from stand_in import quick_account
 
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training import data, loop, networks, report, schedule
 from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.plan import Plan
 from checkin_jax.training.run_directory import RunDirectory
+from checkin_jax.training.step_size import suggested_learning_rate
 
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
@@ -27,8 +29,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(report, "account", quick_account)
 
 
-def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, **others) -> TrainingConfig:
-    protocol = ShuffledCheckIn(num_clients=n, check_in_prob=prob, num_rounds=rounds)
+def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> TrainingConfig:
+    protocol = protocol or ShuffledCheckIn(num_clients=n, check_in_prob=prob, num_rounds=rounds)
     settings = {"seed": 1, "decay": "constant", "eval_every": 1_000, **others}
     return TrainingConfig(
         protocol=protocol, randomizer=randomizer or Gaussian(noise_multiplier=2.0), **settings
@@ -67,26 +69,31 @@ def test_private_training_learns_the_digits(tmp_path, quick):
     assert loop.train(noisy, data.digits(), tmp_path / "noisy").accuracy < 0.5
 
 
-def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path, quick):
+def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
+    """The sum of the clipped gradients of these clients at the initial parameters, by plain vmap."""
     digits = data.digits()
-    moved = _train(tmp_path / "run", rounds=1, randomizer=NOISELESS, learning_rate=2.0) - _initial()
-    protocol = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.05)
-    chosen = schedule.client_records(1, 1_000, 1_437)[schedule.participants(1, protocol, 0)]
-    assert len(chosen) != 50
+    held = schedule.client_records(1, 1_000, 1_437)[chosen]
     key = schedule.jax_key(1, schedule.Stream.INITIAL_PARAMETERS)
     parameters, apply = networks.functional(networks.build(8, key))
 
     def loss(parameters, image, label):
         return networks.cross_entropy(apply(parameters, image), label)
 
-    images = jnp.asarray(digits.train_images[chosen], jnp.float32)[..., None] / 16
-    labels = jnp.asarray(digits.train_labels[chosen], jnp.int32)
+    images = jnp.asarray(digits.train_images[held], jnp.float32)[..., None] / 16
+    labels = jnp.asarray(digits.train_labels[held], jnp.int32)
     rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images, labels)
     rows = np.concatenate(
-        [array.reshape(len(chosen), -1) for array in networks.named_arrays(rows).values()], axis=1
+        [array.reshape(len(held), -1) for array in networks.named_arrays(rows).values()], axis=1
     )
-    clipped = rows * np.minimum(1, 0.1 / np.linalg.norm(rows, axis=1, keepdims=True))
-    np.testing.assert_allclose(moved, -2.0 * clipped.sum(0) / 50, atol=3e-7)
+    return (rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
+
+
+def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path, quick):
+    moved = _train(tmp_path / "run", rounds=1, randomizer=NOISELESS, learning_rate=2.0) - _initial()
+    protocol = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.05)
+    chosen = schedule.participants(1, protocol, 0)
+    assert len(chosen) != 50
+    np.testing.assert_allclose(moved, -2.0 * _clipped_sum(chosen) / 50, atol=3e-7)
 
 
 def test_momentum_averaging_and_decay_do_what_they_say(tmp_path, quick):
@@ -303,3 +310,97 @@ def test_one_gaussian_message_is_stated_at_its_own_delta():
         assert epsilon0 == pytest.approx(expected, rel=1e-3)
     alone = ShuffledCheckIn(num_clients=1, check_in_prob=1.0)
     assert report.message_privacy(alone, Gaussian(noise_multiplier=2.0))[1] == 0.1
+
+
+def test_several_records_and_local_steps_average_models(tmp_path, quick):
+    # One client, one round, no noise, nothing clipped: the new model is the client's own.
+    digits = data.digits()
+    settings = {"records_per_client": 6, "local_steps": 3, "local_learning_rate": 0.5, "clip_norm": 1e3}
+    config = _config(1, 1.0, 1, NOISELESS, learning_rate=1.0, **settings)
+    loop.train(config, digits, tmp_path / "run")
+    key = schedule.jax_key(1, schedule.Stream.INITIAL_PARAMETERS)
+    parameters, apply = networks.functional(networks.build(8, key))
+    held = schedule.client_records(1, 1, 1_437, each=6)[0]
+    images = jnp.asarray(digits.train_images[held], jnp.float32)[..., None] / 16
+    labels = jnp.asarray(digits.train_labels[held], jnp.int32)
+
+    def loss(parameters):
+        losses = jax.vmap(lambda x, y: networks.cross_entropy(apply(parameters, x), y))(images, labels)
+        return jnp.mean(losses)
+
+    for _ in range(3):
+        parameters = jax.tree.map(lambda p, g: p - 0.5 * g, parameters, jax.grad(loss)(parameters))
+    expected = np.concatenate([array.ravel() for array in networks.named_arrays(parameters).values()])
+    np.testing.assert_allclose(_flat(tmp_path / "run"), expected, atol=2e-6)
+    assert "6 records each" in (tmp_path / "run" / "report.txt").read_text()
+    assert "of 3 local steps" in (tmp_path / "run" / "report.txt").read_text()
+
+
+def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
+    # One client, ten slots: nine dummies; ten slots make one update, divided by ten.
+    window = FixedWindow(num_clients=1, num_slots=10)
+    config = _config(protocol=window, randomizer=NOISELESS, minibatch=10, clip_norm=1e3)
+    loop.train(config, data.digits(), tmp_path / "window")
+    alone = _config(protocol=Shuffle(num_clients=1), randomizer=NOISELESS, learning_rate=0.1, clip_norm=1e3)
+    loop.train(alone, data.digits(), tmp_path / "alone")
+    np.testing.assert_allclose(_flat(tmp_path / "window"), _flat(tmp_path / "alone"), atol=1e-7)
+    # What is logged does not tell dummies from clients.
+    assert _metrics(tmp_path / "window")[0]["check_ins"] == 10
+
+
+@pytest.mark.parametrize(
+    ("protocol", "minibatch", "rounds", "windows"),
+    [
+        (Shuffle(num_clients=50, num_rounds=3), 1, 3, 3),
+        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2), 4, 6, 2),
+        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible"), 7, 5, 1),
+        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 1, 5, 1),
+        (SlidingWindow(num_clients=50, window=11, num_epochs=2), 8, 10, 2),
+    ],
+)
+def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, minibatch, rounds, windows):
+    config = _config(protocol=protocol, minibatch=minibatch, eval_every=2)
+    result = loop.train(config, data.digits(), tmp_path / "run")
+    assert (result.rounds, result.units) == (rounds, windows)
+    assert result.guarantees["messages"].protocol == protocol
+    assert result.planned == {}
+    lines = _metrics(tmp_path / "run")
+    assert [line["round"] for line in lines] == list(range(1, rounds + 1))
+    if not isinstance(protocol, Shuffle):
+        assert [line["window"] for line in lines] == [1 + t * windows // rounds for t in range(rounds)]
+        assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
+    assert np.all(np.isfinite(_flat(tmp_path / "run")))
+
+
+def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
+    def interrupt(line):
+        if line["round"] == 4:
+            raise KeyboardInterrupt
+
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
+    config = _config(protocol=window, minibatch=4)
+    result = loop.train(config, data.digits(), tmp_path / "run", interrupt)
+    assert (result.rounds, result.units) == (4, 2)
+    assert result.guarantees["messages"].protocol == dataclasses.replace(window, num_epochs=2)
+    assert result.planned["messages"].protocol == window
+    text = (tmp_path / "run" / "report.txt").read_text()
+    assert "ended after 4 of 9 rounds (interrupted)" in text
+    assert "the last window did not end" in text
+
+
+def test_averaged_updates_divide_by_the_realised_count(tmp_path, quick):
+    protocol = AveragedUpdates(num_clients=1_000, num_slots=1, check_in_prob=0.04)
+    config = _config(protocol=protocol, randomizer=NOISELESS, learning_rate=2.0)
+    loop.train(config, data.digits(), tmp_path / "run")
+    chosen, _ = schedule.averaged_updates(1, protocol, 0)
+    assert len(chosen) != 40
+    moved = _flat(tmp_path / "run") - _initial()
+    np.testing.assert_allclose(moved, -2.0 * _clipped_sum(chosen) / len(chosen), atol=3e-7)
+
+
+@pytest.mark.parametrize("number", [40, 1])
+def test_the_learning_rate_rule_keeps_the_noise_of_a_run(number):
+    plan = Plan(protocol=ShuffledCheckIn(num_clients=1_000, check_in_prob=number / 1_000, num_rounds=100))
+    rate = suggested_learning_rate(plan, Gaussian(noise_multiplier=3.0), 0.2)
+    noise = rate * 0.2 * 3.0 * math.sqrt(100 * number) / number
+    assert noise == pytest.approx(0.15)

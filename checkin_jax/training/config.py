@@ -8,6 +8,7 @@ from typing import Any
 from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer
+from checkin_jax.mechanisms import CLIP_NORMS
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.plan import Plan
@@ -24,7 +25,7 @@ class TrainingConfig:
       protocol: who checks in, and how often: any of the check-in protocols.
       randomizer: Gaussian (federated DP-SGD), or PureLDP, realised by the l2 mechanism (LDP-SGD).
       minibatch: FixedWindow and SlidingWindow: slots whose messages make one update (see `Plan`).
-      clip_norm: C > 0, l2 norm to which every client's update is scaled down.
+      clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
       learning_rate: step on the estimated mean clipped gradient; while nearly all clients are clipped
         only learning_rate * clip_norm matters.
       decay: "linear" to zero over the updates of the run, or "constant".
@@ -73,7 +74,7 @@ class TrainingConfig:
         check_protocol(self.protocol)
         check_randomizer(self.randomizer)
         checked: dict[str, Any] = {
-            "clip_norm": _validate.real(0, 1e30, open_low=True, clip_norm=self.clip_norm),
+            "clip_norm": _validate.real(*CLIP_NORMS, clip_norm=self.clip_norm),
             "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
             "decay": _validate.choice(("linear", "constant"), decay=self.decay),
             "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),

@@ -17,16 +17,18 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting import account
-from checkin_jax.training import networks, schedule
+from checkin_jax.training import clients, networks, schedule
+from checkin_jax.training.clients import ClientUpdate
 from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
 from checkin_jax.training.data import Dataset
+from checkin_jax.training.layers import Loss
 from checkin_jax.training.model import initial, model
 from checkin_jax.training.plan import Draw
 from checkin_jax.training.report import Report, make_report
 from checkin_jax.training.schedule import DUMMY, Stream
 from checkin_jax.training.server import server
 from checkin_jax.training.session import INTERRUPTED, Session
-from checkin_jax.training.step import Loss, Mechanism, buffer_capacity, round_sum
+from checkin_jax.training.step import Mechanism, buffer_capacity, round_sum
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -81,8 +83,9 @@ def train(
     size, unravel, loss, accuracy = model(*network, dataset.max_value)
     start, update = server(config)
     capacity = buffer_capacity(*plan.check_ins, MICROBATCH_UNIT)
-    mechanism = Mechanism.of(dataclasses.replace(config, microbatch=config.microbatch or 40))
-    devices: Any = {} if mesh is None else {"mesh": mesh}
+    mechanism = Mechanism.of(config)
+    # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
+    mechanism = dataclasses.replace(mechanism, microbatch=min(mechanism.clients_at_once, capacity))
     first_averaged = plan.num_rounds - int(config.averaging * plan.num_rounds)
     options = {"every": checkpoint_every, "keep": keep_checkpoints, "resume": resume, "mesh": mesh}
     with Session(config, dataset, run_dir, **options) as session:
@@ -115,7 +118,7 @@ def train(
                         _records(held, chosen),
                         schedule.round_key(noise_key, index),
                         capacity=capacity,
-                        **devices,
+                        mesh=mesh,
                     )
                     averaged = max(0, rounds - first_averaged)
                     state = update(state, total, plan.divisor(index, len(chosen)), averaged)
@@ -148,12 +151,10 @@ def train(
     return report
 
 
-def _contribution(config: TrainingConfig, loss: Loss) -> Any:
+def _contribution(config: TrainingConfig, loss: Loss) -> Loss | ClientUpdate:
     """What a client computes from its records; `round_sum` takes a loss for its mean gradient over them."""
     if config.local_learning_rate is None:
         return loss
-    from checkin_jax.training import clients
-
     return clients.local_steps(loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax.training import networks
-from checkin_jax.training.step import Loss
+from checkin_jax.training.layers import Loss
 
 
 class Model(NamedTuple):
