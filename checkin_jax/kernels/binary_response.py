@@ -46,6 +46,38 @@ def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> 
     return Messages(slots, weight, -jnp.expm1(-epsilon0) * used / slots)
 
 
+def lines_at(
+    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: bool
+) -> tuple[Array, Array]:
+    """`lines_lower` at a few losses, from its tables."""
+    p = jnp.exp(epsilon0)
+    m, kappa = mix.number[:, None], mix.kappa[:, None]
+    if reverse:
+        least = (p * m - jnp.expm1(-loss)[None, :] / kappa) / (p + 1.0)
+    else:
+        least = (m + jnp.expm1(loss)[None, :] / kappa) / (p + 1.0)
+    # Any threshold gives a valid line; rounding can move it off the best one only.
+    a = jnp.clip(jnp.floor(least) + 1.0, 1.0, m + 1.0)
+    pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
+    apart = kappa * (m - a + 1.0) * pmf * (p if reverse else 1.0)
+    difference = jnp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
+    base = jnp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
+    # Q is the base law: in the reverse direction the second measure is P = base - apart.
+    return difference, base - (difference if reverse else 0.0) + FLUSHED
+
+
+def tabulate(
+    mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: bool
+) -> tails.Tables:
+    """Tables of the counts of one label, for `lines_at`."""
+    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *plan, True)
+
+
+def _prob(epsilon0: Array, reverse: bool) -> Array:
+    p = jnp.exp(epsilon0)
+    return p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
+
+
 @functools.partial(jax.jit, static_argnames=("plan", "reverse"))
 def lines_lower(
     mix: Messages,
@@ -59,25 +91,5 @@ def lines_lower(
 
     The line first - (c - 1) second is below the round's profile at every c. plan: of `tails.plan`.
     """
-    points, exact = plan
-    p = jnp.exp(epsilon0)
-    m, kappa = mix.number[:, None], mix.kappa[:, None]
-    prob = p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
-    tables = tails.tabulate(mix.number, prob, log_inverse_mass, points, exact, True)
-
-    def some(loss: Array) -> tuple[Array, Array]:
-        if reverse:
-            least = (p * m - jnp.expm1(-loss)[None, :] / kappa) / (p + 1.0)
-        else:
-            least = (m + jnp.expm1(loss)[None, :] / kappa) / (p + 1.0)
-        # Any threshold gives a valid line; rounding can move it off the best one only.
-        a = jnp.clip(jnp.floor(least) + 1.0, 1.0, m + 1.0)
-        pmf, tail = tails.look_up(tables, prob, a, exact, True)
-        apart = kappa * (m - a + 1.0) * pmf * (p if reverse else 1.0)
-        return jnp.sum(mix.weight[:, None] * apart, axis=0), jnp.sum(mix.weight[:, None] * tail, axis=0)
-
-    apart, base = in_blocks(some, loss)
-    difference = apart * (1.0 - ROUNDING)
-    # Q is the base law: in the reverse direction the second measure is P = base - apart.
-    far = base * (1.0 + ROUNDING) - (difference if reverse else 0.0)
-    return difference, far + FLUSHED
+    tables = tabulate(mix, epsilon0, log_inverse_mass, plan, reverse)
+    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, plan[1], reverse), loss)  # type: ignore[return-value]

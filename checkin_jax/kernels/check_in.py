@@ -317,6 +317,18 @@ def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array) -> tu
     return tuple(part.ravel()[:count] for part in jax.lax.map(evaluate, padded))
 
 
+def lines_at(
+    mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool
+) -> tuple[Array, Array]:
+    """`lines_lower` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, upper tails."""
+    weight = 0.5 * mix.weight[:, :, None]
+    p = jnp.exp(epsilon0)
+    pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
+    q_mass = jnp.sum(weight * (pmf * (1.0 + y) + tail * (p + 1.0 + 2.0 * y)), axis=(0, 1))
+    difference = jnp.sum(weight * pmf, axis=(0, 1))
+    return difference * jnp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
+
+
 @functools.partial(jax.jit, static_argnames="plan")
 def lines_lower(
     mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool]
@@ -328,16 +340,20 @@ def lines_lower(
     """
     points, exact = plan
     tables = tails.tabulate(mix.number - 1.0, None, log_inverse_mass, points, exact, True)
-    weight = 0.5 * mix.weight[:, :, None]
+    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss)  # type: ignore[return-value]
+
+
+def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
+    """`profile_upper` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, lower tails."""
     p = jnp.exp(epsilon0)
-
-    def some(loss: Array) -> tuple[Array, Array]:
-        pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
-        q_mass = jnp.sum(weight * (pmf * (1.0 + y) + tail * (p + 1.0 + 2.0 * y)), axis=(0, 1))
-        return jnp.sum(weight * pmf, axis=(0, 1)), q_mass
-
-    difference, q_mass = in_blocks(some, loss)
-    return difference * jnp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
+    pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
+    c_minus_1 = jnp.expm1(loss)[None, None, :]
+    # p - c without cancellation near c = p.
+    room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
+    h = pmf * (room[None, None, :] - c_minus_1 * y) - c_minus_1 * tail * (p + 1.0 + 2.0 * y)
+    inside = jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1))
+    value = 0.5 * (inside + (mix.tail + FLUSHED) * room)
+    return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
 
 
 @functools.partial(jax.jit, static_argnames="plan")
@@ -347,16 +363,5 @@ def profile_upper(
     """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; zero from epsilon0 on."""
     points, exact = plan
     tables = tails.tabulate(mix.number - 1.0, None, log_inverse_mass, points, exact, False)
-    p = jnp.exp(epsilon0)
-
-    def some(loss: Array) -> tuple[Array]:
-        pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
-        c_minus_1 = jnp.expm1(loss)[None, None, :]
-        # p - c without cancellation near c = p.
-        room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
-        h = pmf * (room[None, None, :] - c_minus_1 * y) - c_minus_1 * tail * (p + 1.0 + 2.0 * y)
-        inside = jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1))
-        return (0.5 * (inside + (mix.tail + FLUSHED) * room),)
-
-    (value,) = in_blocks(some, loss)
-    return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
+    (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss)
+    return value

@@ -1,0 +1,187 @@
+"""Where a privacy profile crosses delta, for one setting inside jit: both ends of a bracket of one round."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import binary_response, check_in, tails
+
+# Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
+TOLERANCE = 1e-9
+_PUSH = 0.4 * TOLERANCE
+# Losses below this part of the largest are not looked at.
+_FLOOR = 1e-13
+_STEPS = 200
+
+
+class _Search(NamedTuple):
+    """Losses known to be above delta (low) and not above it (high), log(value / delta) there, steps made."""
+
+    low: Array
+    high: Array
+    at_low: Array
+    at_high: Array
+    step: Array
+
+
+def enclose(
+    value: Callable[[Array], Array], delta: Array, guess: Array, top: Array
+) -> tuple[Array, Array, Array]:
+    """(low, high, whether value(0) > delta) with value(low) > delta >= value(high), high - low <= 1e-9 high.
+
+    Every end was evaluated, whatever shape the values have. low = 0 where the crossing is below 1e-13 top; high is
+    infinity where even value(top) > delta.
+
+    Args:
+      value: nonincreasing but for rounding, of losses [1]. guess: where to look first, anywhere in (0, top).
+    """
+    log_delta = jnp.log(delta)
+
+    def excess(loss: Array) -> Array:
+        found = value(loss[None])[0]
+        # Written so that NaN counts as above delta for an upper end; a lower end is checked again by its caller.
+        below = found <= delta
+        log = jnp.log(jnp.maximum(found, 1e-320)) - log_delta
+        return jnp.where(below, jnp.minimum(log, 0.0), jnp.where(log > 0, log, 1e-300))
+
+    floor = _FLOOR * top
+
+    def unfinished(at: _Search) -> Array:
+        wide = (at.high - at.low > TOLERANCE * at.high) & (at.high > floor)
+        return wide & (at.step < _STEPS)
+
+    def advance(at: _Search) -> _Search:
+        middle = jnp.sqrt(jnp.maximum(at.low, floor)) * jnp.sqrt(at.high)
+        near = at.high < 4.0 * at.low
+        middle = jnp.where(near, 0.5 * (at.low + at.high), middle)
+        known = (at.low > 0) & jnp.isfinite(at.at_high)
+        share = at.at_low / jnp.where(known, at.at_low - at.at_high, 1.0)
+        line = at.low + (at.high - at.low) * jnp.clip(share, 0.0, 1.0)
+        # Beyond the estimate, so that the next end is on its other side (the projection of ITP).
+        line = jnp.where(share < 0.5, line * (1.0 + _PUSH), line * (1.0 - _PUSH))
+        away = jnp.where(at.low > 0, jnp.minimum(8.0 * at.low, middle), jnp.maximum(0.125 * at.high, floor))
+        x = jnp.where(known, jnp.where(at.step % 6 == 5, middle, line), away)
+        x = jnp.where(at.step == 0, guess, x)
+        x = jnp.where((x > at.low) & (x < at.high), x, middle)
+        here = excess(x)
+        up = here > 0
+        # Illinois: the end that stays counts half.
+        return _Search(
+            jnp.where(up, x, at.low),
+            jnp.where(up, at.high, x),
+            jnp.where(up, here, jnp.where(known, 0.5 * at.at_low, at.at_low)),
+            jnp.where(up, jnp.where(known, 0.5 * at.at_high, at.at_high), here),
+            at.step + 1,
+        )
+
+    zero = jnp.zeros_like(delta)
+    at_zero, at_top = excess(zero), excess(top)
+    first = _Search(zero, top, at_zero, jnp.full_like(delta, -jnp.inf), jnp.zeros((), jnp.int32))
+    # Nothing to search for where one of the ends says all.
+    step = jnp.where((at_zero > 0) & (at_top <= 0), first.step, _STEPS)
+    found = jax.lax.while_loop(unfinished, advance, first._replace(step=step))
+    return found.low, jnp.where(at_top > 0, jnp.inf, found.high), at_zero > 0
+
+
+class Lane(NamedTuple):
+    """One setting: scalars. guess: of epsilon."""
+
+    num_clients: Array
+    rate: Array
+    epsilon0: Array
+    log_inverse_mass: Array
+    delta: Array
+    guess: Array
+
+
+class Cut(NamedTuple):
+    """Static choices of `pure_rounds`: offsets and `spread_plan` are for upper ends alone."""
+
+    buckets: int
+    offsets: tuple[float, ...]
+    spread_plan: tuple[int, bool]
+    plan: tuple[int, bool]
+
+
+def mixture(lane: Lane, cut: Cut, upper: bool) -> check_in.Buckets:
+    """T1's mixture, or that of 3-ary randomized response; buckets = 0: the round itself."""
+    law = (check_in.upper_law if upper else check_in.lower_law)(lane.num_clients, lane.rate, lane.epsilon0)
+    if cut.buckets == 0:
+        return check_in.buckets_exact(law, check_in.SMALL)
+    if not upper:
+        return check_in.buckets_lower(law, lane.log_inverse_mass, cut.buckets)
+    return check_in.buckets_upper(law, lane.log_inverse_mass, cut.buckets, cut.offsets, cut.spread_plan)
+
+
+def signs(mix: check_in.Buckets, lane: Lane, cut: Cut, upper: bool) -> tails.Tables:
+    """Tables of the fair signs, tails rounded so that the profile is an upper (lower) bound."""
+    return tails.tabulate(mix.number - 1.0, None, lane.log_inverse_mass, *cut.plan, not upper)
+
+
+@functools.cache
+def upper_end(cut: Cut) -> Callable[[Lane], Array]:
+    """A kernel: the least loss found at which T1's profile is at most delta; 0 if it is at once."""
+
+    def kernel(lane: Lane) -> Array:
+        mix = mixture(lane, cut, True)
+        tables = signs(mix, lane, cut, True)
+
+        def value(loss: Array) -> Array:
+            return check_in.profile_at(mix, tables, loss, lane.epsilon0, cut.plan[1])
+
+        _, high, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
+        return jnp.where(positive, high, 0.0)
+
+    return kernel
+
+
+def _line(difference: Array, far: Array, loss: Array) -> Array:
+    value = difference - jnp.expm1(loss) * far
+    # What is not a number proves nothing.
+    return jnp.where(jnp.isnan(value), -jnp.inf, value)
+
+
+@functools.cache
+def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
+    """A kernel: the largest loss found at which 3-ary randomized response leaks more than delta; 0 if none."""
+
+    def kernel(lane: Lane) -> Array:
+        mix = mixture(lane, cut, False)
+        tables = signs(mix, lane, cut, False)
+
+        def value(loss: Array) -> Array:
+            return _line(*check_in.lines_at(mix, tables, loss, lane.epsilon0, cut.plan[1]), loss)
+
+        low, _, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
+        return jnp.where(positive, low, 0.0)
+
+    return kernel
+
+
+@functools.cache
+def binary_end(buckets: int, plans: tuple[tuple[int, bool], tuple[int, bool]]) -> Callable[[Lane], Array]:
+    """A kernel: the same for binary randomized response, the better of P||Q and Q||P; plans: of both."""
+
+    def kernel(lane: Lane) -> Array:
+        mix = binary_response.check_in_messages(
+            lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
+        )
+        best = jnp.zeros_like(lane.delta)
+        for reverse, plan in zip((False, True), plans):
+            tables = binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
+
+            def value(loss: Array, tables=tables, plan=plan, reverse=reverse) -> Array:
+                lines = binary_response.lines_at(mix, tables, loss, lane.epsilon0, plan[1], reverse)
+                return _line(*lines, loss)
+
+            low, _, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
+            best = jnp.where(positive, jnp.maximum(best, low), best)
+        return best
+
+    return kernel

@@ -1,0 +1,295 @@
+"""One block of settings: every row gets its results, or the text of its error."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._version import __version__
+from checkin_jax.accounting.account import MIN_DELTA, account
+from checkin_jax.accounting.bounds import one_round
+from checkin_jax.accounting.calibration import calibrate
+from checkin_jax.accounting.guarantee import VIEWS
+from checkin_jax.accounting.renyi import rdp
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.sweeps import brackets, published
+from checkin_jax.sweeps.settings import WHOLE
+from checkin_jax.sweeps.table import Columns
+from checkin_jax.sweeps.workers import Task, Workers
+
+# Result columns of each kind: numbers first, then words.
+RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
+    "rdp": (("rdp",), ("method", "validity")),
+    "published": (("epsilon", "optimal_order"), ("method", "validity")),
+    "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
+}
+# Rows that one task of the slower kinds takes.
+_ROWS_PER_TASK = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked of every setting.
+
+    Attributes:
+      what: "bracket", "rdp", "published" or "calibration".
+      protocol: class of the protocol.
+      tight: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
+    """
+
+    what: str
+    protocol: type[CheckInProtocol]
+    tight: bool = False
+    free: str | None = None
+    orders: tuple[int, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, bool]:
+        """The protocol's arguments, and whether each must be given."""
+        missing = dataclasses.MISSING
+        return {field.name: field.default is missing for field in dataclasses.fields(self.protocol)}
+
+
+class Results:
+    """The result columns of a block while they are filled; rows not filled are errors by then."""
+
+    def __init__(self, question: Question, count: int) -> None:
+        numbers, words = RESULTS[question.what]
+        self.numbers = {name: np.full(count, np.nan) for name in numbers}
+        self.words = {name: np.full(count, "", dtype=object) for name in words}
+        self.seconds = np.zeros(count)
+        self.errors = np.full(count, "", dtype=object)
+
+    def fill(self, index: Any, **values: Any) -> None:
+        """Results of the rows `index`."""
+        for name, value in values.items():
+            (self.numbers if name in self.numbers else self.words)[name][index] = value
+
+    def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
+        """Inputs and results, a row each. FloatingPointError if a row has neither result nor error."""
+        good = self.errors == ""
+        for name, column in self.numbers.items():
+            column[~good] = np.nan
+            if np.isnan(column[good]).any():
+                raise FloatingPointError(f"{name}: not a number, in a row without an error")
+        for column in self.words.values():
+            column[~good] = ""
+        count = len(self.errors)
+        return {
+            **{n: c.astype(object) if c.dtype.kind == "U" else c for n, c in inputs.items()},
+            **self.numbers,
+            **self.words,
+            "seconds": self.seconds,
+            "version": np.full(count, __version__, dtype=object),
+            "error": self.errors,
+        }
+
+
+def evaluate(
+    question: Question, inputs: Mapping[str, np.ndarray], workers: Workers, done: Callable[[int], None]
+) -> Columns:
+    """The block's columns; done is told how many more rows are ready, from any thread."""
+    count = len(next(iter(inputs.values())))
+    results = Results(question, count)
+    if question.what == "published":
+        published.plan(question, inputs, results, workers, done)
+    else:
+        _by_rows(question, inputs, results, workers, done)
+    return results.columns(inputs)
+
+
+def _by_rows(
+    question: Question,
+    inputs: Mapping[str, np.ndarray],
+    results: Results,
+    workers: Workers,
+    done: Callable[[int], None],
+) -> None:
+    """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
+    names, batched, rest = list(inputs), [], []
+    for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
+        given = dict(zip(names, values))
+        try:
+            row = _row(question, given)
+        except (TypeError, ValueError) as error:
+            results.errors[i] = str(error)
+            continue
+        if brackets.serves(row.unit, row.delta, question.tight):
+            batched.append(brackets.Setting(i, row.unit, row.protocol.repeats, row.delta))
+        else:
+            rest.append((i, row))
+    refused = count_refused(results)
+    if refused:
+        done(refused)
+    tasks: list[Task] = []
+    if question.what == "rdp":
+        tasks = _curves(rest, results, done)
+    else:
+        one = _bracket if question.what == "bracket" else _calibration
+        for start in range(0, len(rest), _ROWS_PER_TASK):
+            tasks.append(_run(question, rest[start : start + _ROWS_PER_TASK], one, results, done))
+    brackets.run(batched, tasks, results, workers, done)
+
+
+def count_refused(results: Results) -> int:
+    """Rows that have an error already."""
+    return int(np.count_nonzero(results.errors != ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A setting that passed all checks."""
+
+    protocol: CheckInProtocol
+    randomizer: Any
+    delta: float
+    view: str
+    order: float
+    target: float
+    unit: Any = None
+
+
+def _row(question: Question, given: Mapping[str, Any]) -> Row:
+    """Raises TypeError, ValueError: as the constructors do."""
+    fields = question.fields
+    # A whole number in a column that has others too came as a float.
+    protocol = question.protocol(**{name: given[name] for name in fields if name in given})
+    randomizer: Randomizer | type
+    if "epsilon0" in given:
+        randomizer = PureLDP(epsilon0=given["epsilon0"])
+    elif "noise_multiplier" in given:
+        randomizer = Gaussian(noise_multiplier=given["noise_multiplier"])
+    else:
+        randomizer = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}[question.free or ""]
+    order = target = delta = 0.0
+    if question.what == "rdp":
+        order = _validate.real(1, np.inf, open_low=True, open_high=True, order=given["order"])
+    else:
+        delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
+    if question.what == "calibration":
+        target = given["target_epsilon"]
+    view = _validate.choice(VIEWS, view=given.get("view", "messages"))
+    unit = None
+    if question.what == "bracket" and isinstance(randomizer, PureLDP) and view != "local":
+        unit = one_round(protocol, randomizer, view, protocol.repeats, delta)
+    return Row(protocol, randomizer, delta, view, order, target, unit)
+
+
+def _run(
+    question: Question,
+    rows: Sequence[tuple[int, Row]],
+    one: Callable[[Question, Row], dict[str, Any]],
+    results: Results,
+    done: Callable[[int], None],
+) -> Task:
+    def task() -> None:
+        for i, row in rows:
+            started = time.perf_counter()
+            try:
+                results.fill(i, **one(question, row))
+            except (TypeError, ValueError, ArithmeticError) as error:
+                results.errors[i] = str(error)
+            results.seconds[i] = time.perf_counter() - started
+            done(1)
+
+    return task
+
+
+def _bracket(question: Question, row: Row) -> dict[str, Any]:
+    g = account(row.protocol, row.randomizer, delta=row.delta, view=row.view, tight=question.tight)
+    return {
+        "epsilon": g.epsilon,
+        "lower": g.lower,
+        "method": g.method,
+        "lower_method": g.lower_method,
+        "validity": g.validity,
+    }
+
+
+def _calibration(question: Question, row: Row) -> dict[str, Any]:
+    found = calibrate(
+        row.protocol,
+        row.randomizer,
+        target_epsilon=row.target,
+        delta=row.delta,
+        view=row.view,
+        free=question.free,
+        tight=question.tight,
+    )
+    g = found.guarantee
+    return {
+        "value": found.value,
+        "epsilon": g.epsilon,
+        "lower": g.lower,
+        "method": g.method,
+        "validity": g.validity,
+    }
+
+
+def _curves(
+    rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]
+) -> list[Task]:
+    """Rows that differ in their order alone are one curve."""
+    groups: dict[tuple[CheckInProtocol, Any], list[tuple[int, Row]]] = {}
+    for i, row in rows:
+        groups.setdefault((row.protocol, row.randomizer), []).append((i, row))
+
+    def task(group: list[tuple[int, Row]]) -> Task:
+        def run() -> None:
+            started = time.perf_counter()
+            index = [i for i, _ in group]
+            try:
+                values = rdp(group[0][1].protocol, group[0][1].randomizer, [row.order for _, row in group])
+                results.fill(index, rdp=values, method="T1, RDP", validity="certified")
+            except (TypeError, ValueError, ArithmeticError) as error:
+                results.errors[index] = str(error)
+            results.seconds[index] = (time.perf_counter() - started) / len(group)
+            done(len(group))
+
+        return run
+
+    return [task(group) for group in groups.values()]
+
+
+def check(question: Question, names: Sequence[str]) -> None:
+    """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
+    fields = question.fields
+    wanted = [name for name, required in fields.items() if required]
+    allowed = [*fields, "epsilon0", "noise_multiplier"]
+    if question.what == "rdp":
+        wanted += ["order", "epsilon0"]
+    elif question.what == "published":
+        wanted += ["delta", "bound", "epsilon0"]
+    else:
+        wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])
+        allowed += ["view"]
+    free = question.free
+    if (question.what == "calibration") != (free is not None):
+        raise ValueError(f"free={free!r}: expected the name of a variable, for what='calibration' alone")
+    own = free in ("epsilon0", "noise_multiplier")
+    if own:
+        if "epsilon0" in names or "noise_multiplier" in names:
+            raise ValueError(f"free={free!r} leaves no room for epsilon0 or noise_multiplier")
+    elif ("epsilon0" in names) == ("noise_multiplier" in names) and "epsilon0" not in wanted:
+        raise ValueError("give exactly one of epsilon0 and noise_multiplier")
+    kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
+    for name in wanted:
+        if name not in names:
+            raise ValueError(f"{kind} needs {name}")
+    for name in names:
+        if name not in [*allowed, *wanted]:
+            raise ValueError(f"{name}: no argument of {kind}")
+    if free is not None and not own and free not in fields:
+        raise ValueError(f"free={free!r} is not a variable of {question.protocol.__name__}")
+
+
+def whole(names: Sequence[str]) -> list[str]:
+    """The names that are whole numbers."""
+    return [name for name in names if name in WHOLE]

@@ -1,0 +1,185 @@
+"""Published bounds on shuffled check-in, from Renyi divergences to epsilon, for whole columns of settings."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.special
+
+from checkin_jax import _validate
+from checkin_jax.accounting import published
+from checkin_jax.accounting.published import record
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels import closed_forms, host
+from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS
+from checkin_jax.randomizers import MAX_EPSILON0
+from checkin_jax.sweeps.table import batched
+
+if TYPE_CHECKING:
+    from checkin_jax.sweeps.evaluate import Question, Results
+    from checkin_jax.sweeps.workers import Task, Workers
+
+DEFAULT_ORDERS = tuple(dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()]))
+# Settings of one kernel call: a few MB of weights, which stay in the cache.
+_BATCH, _SLOW_BATCH = 1024, 16
+_CONVERTED = "a lower bound on divergences, converted: not a bound on epsilon"
+
+_SLOW = {
+    "theorem-1": published.theorem_1,
+    "theorem-1-smaller": published.theorem_1_smaller,
+    "subsampling-only": published.subsampling_only,
+    "theorem-2-repaired": published.theorem_2_repaired,
+}
+BOUNDS = ("theorem-2", "theorem-3", "theorem-3-sharper", *_SLOW, "strong-composition")
+_LABELS = {
+    "theorem-2": ("Theorem 2, RDP", "invalid"),
+    "theorem-3": ("Theorem 3, RDP", "estimate"),
+    "theorem-3-sharper": ("Theorem 3, sharper, RDP", "estimate"),
+}
+Parts = list[np.ndarray]
+
+
+def plan(
+    question: Question,
+    inputs: Mapping[str, np.ndarray],
+    results: Results,
+    workers: Workers,
+    done: Callable[[int], None],
+) -> None:
+    """Fills the results of a block: bound by bound, in batches of one size."""
+    count = len(results.errors)
+    column = {name: np.asarray(values) for name, values in inputs.items()}
+    coin = column.get("check_in_prob", np.ones(count)).astype(np.float64)
+    gone = column.get("drop_out_prob", np.zeros(count)).astype(np.float64)
+    rounds = column.get("num_rounds", np.ones(count)).astype(np.float64)
+    clients, epsilon0 = (column[name].astype(np.float64) for name in ("num_clients", "epsilon0"))
+    delta = column["delta"].astype(np.float64)
+    good = _whole(clients, MAX_CLIENTS) & _whole(rounds, MAX_ROUNDS)
+    good &= (coin > 0) & (coin <= 1) & (gone >= 0) & (gone < 1)
+    good &= (epsilon0 >= 0) & (epsilon0 <= MAX_EPSILON0) & (delta > 0) & (delta < 1)
+    good &= np.isin(column["bound"], BOUNDS)
+    for i in np.flatnonzero(~good):
+        results.errors[i] = _fault(question, {name: values[i].item() for name, values in column.items()})
+    if not good.all():
+        done(int(np.count_nonzero(~good)))
+    parts = [clients, coin * (1.0 - gone), epsilon0, rounds, delta]
+    tasks: list[Task] = []
+    for bound in BOUNDS:
+        index = np.flatnonzero(good & (column["bound"] == bound))
+        size = _BATCH if bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER else _SLOW_BATCH
+        for start, stop in batched(len(index), size) if len(index) else ():
+            here = index[start:stop]
+            tasks.append(_task(question, bound, here, [part[here] for part in parts], results, done, size))
+    workers.run(tasks)
+
+
+def _whole(values: np.ndarray, largest: float) -> np.ndarray:
+    return (values >= 1) & (values <= largest) & (values == np.floor(values))
+
+
+def _fault(question: Question, given: Mapping[str, Any]) -> str:
+    """The error that the setting's own objects raise, or that of delta or bound."""
+    try:
+        question.protocol(**{name: given[name] for name in question.fields if name in given})
+        _validate.real(0, MAX_EPSILON0, epsilon0=given["epsilon0"])
+        _validate.real(0, 1, open_low=True, open_high=True, delta=given["delta"])
+        _validate.choice(BOUNDS, bound=given["bound"])
+    except (TypeError, ValueError) as error:
+        return str(error)
+    raise AssertionError(f"{given!r} was refused for no reason")
+
+
+def _task(
+    question: Question,
+    bound: str,
+    index: np.ndarray,
+    parts: Parts,
+    results: Results,
+    done: Callable[[int], None],
+    size: int,
+) -> Task:
+    def run() -> None:
+        started = time.perf_counter()
+        try:
+            fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
+            results.fill(index, **(_closed if fast else _slow)(bound, question.orders, parts, size))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            results.errors[index] = str(error)
+        results.seconds[index] = (time.perf_counter() - started) / len(index)
+        done(len(index))
+
+    return run
+
+
+@functools.cache
+def _tables(orders: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Orders, C(order, j) and log(j Gamma(j/2)) for j = 2, 3, ...."""
+    lam = np.array(orders, dtype=np.float64)
+    degrees = np.arange(2.0, max(orders) + 1.0)
+    binomials = scipy.special.comb(lam[:, None], degrees[None, :])
+    return lam, binomials, np.log(degrees) + scipy.special.gammaln(0.5 * degrees)
+
+
+def _closed(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[str, Any]:
+    """Theorems 2 and 3; batches are filled up, so that one size is compiled."""
+    count = len(parts[0])
+    n, gamma, epsilon0, rounds, delta = (host(np.pad(part, (0, size - count), mode="edge")) for part in parts)
+    # At epsilon0 = 0 nothing is released; logarithms of it would not say so.
+    silent = np.asarray(epsilon0) == 0.0
+    common = (n, gamma, host(np.where(silent, 1.0, epsilon0)), rounds, host(np.log(delta)))
+    lam, binomials, log_gamma = _tables(orders)
+    if bound == "theorem-2":
+        found = closed_forms.theorem_2(*common, lam, binomials, log_gamma)
+    else:
+        found = closed_forms.theorem_3(*common, lam, sharper=bound == "theorem-3-sharper")
+    epsilon, order = (np.asarray(part) for part in found)
+    label, validity = _LABELS[bound]
+    return {
+        "epsilon": np.where(silent, 0.0, epsilon)[:count],
+        "optimal_order": np.where(silent, lam[0], order)[:count],
+        "method": label,
+        "validity": validity,
+    }
+
+
+def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[str, Any]:
+    """The functions of `accounting.published`, which take columns themselves."""
+    n, gamma, epsilon0, rounds, delta = parts
+    if bound == "strong-composition":
+        found = published.strong_composition(n, gamma, epsilon0, num_rounds=rounds, delta=delta)
+        return {"epsilon": found.value, "optimal_order": np.inf, "method": found.label, "validity": found.validity}
+    theorem = {**_SLOW, "theorem-2": published.theorem_2}.get(bound)
+    if theorem is None:
+        raise ValueError(f"orders: {bound} takes orders up to {closed_forms.MAX_ORDER} here")
+    one: PublishedBound = theorem(n, gamma, epsilon0, orders)
+    # The best order is found by asking at each; `published.epsilon` keeps the smallest alone.
+    by_order = np.stack(
+        [
+            published.epsilon(_at(one, k), orders[k : k + 1], num_rounds=rounds, delta=delta).value
+            for k in range(len(orders))
+        ]
+    )
+    best = np.argmin(by_order, axis=0)
+    return {
+        "epsilon": by_order.min(axis=0),
+        "optimal_order": np.array(orders, dtype=np.float64)[best],
+        "method": f"{one.label}, RDP",
+        "validity": one.validity,
+    }
+
+
+def _at(bound: PublishedBound, k: int) -> PublishedBound:
+    import dataclasses
+
+    error = bound.truncation_error
+    kept = error[..., k : k + 1] if isinstance(error, np.ndarray) else error
+    return dataclasses.replace(bound, value=bound.value[..., k : k + 1], truncation_error=kept)
+
+
+def check_orders(orders: Any) -> tuple[int, ...]:
+    """Whole orders from 2 to 4096, each once. ValueError, TypeError otherwise."""
+    return tuple(dict.fromkeys(record.whole_orders(orders).astype(int).tolist()))

@@ -1,0 +1,89 @@
+"""Host code of single settings, run side by side: what they ask of kernels is gathered and answered together.
+
+A setting is a generator that yields a `Request` and is sent its answer. So the logic of one setting is written as for
+one, and every round trip to the kernels serves all settings that wait for the like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from checkin_jax.kernels import lanes
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Held:
+    """One setting's part of arrays that stay on the device."""
+
+    block: Any
+    place: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Request:
+    """A call of a kernel of one lane.
+
+    Attributes:
+      kernel: as in `lanes.over`; columns: its arguments, pytrees of numpy arrays and numbers.
+      held: an earlier answer that goes before them. keep: the answer is wanted as a `Held`.
+    """
+
+    kernel: Callable[..., Any]
+    columns: tuple[Any, ...]
+    held: Held | None = None
+    keep: bool = False
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for requests that one call can answer."""
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in map(np.asarray, jax.tree.leaves(self.columns)))
+        return self.kernel, None if self.held is None else id(self.held.block), shapes
+
+
+Asking = Generator[Request, Any, T]
+
+
+def drive(settings: Sequence[Asking[T]], size: int) -> list[T]:
+    """Runs all generators to their ends, at most `size` requests to a call; returns what they return."""
+    results: list[Any] = [None] * len(settings)
+    waiting: list[tuple[int, Request]] = []
+
+    def resume(i: int, answer: Any) -> None:
+        try:
+            waiting.append((i, settings[i].send(answer)))
+        except StopIteration as end:
+            results[i] = end.value
+
+    for i in range(len(settings)):
+        resume(i, None)
+    while waiting:
+        groups: dict[Any, list[tuple[int, Request]]] = {}
+        for i, request in waiting:
+            groups.setdefault(request.key(), []).append((i, request))
+        waiting.clear()
+        for group in groups.values():
+            for start in range(0, len(group), size):
+                some = group[start : start + size]
+                for (i, _), answer in zip(some, _answers([request for _, request in some], size)):
+                    resume(i, answer)
+    return results
+
+
+def _answers(requests: Sequence[Request], size: int) -> list[Any]:
+    first = requests[0]
+    columns = jax.tree.map(lambda *parts: np.stack(parts), *(request.columns for request in requests))
+    if first.held is None:
+        found = lanes.over(first.kernel, columns, size=size)
+    else:
+        places = [request.held.place for request in requests if request.held is not None]
+        found = lanes.over(first.kernel, columns, first.held.block, places, size=size)
+    if first.keep:
+        return [Held(found, i) for i in range(len(requests))]
+    here = jax.tree.map(np.asarray, found)
+    return [jax.tree.map(lambda part, i=i: part[i], here) for i in range(len(requests))]

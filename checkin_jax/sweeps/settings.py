@@ -1,0 +1,166 @@
+"""Which settings a sweep has: axes and their product, or rows that belong together; made block by block."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+# Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
+WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs")
+REAL = (
+    "check_in_prob",
+    "drop_out_prob",
+    "epsilon0",
+    "noise_multiplier",
+    "delta",
+    "target_epsilon",
+    "order",
+)
+WORDS = ("view", "empty_slots", "bound")
+NAMES = (*WHOLE, *REAL, *WORDS)
+MAX_ROWS = 10**9
+
+_RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
+
+
+def axis(name: str, given: Any) -> np.ndarray:
+    """The values of one argument, shape [values]: int64 where whole numbers are wanted and given, else float64 or str.
+
+    Args:
+      given: a number, word or sequence of them; or text such as "1e3:1e9:log25" (25 values, ends included, in geometric
+        progression), "0:1:lin11", ".001,.01,.1", or several of these with commas between. Whole numbers of a range
+        are rounded to the nearest, and each taken once.
+
+    Raises:
+      ValueError, TypeError: naming the argument and what is wrong with it. Whether a number is within its legal range is
+        not looked at here: a setting outside it is a row with an error.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{name}={given!r}: no argument of a sweep; expected one of {', '.join(NAMES)}")
+    if name in WORDS:
+        words = [given] if isinstance(given, str) else list(given)
+        words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
+        if not words or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"{name}={given!r}: expected words")
+        return np.array(words, dtype=np.str_)
+    values = _parsed(name, given) if isinstance(given, str) else _numbers(name, given)
+    if values.size == 0:
+        raise ValueError(f"{name}={given!r}: expected at least one value")
+    if name in WHOLE and np.all((np.abs(values) < 2.0**62) & (values == np.floor(values))):
+        return values.astype(np.int64)
+    return values
+
+
+def _numbers(name: str, given: Any) -> np.ndarray:
+    # numpy takes True for 1.
+    items = np.asarray(given, dtype=object).ravel()
+    if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
+        raise TypeError(f"{name}={given!r}: expected numbers")
+    try:
+        return np.array([float(item) for item in items])
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={given!r}: expected numbers") from None
+    except OverflowError:
+        raise ValueError(f"{name}={given!r}: expected numbers that a float64 can hold") from None
+
+
+def _parsed(name: str, text: str) -> np.ndarray:
+    return np.concatenate([_piece(name, text, piece.strip()) for piece in text.split(",")])
+
+
+def _piece(name: str, text: str, piece: str) -> np.ndarray:
+    try:
+        found = _RANGE.fullmatch(piece)
+        if found is None:
+            return np.array([float(piece)])
+        low, high, kind, count = float(found[1]), float(found[2]), found[3], int(found[4])
+    except ValueError:
+        raise ValueError(
+            f"{name}={text!r}: expected numbers, ranges low:high:logK or low:high:linK, commas between"
+        ) from None
+    if not (math.isfinite(low) and math.isfinite(high) and 2 <= count <= MAX_ROWS):
+        raise ValueError(f"{name}={text!r}: expected finite ends and at least 2 values")
+    if kind == "lin":
+        values = np.linspace(low, high, count)
+    elif low * high > 0:
+        values = np.geomspace(low, high, count)
+    else:
+        raise ValueError(f"{name}={text!r}: a logarithmic range wants both ends on the same side of zero")
+    if name in WHOLE:
+        values = np.rint(values)
+        # Neighbours that rounding made equal count once; the order given is kept.
+        values = values[np.append(True, np.diff(values) != 0)]
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A table of settings that is never held whole unless it was given so.
+
+    Attributes:
+      axes: values of each argument, in the order of the columns.
+      zipped: whether the axes are columns of one table; else the last axis varies fastest in their product.
+    """
+
+    axes: Mapping[str, np.ndarray]
+    zipped: bool
+
+    def __len__(self) -> int:
+        sizes = [len(values) for values in self.axes.values()]
+        return sizes[0] if self.zipped else math.prod(sizes)
+
+    def rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Columns of the rows from start to stop, in input order."""
+        if self.zipped:
+            return {name: values[start:stop] for name, values in self.axes.items()}
+        shape = tuple(len(values) for values in self.axes.values())
+        places = np.unravel_index(np.arange(start, stop), shape)
+        return {name: values[place] for (name, values), place in zip(self.axes.items(), places)}
+
+    def digest(self) -> str:
+        """What tells two tables of settings apart: SHA-256 of names, kinds and values."""
+        found = hashlib.sha256(repr(self.zipped).encode())
+        for name, values in self.axes.items():
+            found.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
+            found.update(np.ascontiguousarray(values).tobytes())
+        return found.hexdigest()
+
+
+def product(given: Mapping[str, Any]) -> Settings:
+    """Every combination of the values; the last argument varies fastest."""
+    return _checked(Settings({name: axis(name, values) for name, values in given.items()}, False))
+
+
+def zipped(given: Mapping[str, Any]) -> Settings:
+    """Row i has the i-th value of each argument; single values serve all rows.
+
+    Raises:
+      ValueError: columns of different lengths.
+    """
+    axes = {name: axis(name, values) for name, values in given.items()}
+    lengths = {name: len(values) for name, values in axes.items() if len(values) != 1}
+    if len(set(lengths.values())) > 1:
+        named = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(f"rows='zip': expected columns of one length, but {named}")
+    count = max(lengths.values(), default=1)
+    full = {name: np.repeat(values, count) if len(values) == 1 else values for name, values in axes.items()}
+    return _checked(Settings(full, True))
+
+
+def _checked(settings: Settings) -> Settings:
+    if not settings.axes:
+        raise ValueError("no arguments: expected at least num_clients and epsilon0 or noise_multiplier")
+    if len(settings) > MAX_ROWS:
+        raise ValueError(f"{len(settings):,} settings: expected at most {MAX_ROWS:,}")
+    return settings
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Names that are no argument of a setting."""
+    return [name for name in names if name not in NAMES]

@@ -1,0 +1,229 @@
+"""The table that a sweep returns, and its three file formats; all of them also written block by block."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+SUFFIXES = (".csv", ".npz", ".parquet")
+Columns = dict[str, np.ndarray]
+# Makes the blocks of a table, afresh at each call: files that hold a column after the other need several passes.
+Blocks = Callable[[], Iterator[Columns]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sweep:
+    """One row a setting, in input order.
+
+    Attributes:
+      columns: name to array, all of one length. The inputs come first, then results, `method`, `validity`, `seconds` (of a
+        row: its share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
+        row's result are NaN (empty or null in files); nowhere else.
+    """
+
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def failed(self) -> np.ndarray:
+        """Which rows have an error instead of a result, bool [rows]."""
+        return self.columns["error"] != ""
+
+    def save(self, path: str | Path) -> Path:
+        """Writes .csv, .npz or .parquet, by the name's ending; whole or not at all.
+
+        Raises:
+          ValueError: another ending. ModuleNotFoundError: .parquet without pyarrow. OSError: it cannot be written.
+        """
+        return write(check(Path(path)), lambda: iter([dict(self.columns)]))
+
+
+def check(path: Path) -> Path:
+    """The path, if its ending is one that can be written here.
+
+    Raises:
+      ValueError: another ending. ModuleNotFoundError: .parquet without pyarrow.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{str(path)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    if path.suffix == ".parquet":
+        _pyarrow()
+    return path
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Parquet needs pyarrow: install checkin-jax[sweep]", name=error.name
+        ) from error
+    return pyarrow
+
+
+def write(path: Path, blocks: Blocks) -> Path:
+    """Joins the blocks into one file, which appears whole or not at all; memory for a block or two."""
+    writer = {".csv": _write_csv, ".npz": _write_npz, ".parquet": _write_parquet}[path.suffix]
+    with replacing(path) as stream:
+        writer(stream, blocks)
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the name `path` once it is whole and on the disk; nothing is left of a failure."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_csv(stream: IO[bytes], blocks: Blocks) -> None:
+    with io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True) as text:
+        writer = csv.writer(text, lineterminator="\n")
+        for i, block in enumerate(blocks()):
+            if i == 0:
+                writer.writerow(block)
+            writer.writerows(zip(*(_cells(column) for column in block.values())))
+        text.flush()
+        text.detach()
+
+
+def _cells(column: np.ndarray) -> Sequence[Any]:
+    """Python's shortest exact notation of floats; NaN as an empty cell."""
+    values = column.tolist()
+    if column.dtype.kind != "f":
+        return values
+    return ["" if value != value else value for value in values]
+
+
+def _write_npz(stream: IO[bytes], blocks: Blocks) -> None:
+    """As np.savez_compressed writes it, a column after the other; words in the width of the longest."""
+    first, total, widths = {}, 0, {}
+    for block in blocks():
+        first = first or block
+        total += len(next(iter(block.values())))
+        for name, column in block.items():
+            if column.dtype.kind in "OU":
+                longest = max(map(len, column.tolist()), default=0)
+                widths[name] = max(widths.get(name, 1), longest)
+    # A fixed date: the same table is the same file.
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in first:
+            kind = np.dtype(f"<U{widths[name]}") if name in widths else first[name].dtype
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as member:
+                header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (total,)}
+                np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
+                for block in blocks():
+                    member.write(block[name].astype(kind).tobytes())
+
+
+def _write_parquet(stream: IO[bytes], blocks: Blocks) -> None:
+    pyarrow = _pyarrow()
+    writer = None
+    try:
+        for block in blocks():
+            arrays = {
+                # NaN, which stands for a row without a result, becomes null.
+                name: pyarrow.array(column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True)
+                for name, column in block.items()
+            }
+            made = pyarrow.table(arrays)
+            writer = writer or pyarrow.parquet.ParquetWriter(stream, made.schema)
+            writer.write_table(made)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def load(path: str | Path) -> Sweep:
+    """Reads what `Sweep.save` wrote (or any CSV with a header, NPZ of columns, or Parquet file of numbers and words).
+
+    Raises:
+      ValueError: another ending, no rows, or no table. OSError: it cannot be read.
+    """
+    path = check(Path(path))
+    try:
+        columns = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}[path.suffix](path)
+    except (OSError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # pyarrow and zipfile have errors of their own
+        raise ValueError(f"{str(path)!r}: not a table that can be read ({error})") from error
+    if not columns or not len(next(iter(columns.values()))):
+        raise ValueError(f"{str(path)!r}: a table without rows")
+    return Sweep(columns)
+
+
+def _read_csv(path: Path) -> Columns:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        names = next(reader, [])
+        if len(set(names)) != len(names):
+            raise ValueError("two columns have one name")
+        rows = [row for row in reader if row]
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"a row of {len(row)} cells under a header of {len(names)}")
+    return {name: _guessed(cells) for name, cells in zip(names, zip(*rows))}
+
+
+def _guessed(cells: Sequence[str]) -> np.ndarray:
+    """int64 if all cells are whole numbers, float64 with NaN for empty cells if all are numbers, else words."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return np.array([int(cell) for cell in cells], dtype=np.int64)
+    if any(cells):
+        with contextlib.suppress(ValueError):
+            return np.array([float(cell) if cell else np.nan for cell in cells])
+    return np.array(cells, dtype=object)
+
+
+def _read_npz(path: Path) -> Columns:
+    with np.load(path, allow_pickle=False) as held:
+        columns = {name: held[name] for name in held.files}
+    if any(column.ndim != 1 for column in columns.values()) or len({len(c) for c in columns.values()}) > 1:
+        raise ValueError("expected arrays of one axis and one length")
+    return {name: c.astype(object) if c.dtype.kind == "U" else c for name, c in columns.items()}
+
+
+def _read_parquet(path: Path) -> Columns:
+    held = _pyarrow().parquet.read_table(path)
+    return {name: _plain(held.column(name).to_numpy()) for name in held.column_names}
+
+
+def _plain(column: np.ndarray) -> np.ndarray:
+    return column if column.dtype.kind in "ifO" else column.astype(object)
+
+
+def joined(blocks: Iterator[Columns]) -> Sweep:
+    """The blocks as one table in memory."""
+    parts = list(blocks)
+    return Sweep({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def batched(count: int, size: int) -> list[tuple[int, int]]:
+    """(start, stop) of runs of at most `size`."""
+    edges = [*range(0, count, size), count]
+    return list(itertools.pairwise(edges))

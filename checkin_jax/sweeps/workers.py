@@ -1,0 +1,78 @@
+"""Which devices share the work: tasks are whole groups of settings, so no result depends on how many there are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import jax
+from jax.sharding import Mesh
+
+Task = Callable[[], None]
+
+
+class Workers:
+    """Threads, each with a device of its own to compute on; use as a context manager.
+
+    Args:
+      mesh: the devices of this process in it are used; all of this process's devices when left out. A CPU that is one
+        device gets a thread for each of its cores.
+
+    Raises:
+      TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
+    """
+
+    def __init__(self, mesh: Mesh | None = None) -> None:
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
+        devices = jax.local_devices() if mesh is None else list(mesh.local_devices)
+        if not devices:
+            raise ValueError(f"mesh={mesh!r}: no device of this process in it")
+        if len(devices) == 1:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            # A second thread prepares a group while an accelerator computes another.
+            devices *= cores if devices[0].platform == "cpu" else 2
+        self._first = devices[0]
+        self._free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
+        for device in devices:
+            self._free.put(device)
+        self._pool = ThreadPoolExecutor(len(devices))
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def device(self) -> contextlib.AbstractContextManager[object]:
+        """Makes one of the devices the default: for choices that depend on their kind."""
+        return jax.default_device(self._first)
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Runs all tasks, in no order; the first exception is raised once those under way have ended."""
+        futures = [self._pool.submit(self._one, task) for task in tasks]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            raise
+
+    def _one(self, task: Task) -> None:
+        if self._stopped.is_set():
+            return
+        device = self._free.get()
+        try:
+            # Both settings belong to a thread.
+            with jax.default_device(device), jax.enable_x64(True):
+                task()
+        finally:
+            self._free.put(device)
