@@ -1,4 +1,4 @@
-"""The command `checkin`: epsilon, calibrate and compare account for a protocol, train runs one, report shows a run.
+"""The command `checkin`: epsilon, calibrate, compare and sweep account, train runs one, report shows a run.
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
@@ -23,12 +23,14 @@ from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli_options import UsageError
 from checkin_jax.cli_report import ReportPage
+from checkin_jax.cli_sweep import Sweep
 from checkin_jax.cli_training import Train
 
 Command = (
     Annotated[Epsilon, tyro.conf.subcommand("epsilon")]
     | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
 )
@@ -49,7 +51,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name in ("flax", "optax"):
             _refuse(f"training needs {error.name}: install checkin-jax[train]")
-        if error.name != "matplotlib":
+        if error.name not in ("matplotlib", "pyarrow"):
             raise
         _refuse(str(error))
     except (ValueError, TypeError, OSError) as error:

@@ -33,7 +33,7 @@ def main(run_dir: Path) -> None:
         learning_rate=6.0,
         eval_every=100,
     )
-    with RoundBar(config.protocol.num_rounds) as bar:
+    with RoundBar(config.plan.num_rounds) as bar:
         report = train(config, data.digits(), run_dir, bar)
     print(report)
     print(f"Saved in {run_dir}")

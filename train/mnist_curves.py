@@ -10,19 +10,19 @@ A run that is there already is kept. `--dataset digits` does the same in miniatu
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
-from checkin_jax.mechanisms import central_limit_multiplier
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.training import data
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.loop import train
+from checkin_jax.training.plan import Plan
 from checkin_jax.training.progress import RoundBar
+from checkin_jax.training.step_size import suggested_learning_rate
 
 CLIP_NORM = 0.1
 
@@ -49,26 +49,24 @@ def main(
     """
     records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
     shrink = 1 if dataset == "mnist" else 3
-    settings: list[tuple[str, int, float, Randomizer, float]] = []
+    settings: list[tuple[str, int, float, Randomizer]] = []
     for value in epsilon0:
-        noise = central_limit_multiplier(value)
-        settings.append((f"ldp_sgd_epsilon0_{value:g}", 60_000, 0.1, PureLDP(epsilon0=value), noise))
+        settings.append((f"ldp_sgd_epsilon0_{value:g}", 60_000, 0.1, PureLDP(epsilon0=value)))
     for value in gaussian_epsilon0:
         gaussian = Gaussian.from_local(epsilon0=value, delta0=1e7**-1.5)
-        settings.append((f"gaussian_epsilon0_{value:g}", 10**7, 1e-4, gaussian, gaussian.noise_multiplier))
-    for name, num_clients, prob, randomizer, noise in settings:
+        settings.append((f"gaussian_epsilon0_{value:g}", 10**7, 1e-4, gaussian))
+    for name, num_clients, prob, randomizer in settings:
         if (runs / name / "report.json").exists():
             print(f"{runs / name} is there already")
             continue
         protocol = ShuffledCheckIn(
             num_clients=num_clients, check_in_prob=prob / shrink, num_rounds=num_rounds
         )
-        check_ins = protocol.num_clients * protocol.rate
         config = TrainingConfig(
             protocol=protocol,
             randomizer=randomizer,
             clip_norm=CLIP_NORM,
-            learning_rate=0.15 * math.sqrt(check_ins / num_rounds) / noise / CLIP_NORM,
+            learning_rate=suggested_learning_rate(Plan(protocol=protocol), randomizer, CLIP_NORM),
             eval_every=max(1, num_rounds // 30),
             seed=seed,
         )

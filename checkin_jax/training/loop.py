@@ -94,8 +94,10 @@ def train(
         if state is None:
             state = start(initial(*network, schedule.jax_key(entropy, Stream.INITIAL_PARAMETERS)))
             session.checkpoint(state)
-        images, labels = jnp.asarray(dataset.train_images), jnp.asarray(dataset.train_labels)
-        test = jnp.asarray(dataset.test_images), jnp.asarray(dataset.test_labels)
+        state, images, labels, *test = jax.device_put(
+            (state, dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels),
+            None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()),
+        )
         held = schedule.client_records(
             entropy, config.protocol.num_clients, len(dataset.train_labels), config.records_per_client
         )

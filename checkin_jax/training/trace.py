@@ -1,0 +1,55 @@
+"""Accuracy against epsilon in every view, over a run: what its evaluations cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from checkin_jax.accounting import account
+from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.training.config import TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """An evaluated round, and the guarantees of all views over what had begun by then."""
+
+    round: int
+    accuracy: float
+    guarantees: dict[str, Guarantee]
+
+
+def points(config: TrainingConfig, metrics: Sequence[Mapping[str, Any]], count: int) -> list[Point]:
+    """A few of the evaluations in the lines of metrics.jsonl, evenly over the rounds, the last among them.
+
+    Every point takes the tight bounds of all views, seconds where a setting is new. Looking at many of a run's models
+    costs no more than its last guarantee, which covers them all.
+    """
+    evaluated = [line for line in metrics if "accuracy" in line]
+    if not evaluated:
+        return []
+    out, known = [], {}
+    for i in sorted({round(i) for i in np.linspace(0, len(evaluated) - 1, count)}):
+        line = evaluated[i]
+        protocol = config.plan.so_far(line["round"])
+        if protocol not in known:
+            known[protocol] = {
+                view: account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
+                for view in VIEWS
+            }
+        out.append(Point(line["round"], line["accuracy"], known[protocol]))
+    return out
+
+
+def table(traced: Sequence[Point]) -> str:
+    """The points as lines of text, one each: round, accuracy, and epsilon in every view."""
+    head = f"{'round':>9} {'accuracy':>9}" + "".join(f"{'epsilon, ' + view:>20}" for view in VIEWS)
+    rows = [
+        f"{point.round:>9,} {point.accuracy:>9.2%}"
+        + "".join(f"{point.guarantees[view].epsilon:>20.5g}" for view in VIEWS)
+        for point in traced
+    ]
+    return "\n".join([head, *rows])

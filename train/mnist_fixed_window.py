@@ -1,0 +1,66 @@
+"""Random check-ins with a fixed window (A_fix) on MNIST: one client a slot, several slots an update.
+
+    python train/mnist_fixed_window.py --run-dir runs/fixed_window --data-dir FOLDER_WITH_IDX_FILES
+
+Each of the clients takes part in a window with probability p_0 and picks one of its slots; a slot uses one of its
+clients, drawn uniformly, or a dummy message that nobody can recognise. The messages of `minibatch` consecutive slots
+make one update. Windows are repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tyro
+
+from checkin_jax.protocols import FixedWindow
+from checkin_jax.randomizers import PureLDP
+from checkin_jax.training.plan import Plan
+from checkin_jax.training.recipe import Recipe
+from checkin_jax.training.step_size import suggested_learning_rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment(Recipe):
+    """A_fix on MNIST."""
+
+    num_clients: int = 60_000
+    """Clients; more than 60,000 share records."""
+    num_slots: int = 60_000
+    """Slots of a window."""
+    check_in_prob: float = 1.0
+    """Probability that a client takes part in a window."""
+    minibatch: int = 1_000
+    """Slots whose messages make one update."""
+    num_epochs: int = 50
+    """How many times the whole window is run."""
+    epsilon0: float = 4.0
+    """Local privacy of one message of the l2 mechanism."""
+    clip_norm: float = 0.1
+    """l2 norm of a clipped gradient."""
+    averaging: float = 0.2
+    """Average the parameters over this last fraction of the updates."""
+
+
+def main(experiment: Experiment) -> None:
+    """Runs the experiment and prints its report."""
+    protocol = FixedWindow(
+        num_clients=experiment.num_clients,
+        num_slots=experiment.num_slots,
+        check_in_prob=experiment.check_in_prob,
+        num_epochs=experiment.num_epochs,
+    )
+    randomizer = PureLDP(epsilon0=experiment.epsilon0)
+    plan = Plan(protocol=protocol, minibatch=experiment.minibatch)
+    experiment.run(
+        protocol=protocol,
+        randomizer=randomizer,
+        minibatch=experiment.minibatch,
+        clip_norm=experiment.clip_norm,
+        averaging=experiment.averaging,
+        learning_rate=suggested_learning_rate(plan, randomizer, experiment.clip_norm),
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Experiment))
