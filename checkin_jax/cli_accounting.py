@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
-from checkin_jax.cli_options import Job, ProtocolOptions, UsageError, View, randomizer_of
+from checkin_jax.cli_options import Job, ProtocolOptions, Relation, UsageError, View, randomizer_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
@@ -28,24 +28,38 @@ class Epsilon(ProtocolOptions):
     """Delta of the guarantee, in [1e-300, 1]."""
     view: View | None = None
     """What the adversary sees; all three when left out."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
     tight: bool = False
-    """Also the bounds that take a quarter of a second (T1+)."""
+    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the guarantees."""
         from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.guarantee import VIEWS
+        from checkin_jax.accounting.bounds import check_relation
+        from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, VIEWS
 
         protocol = self.build_protocol()
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
         views = VIEWS if self.view is None else (self.view,)
+        if self.view is None and self.neighboring_relation == ADD_OR_REMOVE:
+            views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
+        for view in views:
+            check_relation(protocol, view, self.neighboring_relation)
 
         def job() -> None:
             guarantees = {
-                view: account(protocol, randomizer, delta=delta, view=view, tight=self.tight)
+                view: account(
+                    protocol,
+                    randomizer,
+                    delta=delta,
+                    view=view,
+                    tight=self.tight,
+                    neighboring_relation=self.neighboring_relation,
+                )
                 for view in views
             }
             if self.json:
@@ -76,18 +90,22 @@ class Calibrate(ProtocolOptions):
     """Delta of the guarantee, in [1e-300, 1]."""
     view: View = "messages"
     """What the adversary sees."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
     tight: bool = False
-    """Also the bounds that take a quarter of a second (T1+)."""
+    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and the statement that holds at it."""
         from checkin_jax.accounting.account import MIN_DELTA
+        from checkin_jax.accounting.bounds import check_relation
         from checkin_jax.accounting.calibration import calibrate
 
         name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
+        check_relation(protocol, self.view, self.neighboring_relation)
         target = _validate.real(
             0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
         )
@@ -109,6 +127,7 @@ class Calibrate(ProtocolOptions):
                     delta=delta,
                     view=self.view,
                     tight=self.tight,
+                    neighboring_relation=self.neighboring_relation,
                     free=name if isinstance(randomizer, PureLDP | Gaussian) else None,
                 )
             except ValueError as error:  # no value meets the target, which only the search can tell

@@ -20,6 +20,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 Job = Callable[[], None]
 View = Literal["local", "messages", "aggregate"]
+Relation = Literal["replace-one", "add-or-remove-one"]
 
 # A whole number that may be written 1e7.
 Count = Annotated[

@@ -1,4 +1,4 @@
-"""Random allocation of Gaussian messages: G3 between quadratures, G3', R1 and R2, G4, and what is NOT a bound."""
+"""Random allocation of Gaussian messages: G3 between quadratures, G3', R1 to R3, G4, and what is NOT a bound."""
 
 import dataclasses
 import math
@@ -11,12 +11,18 @@ from oracles import allocation as oracle
 from checkin_jax.accounting import composer
 from checkin_jax.accounting.allocation_rounds import (
     AllocationGaussian,
-    AveragedGaussian,
+    MostlyGaussian,
     OccupiedAllocationGaussian,
-    ReplacedGaussian,
-    replaced_rate,
+    OneStep,
+    SharedSlotsGaussian,
+    TwoSteps,
+    some_empty,
 )
-from checkin_jax.kernels import allocation, lognormal
+from checkin_jax.accounting.everybody_rounds import AveragedGaussian
+from checkin_jax.accounting.message_profiles import GaussianProfile
+from checkin_jax.accounting.profile_rounds import HiddenSlots
+from checkin_jax.accounting.rounds import Least
+from checkin_jax.kernels import allocation, lognormal, occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -126,13 +132,131 @@ def test_lattice_laws_are_on_their_sides_in_convex_order():
             assert np.abs(mine - truth).max() < 0.2 * spacing
 
 
+# G3: a dummy or another client makes place
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5])
+@pytest.mark.parametrize("used", [0.3, 1.0])
+@pytest.mark.parametrize("halves", [(False,), (True,), (False, False), (False, True), (True, True)])
+def test_g3_is_above_every_kind_of_slot(mu, used, halves):
+    slots = len(halves)
+    bound = SharedSlotsGaussian(slots, used, mu, MASS)
+    kinds = [(0.5 * used / slots, mu) if half else (used / slots, 0.5 * mu) for half in halves]
+    truths = np.array([oracle.mixed(kinds, math.exp(loss)) for loss in LOSSES]).T
+    for upper, truth in zip(bound.upper_sides(LOSSES), truths):
+        assert (upper >= truth * (1 - ORACLE_ROUNDING) - QUADRATURE).all()
+
+
+def test_neither_kind_of_slot_alone_is_a_bound():
+    """mu = 1/z forgets the displaced, who is further away; half of the cases at 2/z forgets the dummy's own loss."""
+    losses, mu = np.array([0.3, 1.0, 2.0, 3.0]), 1.0
+    dummies, displaced = AllocationGaussian(1, 1.0, 0.5 * mu, MASS), AllocationGaussian(1, 0.5, mu, MASS)
+    both = SharedSlotsGaussian(1, 1.0, mu, MASS).upper_sides(losses)
+    # Forward, an other at -1 displaced half of the time; backward, a dummy.
+    for side, bound, others in ((0, dummies, (-1.0,)), (1, displaced, ())):
+        pair = [oracle.window(records, 1, 1.0, 2.0) for records in ((*others, 1.0), others)]
+        p, q = pair[:: 1 - 2 * side]
+        truth = np.array([oracle.hockey_stick(p, q, math.exp(l)) for l in losses])
+        assert (truth > 1.5 * bound.upper_sides(losses)[side]).any()
+        assert (truth <= both[side] * (1 + 1e-9) + 1e-12).all()
+
+
+@pytest.mark.parametrize("noise", [0.8, 2.0])
+@pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.6)])
+@pytest.mark.parametrize("others", [(), (-1.0, -1.0, -1.0), (-1.0, 0.5)])
+def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
+    """The algorithm with hidden participants, n up to 4: added and removed, and replaced, in both orders."""
+    mu, n = 2.0 / noise, len(others) + 1
+    losses = np.array([0.0, 0.1, 0.5, 1.5, 3.0])
+    without = oracle.window(others, slots, prob, noise)
+    present, replaced = (oracle.window((*others, r), slots, prob, noise) for r in (1.0, -1.0))
+    g3, crowded = (
+        SharedSlotsGaussian(slots, prob, mu, MASS),
+        OccupiedAllocationGaussian(n, slots, prob, mu, MASS),
+    )
+    most, rest = occupancy.most(n, slots, prob, MASS)
+    bounds = [OneStep(prob, mu), TwoSteps(g3), HiddenSlots(slots, prob, GaussianProfile(mu), MASS)]
+    if most < n:
+        used = most / n
+        bounds += [
+            OneStep(used, mu, rest),
+            TwoSteps(AllocationGaussian(most, used, mu, MASS), rest),
+            HiddenSlots(most, used, GaussianProfile(mu), MASS, rest),
+        ]
+    sides = [np.minimum(*both) for both in zip(g3.upper_sides(losses), crowded.upper_sides(losses))]
+    uppers = [np.asarray(each.upper(losses)) for each in bounds]
+    for i, loss in enumerate(losses):
+        c = math.exp(loss)
+        for record in (present, replaced):
+            assert oracle.hockey_stick(record, without, c) <= sides[0][i] * (1 + 1e-9) + 1e-12
+            assert oracle.hockey_stick(without, record, c) <= sides[1][i] * (1 + 1e-9) + 1e-12
+        for upper in uppers:
+            assert oracle.hockey_stick(present, replaced, c) <= upper[i] * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.7)])
+def test_instances_are_below_the_windows_themselves(slots, prob):
+    """All others, and the dummies, at zero; all others at the other end where no slot is empty."""
+    noise, losses = 1.0, np.array([0.05, 0.3, 1.0, 2.0])
+    cases = [(0.0, 0.0, 0.0)] if slots == 2 else [(0.0, 0.0, 0.0), (-1.0, -1.0, -1.0)]
+    for others in cases:
+        n = len(others) + 1
+        mean, _ = occupancy.moments(float(n), float(slots), prob)
+        pair = AllocationGaussian(slots, mean / n, 1.0 / noise if others[0] == 0.0 else 2.0 / noise, MASS)
+        p, q = (oracle.window(records, slots, prob, noise) for records in ((*others, 1.0), others))
+        for (apart, far), (a, b) in zip(pair.lower(losses), ((p, q), (q, p))):
+            truth = np.array([oracle.hockey_stick(a, b, math.exp(l)) for l in losses])
+            line = apart - np.expm1(losses) * far
+            assert (line <= truth * (1 + 1e-3) + 1e-12).all()  # cells lower the truth
+            assert (line >= 0.9 * truth - 1e-5).all()
+
+
+def test_an_event_that_is_not_seen_counts_against_an_instance():
+    pair, losses = AllocationGaussian(2, 0.5, 1.0, MASS), np.array([0.1, 0.5])
+    hidden, seen = (MostlyGaussian(pair, 1e-3, public).lower(losses) for public in (False, True))
+    for (plain, far), (less, more), (apart, same) in zip(pair.lower(losses), hidden, seen):
+        assert np.allclose(less, 0.999 * plain - 1e-3, rtol=1e-12)
+        assert np.allclose(more, far + 1e-3, rtol=1e-12)
+        assert np.allclose(apart, 0.999 * plain, rtol=1e-12)
+        assert np.allclose(same, far, rtol=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_rounds_are_composed_in_either_order_coherently(delta):
+    """Two windows of one slot, exactly: the larger epsilon of the two orders; one order by itself is exceeded."""
+    rounds, used, mu = 2, 0.5, 1.5
+    x = np.linspace(-9.0, 9.0 + mu, 701)
+    q = np.exp(-0.5 * x * x)
+    q /= q.sum()
+    p = q * (1.0 - used + used * np.exp(mu * x - 0.5 * mu * mu))
+    pp, qq = np.outer(p, p), np.outer(q, q)
+    epsilons = []
+    for a, b in ((pp, qq), (qq, pp)):
+        low, high = 0.0, 20.0
+        for _ in range(25):
+            middle = 0.5 * (low + high)
+            low, high = (
+                (middle, high) if oracle.hockey_stick(a, b, math.exp(middle)) > delta else (low, middle)
+            )
+        epsilons.append(high)
+    pair = AllocationGaussian(1, used, mu, composer.log_inverse_mass(rounds, delta))
+    found = composer.bracket([(pair, rounds)], delta)
+    # The grid's sums are good to about 1e-4.
+    assert found.lower <= max(epsilons) * (1 + 1e-4)
+    assert max(epsilons) * (1 - 1e-4) <= found.upper <= max(epsilons) * 1.02
+    assert min(epsilons) < 0.9 * found.upper
+    # The worse direction of each round is above both orders, and looser than need be.
+    loose = composer.upper_end([(Least((pair,)), rounds)], delta)
+    assert loose.upper >= found.upper * (1 - 1e-9)
+
+
 # G3'
 
 
 @pytest.mark.parametrize(("clients", "prob"), [(40, 1.0), (3000, 0.5), (2, 1.0), (1, 0.7)])
 def test_g3_prime_is_never_above_g3_by_more_than_its_rest(clients, prob):
     sharp = OccupiedAllocationGaussian(clients, 10, prob, 1.0, MASS)
-    plain = AllocationGaussian(10, prob, 1.0, MASS)
+    plain = SharedSlotsGaussian(10, prob, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= plain.upper(LOSSES) * (1 + 1e-9) + math.exp(-MASS)).all()
 
 
@@ -143,6 +267,12 @@ def test_g3_prime_gains_where_clients_are_many():
     assert sharp.upper(LOSSES)[4] < 0.01 * AllocationGaussian(10, 1.0, 1.0, MASS).upper(LOSSES)[4]
 
 
+def test_the_chance_of_an_empty_slot_is_bounded():
+    # Two slots, three others: 2 (1/2)^3.
+    assert some_empty(4, 2, 1.0) == pytest.approx(0.25)
+    assert (some_empty(1, 5, 1.0), some_empty(1, 1, 1.0), some_empty(2, 1, 1.0)) == (1.0, 1.0, 0.0)
+
+
 # Replacement
 
 
@@ -150,46 +280,40 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
     """Two slots; the record goes from one side of the others' to the other; mu is the largest shift."""
     mu, violated = 1.0, 0.0
     pair = AllocationGaussian(2, 1.0, mu, MASS)
-    bound = ReplacedGaussian(2, 1.0, True, mu, MASS)
+    bounds = OneStep(1.0, mu), TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
     losses = np.array([0.2, 1.0, 2.5, 4.0])
-    worse, valid = pair.upper(losses), bound.upper(losses)
+    worse = pair.upper(losses)
+    uppers = [np.asarray(each.upper(losses)) for each in bounds]
     for base in ((0.0, 0.0), (-0.5, -0.5), (0.5, -0.5), (0.15, -0.3)):
         truth = np.array([oracle.replaced(2, base, 0.5, -0.5, math.exp(l)) for l in losses])
         violated = max(violated, float((truth / worse).max()))
-        assert (truth <= valid * (1 + 1e-9) + 1e-12).all()
+        for upper in uppers:
+            assert (truth <= upper * (1 + 1e-9) + 1e-12).all()
     assert violated > 1.5
 
 
-def test_two_steps_win_for_many_slots_and_one_step_for_few_clients():
+def test_two_steps_and_t_star_win_for_many_slots():
     losses = np.geomspace(0.05, 3.0, 9)
-    one = ReplacedGaussian(1000, 1.0, False, 1.0, MASS)
-    two = dataclasses.replace(one, two_steps=True)
-    assert (two.upper(losses) <= one.upper(losses)).all()
-    assert (two.upper(losses[2:]) < 0.5 * one.upper(losses[2:])).all()
-    assert (one.name, two.name) == ("R1", "R1 and R2")
-    # R1 at one slot and full use is the Gaussian mechanism itself.
-    single = ReplacedGaussian(1, 1.0, True, 1.0, MASS).upper(losses)
+    one = OneStep(1.0, 1.0).upper(losses)
+    two = TwoSteps(SharedSlotsGaussian(1000, 1.0, 1.0, MASS)).upper(losses)
+    star = np.asarray(HiddenSlots(1000, 1.0, GaussianProfile(1.0), MASS).upper(losses))
+    assert (two[2:] < 0.5 * one[2:]).all()
+    assert (star <= one * (1 + 1e-6)).all()
+    assert (star[2:] < 0.5 * one[2:]).all()
+    # R1 at full use is the Gaussian mechanism itself, and so is T* for one slot.
     local = np.array([oracle.averaged_bound(1, 1, 1.0, 1.0, l) for l in losses])
-    assert (single >= local * (1 - ORACLE_ROUNDING)).all()
-    assert (single <= local * (1 + 1e-6)).all()
+    for single in (one, np.asarray(HiddenSlots(1, 1.0, GaussianProfile(1.0), MASS).upper(losses))):
+        assert (single >= local * (1 - ORACLE_ROUNDING)).all()
+    assert (one <= local * (1 + 1e-6)).all()
 
 
-def test_other_bounds_join_and_shape_is_kept():
+def test_bounds_join_and_shape_is_kept():
     other = AveragedGaussian(1, 1, 1e-3, 1.0, MASS)
-    joined = ReplacedGaussian(50, 1.0, True, 0.5, MASS, others=(other,))
+    joined = Least((OneStep(1.0, 0.5), TwoSteps(SharedSlotsGaussian(50, 1.0, 0.5, MASS)), other))
     grid = LOSSES.reshape(2, 4)
     assert joined.name == "R1 and R2 and G4"
-    assert joined.upper(grid).shape == (2, 4)
-    assert (joined.upper(grid) <= np.asarray(other.upper(LOSSES)).reshape(2, 4)).all()
-
-
-def test_which_rate_holds():
-    assert replaced_rate(100, 10, 0.5, True, False) == (0.1, True)
-    assert replaced_rate(100, 10, 0.05, True, False) == (0.05, True)
-    assert replaced_rate(100, 10, 0.05, False, False) == (0.1, True)
-    assert replaced_rate(10, 10, 0.5, True, False) == (0.5, True)
-    assert replaced_rate(10, 10, 0.5, False, False) == (1.0, False)
-    assert replaced_rate(100, 10, 1.0, True, True) == (1.0, True)
+    assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)
+    assert (np.ravel(joined.upper(LOSSES)) <= np.asarray(other.upper(LOSSES))).all()
 
 
 # G4

@@ -8,14 +8,14 @@ from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, krr, t_star
 
 from checkin_jax.accounting import composer
-from checkin_jax.accounting.profile_rounds import (
+from checkin_jax.accounting.message_profiles import (
     ApproximateLDP,
     GaussianProfile,
-    HiddenMessages,
     KnownProfile,
     LaplaceProfile,
     Profile,
 )
+from checkin_jax.accounting.profile_rounds import HiddenMessages
 from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from checkin_jax import _validate
 from checkin_jax.accounting import composer, rounds, theorems
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.bounds import check_protocol, check_randomizer, check_relation, one_round
 from checkin_jax.accounting.brackets import Bracket
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+
+if TYPE_CHECKING:
+    from dp_accounting import NeighboringRelation
 
 MIN_DELTA = 1e-300
 
@@ -22,8 +26,9 @@ def account(
     delta: float,
     view: str = "messages",
     tight: bool = False,
+    neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> Guarantee:
-    """Bounds the epsilon of a whole run, under replacement of one client's record.
+    """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
 
     Args:
       protocol: what is run, and for how many rounds.
@@ -32,19 +37,25 @@ def account(
       view: the adversary. "messages" (default): every message without its name. "aggregate": only each round's sum
         (or each slot's update); for PureLDP the messages' bound, which holds by post-processing. "local": the
         client's own messages with its name, over all rounds.
-      tight: also the bounds that take longer, for ShuffledCheckIn and AveragedUpdates at rates below 1: T1+ for
+      tight: also the bounds that take longer. For ShuffledCheckIn and AveragedUpdates at rates below 1: T1+ for
         eps0-LDP messages, a quarter of a second, within about 1% of the lower end (T1 is within 17%) where there
-        are hundreds of messages; T* for Gaussian ones, about a second, where G1 may be 100 times larger.
+        are hundreds of messages; T* for Gaussian ones, about a second, where G1 may be 100 times larger. For Gaussian
+        messages in windows: R2 and R3, about a second, where R1 may be 100 times larger.
+      neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
+        SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
+        dp_accounting's NeighboringRelation serves too.
 
     Bounds: eps0-LDP messages by T1 (ShuffledCheckIn, Shuffle), T2 and T2' (FixedWindow), T2 (SlidingWindow), T3
-    (AveragedUpdates); Gaussian messages by G1 (ShuffledCheckIn, Shuffle), elsewhere by the local bound, with a warning.
+    (AveragedUpdates); Gaussian messages by G1 (ShuffledCheckIn), G2 (everybody sends), R1 (windows), G4
+    (AveragedUpdates, aggregate), else the local bound, with a warning. Added or removed clients: T2, G3 and G3'.
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
       Rounds may be chosen adaptively. No NaN; math.inf if no finite bound was found.
 
     Raises:
-      TypeError, ValueError: with the argument, its value and its legal range.
+      TypeError, ValueError: with the argument, its value and its legal range; no bound is known for this
+        neighboring relation.
 
     Examples:
       >>> import checkin_jax as cj
@@ -57,8 +68,9 @@ def account(
     check_randomizer(randomizer)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count = protocol.repeats
-    one = one_round(protocol, randomizer, view, count, delta, tight=_validate.flag(tight=tight))
+    count, tight = protocol.repeats, _validate.flag(tight=tight)
+    relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    one = one_round(protocol, randomizer, view, count, delta, tight=tight, relation=relation)
     found = composer.bracket([(one, count)], delta)
     return Guarantee(
         epsilon=found.upper,
@@ -70,6 +82,7 @@ def account(
         protocol=protocol,
         randomizer=randomizer,
         assumptions=theorems.assumptions(protocol, view),
+        neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         warnings=tuple(_warnings(protocol, randomizer, one, delta, view, found)),

@@ -23,8 +23,9 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax.accounting import composer, ledger, theorems
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.bounds import one_round
+from checkin_jax.accounting.bounds import check_relation, one_round
 from checkin_jax.accounting.events import GaussianMessageDpEvent, UnitDpEvent, to_unit
+from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.pld import to_pld
 from checkin_jax.accounting.rounds import Round
 from checkin_jax.protocols import MAX_ROUNDS
@@ -39,8 +40,8 @@ class CheckInAccountant(PrivacyAccountant):
     Assumes: `assumptions` of every protocol composed (`describe` lists them).
 
     Args:
-      neighboring_relation: REPLACE_ONE, the only relation with bounds here. Data sets that differ by an added or
-        removed client are another question with other numbers, so other relations are refused, not converted.
+      neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE: then only windows with hidden dummies are supported, as
+        in `account`, and everything is composed as adding and as removing the same client. Never converted.
       tight: as in `account`.
     """
 
@@ -50,11 +51,9 @@ class CheckInAccountant(PrivacyAccountant):
         *,
         tight: bool = False,
     ) -> None:
-        if neighboring_relation != NeighboringRelation.REPLACE_ONE:
-            raise ValueError(
-                f"neighboring_relation={neighboring_relation!r}: expected NeighboringRelation.REPLACE_ONE; "
-                "no bound of this package holds for another"
-            )
+        if not isinstance(neighboring_relation, NeighboringRelation):
+            raise TypeError(f"neighboring_relation={neighboring_relation!r}: expected a NeighboringRelation")
+        self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
         self._counts: dict[UnitDpEvent, int] = {}
         self._non_private = False
@@ -79,7 +78,8 @@ class CheckInAccountant(PrivacyAccountant):
                 self._non_private |= do_compose and count > 0
                 return None
             try:
-                to_unit(event)
+                unit = to_unit(event)
+                check_relation(unit.protocol, unit.view, self._relation)
             except (TypeError, ValueError) as error:
                 return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
             if do_compose and count > 0:
@@ -94,7 +94,7 @@ class CheckInAccountant(PrivacyAccountant):
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
         return [
-            (one_round(*to_unit(event), total, delta, tight=self._tight), count)
+            (one_round(*to_unit(event), total, delta, tight=self._tight, relation=self._relation), count)
             for event, count in self._counts.items()
         ]
 
@@ -168,7 +168,7 @@ class CheckInAccountant(PrivacyAccountant):
           ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
         """
         counts, non_private = ledger.load(state, self.neighboring_relation.name)
-        fresh = type(self)(self.neighboring_relation)
+        fresh = type(self)(self.neighboring_relation, tight=self._tight)
         for event, count in counts.items():
             fresh.compose(event, count)
         if non_private:
@@ -182,7 +182,7 @@ class CheckInAccountant(PrivacyAccountant):
             unit = to_unit(event)
             with jax.enable_x64(True):
                 text = theorems.describe(
-                    one_round(*unit, count, 1e-6, tight=self._tight),
+                    one_round(*unit, count, 1e-6, tight=self._tight, relation=self._relation),
                     theorems.assumptions(unit.protocol, unit.view),
                 )
             blocks.append(f"{count:,} x {event!r}\n{text}")
@@ -206,6 +206,7 @@ class CheckInAccountant(PrivacyAccountant):
                 *to_unit(event),
                 value_discretization_interval=value_discretization_interval,
                 tail_mass=tail_mass / total,
+                neighboring_relation=self._relation,
             ).self_compose(count)
             for event, count in self._counts.items()
         ]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting import composer
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer, one_round
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.accounting.bounds import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol, SlidingWindow
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
+
+if TYPE_CHECKING:
+    from dp_accounting import NeighboringRelation
 
 # Relative width to which the value is found.
 _TOLERANCE = 1e-4
@@ -67,6 +70,7 @@ def calibrate(
     view: str = "messages",
     free: str | None = None,
     tight: bool = False,
+    neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
 
@@ -75,7 +79,7 @@ def calibrate(
       randomizer: an object; or a class, PureLDP or Gaussian, whose own parameter is then the free variable: the largest
         epsilon0 or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
-      delta, view, tight: as in `account`.
+      delta, view, tight, neighboring_relation: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window. Left out when `randomizer` is a class.
 
@@ -98,6 +102,7 @@ def calibrate(
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
     _validate.flag(tight=tight)
+    relation = check_relation(protocol, view, relation_of(neighboring_relation))
     name, start, build = _free(protocol, randomizer, free)
     variable = _VARIABLES[name]
     if name == "window":
@@ -105,7 +110,7 @@ def calibrate(
 
     def epsilon(value: float) -> float:
         here, noise = build(value)
-        one = one_round(here, noise, view, here.repeats, delta, tight=tight)
+        one = one_round(here, noise, view, here.repeats, delta, tight=tight, relation=relation)
         return composer.upper_end([(one, here.repeats)], delta).upper
 
     value = _search(epsilon, variable, start, target)
@@ -116,7 +121,7 @@ def calibrate(
             f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view, tight=tight)
+    guarantee = account(here, noise, delta=delta, view=view, tight=tight, neighboring_relation=relation)
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.brackets import Bracket, ordered
-from checkin_jax.accounting.rounds import MAX_LOSS, Instance, Round
+from checkin_jax.accounting.rounds import MAX_LOSS, Directed, Instance, Round, upper_sides
 from checkin_jax.accounting.single import single
 from checkin_jax.kernels import conversions, host, lattice
 from checkin_jax.kernels.check_in import ROUNDING
@@ -96,9 +96,9 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
       delta: in [1e-300, 1].
 
     Returns:
-      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs. Lower end: the composed
-      concrete instances, the better of the two directions. Never NaN; infinity where no bound below
-      the largest float64 loss was found.
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs; directed rounds all as P||Q
+      and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
+      directions. Never NaN; infinity where no bound below the largest float64 loss was found.
 
     Raises:
       ArithmeticError: the ends crossed, which would be a defect of this package.
@@ -157,11 +157,26 @@ class _Composer:
         self.total = float(sum(count for _, count in rounds))
         self.counts = host([count for _, count in rounds])
         self.delta = delta
+        self.orders = 2 if any(isinstance(one, Directed) for one in self.rounds) else 1
         self.reaches = [reach(one, self.total, delta) for one in self.rounds]
 
-    def uppers(self, losses: Sequence[np.ndarray]) -> lattice.Atoms:
-        sides = [lattice.side_upper(at, one.upper(at)) for one, at in zip(self.rounds, losses)]
-        return _stack([lattice.join(at, side, side, True) for at, side in zip(losses, sides)])
+    def uppers(self, losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
+        """The rounds as P||Q and, unless no round is directed, as Q||P: all of them in the same order."""
+        sides = []
+        for one, at in zip(self.rounds, losses):
+            forward, backward = upper_sides(one, at)
+            plus = lattice.side_upper(at, forward)
+            sides.append((plus, plus if backward is forward else lattice.side_upper(at, backward)))
+        forward = _stack([lattice.join(at, plus, minus, True) for at, (plus, minus) in zip(losses, sides)])
+        if self.orders == 1:
+            return [forward]
+        return [
+            forward,
+            _stack([lattice.join(at, minus, plus, True) for at, (plus, minus) in zip(losses, sides)]),
+        ]
+
+    def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> lattice.Atoms:
+        return self.uppers(losses)[side]
 
     def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
@@ -286,8 +301,15 @@ class _Composer:
         return best
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
-        """The upper end, and the knots it was found on."""
-        found = self.search(self.uppers, self.coarse(), math.inf, True)
+        """The upper end, the larger of both orders', and the knots it was found on."""
+        coarse = self.coarse()
+        orders = [self._upper(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
+        return max(orders, key=lambda found: found[0].upper)
+
+    def _upper(
+        self, build: Callable[[Sequence[np.ndarray]], lattice.Atoms], coarse: Sequence[np.ndarray]
+    ) -> tuple[Bracket, Sequence[np.ndarray]]:
+        found = self.search(build, coarse, math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
         renyi, order = self.renyi(found.atoms)
         if renyi < best.upper:

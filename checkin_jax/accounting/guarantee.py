@@ -6,11 +6,13 @@ import dataclasses
 import math
 from typing import Any
 
+from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
 
 VIEWS = ("local", "messages", "aggregate")
+REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
 
 _ADVERSARY = {
     "local": "somebody who sees every message of the client together with its name",
@@ -20,7 +22,25 @@ _ADVERSARY = {
     "(a trusted server or secure aggregation)",
 }
 
+_COMPARED = {
+    REPLACE: "data sets that differ in one client's record",
+    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
+    "the number of slots and the windows of the others stay",
+}
+
 LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
+
+
+def relation_of(neighboring_relation: Any) -> str:
+    """The name, of RELATIONS, of a relation given by name or as dp_accounting's NeighboringRelation.
+
+    Raises:
+      ValueError: any other relation.
+    """
+    name = getattr(neighboring_relation, "name", neighboring_relation)
+    if isinstance(name, str):
+        name = name.lower().replace("_", "-")
+    return _validate.choice(RELATIONS, neighboring_relation=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +52,8 @@ class Guarantee:
       lower: no analysis of this protocol with such a randomizer can promise less; rounded down.
       delta: the delta both ends are stated at.
       view: "local", "messages" or "aggregate": what the adversary sees.
-      neighboring_relation: always "replace-one" here: data sets that differ in one client's record.
+      neighboring_relation: "replace-one": data sets that differ in one client's record; "add-or-remove-one": one client
+        is there or not, and without it its slot shows another client's message or the dummy.
       validity: "certified", "published", "estimate" or "invalid"; `account` returns certified only.
       method: theorem and numerical method of the upper end.
       lower_method: the same for the lower end.
@@ -52,7 +73,7 @@ class Guarantee:
     protocol: CheckInProtocol
     randomizer: Randomizer
     assumptions: tuple[str, ...]
-    neighboring_relation: str = "replace-one"
+    neighboring_relation: str = REPLACE
     validity: str = "certified"
     optimal_order: float | None = None
     numerical_error: float = 0.0
@@ -76,7 +97,7 @@ class Guarantee:
             f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
             f"  against    {_ADVERSARY[self.view]}",
-            f"  adjacency  {self.neighboring_relation}: data sets that differ in one client's record",
+            f"  adjacency  {self.neighboring_relation}: {_COMPARED[self.neighboring_relation]}",
             f"  randomizer {what}",
             f"  bracket    {self.lower:.6g} <= epsilon <= {self.epsilon:.6g} at delta = {self.delta:.3g}",
             f"  upper end  {self.method}",

@@ -1,18 +1,16 @@
 """Hidden messages of any randomizer whose privacy profile is known: T* above, subsampling where that is smaller.
 
-A `Profile` says what one message gives away by itself: `delta(loss)` is the largest hockey-stick divergence at e^loss,
-loss >= 0, between the laws of a message for any two inputs, in any order. It must be a true profile: nonincreasing,
-convex in e^loss, at most 1. T* (docs/theory_gaussian.md) makes a round out of it, in the `messages` view of shuffled
-check-in, where the others' records are arbitrary. Call inside `jax.enable_x64(True)`.
+T* (docs/theory_gaussian.md) makes a round out of what one message gives away, where the others' records are arbitrary:
+`HiddenMessages` for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots that look alike,
+both under replacement of a record. Call inside `jax.enable_x64(True)`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +18,9 @@ import numpy as np
 from jax import Array
 
 from checkin_jax import _validate
-from checkin_jax.accounting.rounds import Instance, Lines, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import check_in_gaussian, gaussian, hexagon, host, one_record, t_star
+from checkin_jax.accounting.message_profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.rounds import Instance, Lines, Round, ShuffledGaussian, bucket_count
+from checkin_jax.kernels import check_in_gaussian, hexagon, host, one_record, t_star
 from checkin_jax.kernels.check_in import ROUNDING
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
@@ -30,138 +29,9 @@ _DENSE, _WIDE = 40, 88
 _KNOTS, _SAMPLES = 191, 2048
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
 _MAX_LOSS = 300.0
-# The Gaussian profile is evaluated so many values at a time: one shape compiles once.
-_BLOCK = 8192
-_TINY = 1e-304
 # Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
 # places are accurate enough.
 _CELL_COUNT, _LEAST_MU = 128, 1e-3
-
-
-class Profile(Protocol):
-    """What one message gives away: see the module."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def top(self) -> float:
-        """The largest loss, or infinity."""
-        ...
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        """D at e^loss, loss >= 0, any shape; relative error below 5e-12."""
-        ...
-
-
-_log_delta = jax.jit(gaussian.log_delta)
-
-
-@dataclasses.dataclass(frozen=True)
-class GaussianProfile:
-    """Gaussian noise: mu is the sensitivity under replacement (twice the clipping norm) over the noise's deviation."""
-
-    mu: float
-
-    name = "Gaussian"
-    top = math.inf
-
-    def __post_init__(self) -> None:
-        _validate.real(0.0, 40.0, open_low=True, mu=self.mu)
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        flat = np.ravel(loss)
-        blocks = max(-(-flat.size // _BLOCK), 1)
-        padded = np.pad(flat, (0, blocks * _BLOCK - flat.size)).reshape(blocks, _BLOCK)
-        logs = np.concatenate([np.asarray(_log_delta(host(self.mu), host(row))) for row in padded])
-        return np.exp(logs[: flat.size]).reshape(np.shape(loss)) + _TINY
-
-
-@dataclasses.dataclass(frozen=True)
-class LaplaceProfile:
-    """Laplace noise in one dimension: epsilon0 is the sensitivity under replacement over the noise's scale."""
-
-    epsilon0: float
-
-    name = "Laplace"
-
-    def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-
-    @property
-    def top(self) -> float:
-        return self.epsilon0
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        return -np.expm1(0.5 * np.minimum(np.asarray(loss) - self.epsilon0, 0.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class ApproximateLDP:
-    """Any (epsilon0, delta0)-LDP randomizer: delta0 + (1 - delta0) (p - c)_+ / (p + 1) [Kairouz, Oh, Viswanath 2015].
-
-    With delta0 = 0, any epsilon0-LDP randomizer; T* is then T1.
-    """
-
-    epsilon0: float
-    delta0: float = 0.0
-
-    name = "(epsilon0, delta0)-LDP"
-
-    def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-        _validate.real(0.0, 1.0, open_high=True, delta0=self.delta0)
-
-    @property
-    def top(self) -> float:
-        return math.inf if self.delta0 > 0 else self.epsilon0
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        room = -np.expm1(np.minimum(np.asarray(loss) - self.epsilon0, 0.0)) / (1.0 + math.exp(-self.epsilon0))
-        return self.delta0 + (1.0 - self.delta0) * room
-
-
-@dataclasses.dataclass(frozen=True)
-class KnownProfile:
-    """A privacy profile given as a function of the loss; refused where samples show that it is none.
-
-    Args:
-      function: D at e^loss for an array of losses >= 0 in nats, relative error below 5e-12: an upper bound on the
-        hockey-stick divergence between the laws of a message for any two inputs, in both orders.
-      top: the largest loss, where the function is zero from there on; else infinity.
-
-    Raises:
-      ValueError: some value is not in [0, 1], or the function increases or is not convex in e^loss.
-    """
-
-    function: Callable[[np.ndarray], np.ndarray]
-    top: float = math.inf
-    name: str = "given profile"
-
-    def __post_init__(self) -> None:
-        _validate.real(0.0, math.inf, open_low=True, top=self.top)
-        end = min(self.top, 60.0)
-        losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
-        value = np.asarray(self.function(losses))
-        if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
-            raise ValueError("function: expected values in [0, 1], one for each loss")
-        # What float64 may do to the differences of values that are right to 5e-12.
-        slack = 1e-11 * value[:-1]
-        falls = (value[:-1] - value[1:] + slack) / np.expm1(np.diff(losses)) / np.exp(losses[:-1])
-        least = (
-            np.maximum((value[:-1] - value[1:] - slack), 0.0)
-            / np.expm1(np.diff(losses))
-            / np.exp(losses[:-1])
-        )
-        if np.any(np.diff(value) > slack):
-            raise ValueError("function: a privacy profile does not increase")
-        if np.any(falls[:-1] < least[1:]):
-            raise ValueError("function: a privacy profile is convex in e^loss")
-        if math.isfinite(self.top) and value[-1] > 0:
-            raise ValueError(f"top={self.top!r}: expected the function to be zero there, not {value[-1]!r}")
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        return np.asarray(self.function(np.asarray(loss)), dtype=np.float64)
 
 
 def _reach(profile: Profile, least: float) -> float:
@@ -185,7 +55,7 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     gaps = np.diff(at)
     falls = -np.diff(value) / gaps
     bend = np.maximum(-np.diff(falls), 0.0) / (0.5 * (gaps[1:] + gaps[:-1]))
-    floor = max(float(value[-1]), 1e-30 * float(value[0]), _TINY)
+    floor = max(float(value[-1]), 1e-30 * float(value[0]), TINY)
     inside = value[1:-1] + floor
     # Less where D is small: those steps are rare.
     weight = np.sqrt(bend / inside) * (inside / (value[0] + floor)) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
@@ -195,8 +65,107 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
 
 
+class _HiddenSum(abc.ABC):
+    """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T*, taken with probability rate.
+
+    Or what subclasses know besides, where that is smaller; symmetric.
+    """
+
+    profile: Profile
+    log_inverse_mass: float
+
+    @property
+    @abc.abstractmethod
+    def _sum(self) -> tuple[float, float, float]:
+        """clients, count and rate."""
+
+    @property
+    @abc.abstractmethod
+    def _rest(self) -> float:
+        """The probability that only one message by itself is known to be enough."""
+
+    @abc.abstractmethod
+    def subsampled(self) -> np.ndarray:
+        """Everybody else revealed: the bound at the knots of the profile by subsampling."""
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    @functools.cached_property
+    def _end(self) -> float:
+        """The loss of one message that is followed."""
+        clients, count, rate = self._sum
+        least = math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
+        return _reach(self.profile, max(least, 10.0 * TINY))
+
+    @functools.cached_property
+    def _steps(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Knots, D there, and the standard deviation of all steps without those that are met less than once."""
+        knots = _knots(self.profile, self._end)
+        value = self.profile.delta(np.log1p(knots))
+        _, count, rate = self._sum
+        mean = count * rate
+        falls = -np.diff(value) / np.diff(knots)
+        common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
+        area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
+        # Nothing falls: any scale will do.
+        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
+
+    @functools.cached_property
+    def _losses(self) -> np.ndarray:
+        return self._grid(self._rest <= math.exp(-self.log_inverse_mass))
+
+    def _grid(self, near_only: bool) -> np.ndarray:
+        """Losses: as far as the sum reaches, or as one message does."""
+        (clients, _, _), (knots, _, deviation) = self._sum, self._steps
+        end = knots[-1]
+        if near_only:
+            far = knots[-1] + deviation * (math.sqrt(2.0 * self.log_inverse_mass) + 1.0)
+            end = min(1.2 * far / clients, end)
+        near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
+        return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
+
+    def _law(self, losses: np.ndarray) -> t_star.Law:
+        knots, value, _ = self._steps
+        above = np.expm1(losses)[:, None]
+        c = 1.0 + above
+        # T* has an atom at 0, that is at c - 1.
+        right = np.sort(
+            np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
+        )
+        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
+        # log(c / (c - k)), c - k = rest, where nothing cancels.
+        between = np.where(
+            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
+        )
+        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
+        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
+        return t_star.Law(host(right), host(right_value), host(c * knots), host(c * value))
+
+    def hidden(self) -> np.ndarray:
+        """T* at the knots of the profile."""
+        arguments = (host(value) for value in (*self._sum, self._steps[2]))
+        value = np.asarray(t_star.hidden_upper(*arguments, self._losses, self._law(self._losses)))
+        return value + self._rest * self.profile.delta(self._losses) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
+        value = np.minimum(self.hidden(), self.subsampled())
+        value = np.minimum.accumulate(value)
+        kept = hexagon.hull(np.expm1(self._losses), value)
+        return self._losses[kept], value[kept]
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        losses, value = self._profile
+        loss = np.asarray(loss)
+        inside = np.minimum(loss, losses[-1])
+        return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, inside))
+
+
 @dataclasses.dataclass(frozen=True)
-class HiddenMessages:
+class HiddenMessages(_HiddenSum):
     """Shuffled check-in, `messages` view: T*, or subsampling (G1) where that is smaller; both directions.
 
     The adversary sees all messages of a round in random order, and their number; one record is replaced; every client
@@ -227,80 +196,30 @@ class HiddenMessages:
     def name(self) -> str:
         return f"T* ({self.profile.name} messages)"
 
-    @property
-    def top(self) -> float:
-        return self.profile.top
-
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
         if not isinstance(self.profile, GaussianProfile):
             return ()
         n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.log_inverse_mass
         summed = ShuffledGaussian(n, rate, mu, False, mass).instances
-        return (GaussianMessages(self), *summed) if mu >= _LEAST_MU else summed
+        return (*hidden_instances(self, self), *summed)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
 
-    @functools.cached_property
-    def _end(self) -> float:
-        """The loss of one message that is followed."""
-        return _reach(self.profile, max(math.exp(-self.log_inverse_mass) * 1e-2 / self.rate, 10.0 * _TINY))
+    @property
+    def _sum(self) -> tuple[float, float, float]:
+        return float(self.num_clients), float(self.num_clients), self.rate
 
-    @functools.cached_property
-    def _steps(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Knots, D there, and the standard deviation of n steps without those that are met less than once."""
-        knots = _knots(self.profile, self._end)
-        value = self.profile.delta(np.log1p(knots))
-        mean = self.num_clients * self.rate
-        falls = -np.diff(value) / np.diff(knots)
-        common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
-        area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
-        # Nothing falls: any scale will do.
-        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
-
-    @functools.cached_property
-    def _losses(self) -> np.ndarray:
-        n, knots, deviation = self.num_clients, self._steps[0], self._steps[2]
-        end = knots[-1]
-        if -n * math.log(self.rate) > self.log_inverse_mass:
-            far = knots[-1] + deviation * (math.sqrt(2.0 * self.log_inverse_mass) + 1.0)
-            end = min(1.2 * far / n, end)
-        near = min(0.1 * deviation / n, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
-        return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
-
-    def _law(self, losses: np.ndarray) -> t_star.Law:
-        knots, value, _ = self._steps
-        above = np.expm1(losses)[:, None]
-        c = 1.0 + above
-        # T* has an atom at 0, that is at c - 1.
-        right = np.sort(
-            np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
-        )
-        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
-        # log(c / (c - k)), c - k = rest, where nothing cancels.
-        between = np.where(
-            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
-        )
-        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
-        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
-        return t_star.Law(host(right), host(right_value), host(c * knots), host(c * value))
+    @property
+    def _rest(self) -> float:
+        return math.exp(self.num_clients * math.log(self.rate))
 
     def hidden(self) -> np.ndarray:
-        """T* at the knots of the profile."""
-        n, rate = self.num_clients, self.rate
-        if rate >= 1.0:
-            return np.full(self._losses.shape, math.inf)
-        mean = host(self._steps[2])
-        value = np.asarray(
-            t_star.hidden_upper(host(n), host(n), host(rate), mean, self._losses, self._law(self._losses))
-        )
-        everybody = math.exp(n * math.log(rate)) * self.profile.delta(self._losses)
-        return value + everybody * (1.0 + ROUNDING)
+        return np.full(self._losses.shape, math.inf) if self.rate >= 1.0 else super().hidden()
 
     def subsampled(self) -> np.ndarray:
-        """G1 at the knots of the profile: everybody but the target revealed."""
         n, rate = self.num_clients, self.rate
         mix = check_in_gaussian.buckets_upper(
             *(host(v) for v in (n, rate, 1.0, self.log_inverse_mass)), bucket_count(n * rate), False
@@ -310,21 +229,45 @@ class HiddenMessages:
             above = np.log(np.expm1(self._losses))[None, :]
         # log(1 + (c - 1) r)
         stretched = np.logaddexp(above + np.log(inverse), 0.0)
-        return weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + _TINY
+        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
+        return np.minimum(value, rate * self.profile.delta(self._losses) * (1.0 + ROUNDING))
 
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        alone = self.rate * self.profile.delta(self._losses) * (1.0 + ROUNDING)
-        value = np.minimum.accumulate(functools.reduce(np.minimum, (self.hidden(), self.subsampled(), alone)))
-        kept = hexagon.hull(np.expm1(self._losses), value)
-        return self._losses[kept], value[kept]
 
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
-        losses, value = self._profile
-        loss = np.asarray(loss)
-        inside = np.minimum(loss, losses[-1])
-        return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, inside))
+@dataclasses.dataclass(frozen=True)
+class HiddenSlots(_HiddenSum):
+    """R3: one message in each of `slots` slots, one record replaced; T* for every slot's message; symmetric.
+
+    The client is in one of them, uniformly, with probability `used` (dummies hidden), or takes the place of one of the
+    other clients that are used there, slots / n (common windows, slots < n; dummies may be visible).
+
+    Attributes:
+      slots: m >= 1. used: rho in (0, 1]. profile: of one message.
+      rest: the probability of a public event in which only one message by itself is known to be enough.
+    """
+
+    slots: int
+    used: float
+    profile: Profile
+    log_inverse_mass: float
+    rest: float = 0.0
+    instances: tuple[Instance, ...] = ()
+
+    name = "R3"
+
+    @property
+    def _sum(self) -> tuple[float, float, float]:
+        # Rounded down: the bound grows with rho.
+        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+
+    @property
+    def _rest(self) -> float:
+        return self.rest
+
+    def subsampled(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            stretched = np.logaddexp(np.log(np.expm1(self._losses)) - math.log(self.used), 0.0)
+        value = self.used * self.profile.delta(stretched * (1.0 - 1e-15))
+        return (value + self.rest * self.profile.delta(self._losses)) * (1.0 + ROUNDING)
 
 
 @jax.jit
@@ -350,7 +293,8 @@ def _cells(mu: Array, farthest: Array) -> tuple[one_record.Cells, one_record.Cel
 class GaussianMessages:
     """Gaussian messages with all other clients at x', in one dimension; the target holds x or x'."""
 
-    scale: HiddenMessages
+    scale: Round
+    messages: HiddenMessages
 
     name = "Gaussian messages, all others at one of the two records"
     symmetric = False
@@ -358,12 +302,13 @@ class GaussianMessages:
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
-        assert isinstance(self.scale.profile, GaussianProfile)
-        n, rate, deviation = self.scale.num_clients, self.scale.rate, self.scale._steps[2]
-        farthest = min(max(9.0, math.sqrt(2.0 * self.scale.log_inverse_mass)), 30.0)
-        forward, backward = _cells(host(self.scale.profile.mu), host(farthest))
+        seen = self.messages
+        assert isinstance(seen.profile, GaussianProfile)
+        n, rate, deviation = seen.num_clients, seen.rate, seen._steps[2]
+        farthest = min(max(9.0, math.sqrt(2.0 * seen.log_inverse_mass)), 30.0)
+        forward, backward = _cells(host(seen.profile.mu), host(farthest))
         arguments = host(n), host(rate), host(deviation)
-        loss = self.scale._losses
+        loss = seen._losses if rate < 1.0 else seen._grid(True)
         loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up = one_record.lines_lower(*arguments, forward, host(n * np.expm1(loss)))
@@ -380,3 +325,10 @@ class GaussianMessages:
 
         forward, backward = self._lines
         return best(*forward), best(*backward)
+
+
+def hidden_instances(messages: HiddenMessages, scale: Round) -> tuple[GaussianMessages, ...]:
+    """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
+    profile = messages.profile
+    known = isinstance(profile, GaussianProfile) and profile.mu >= _LEAST_MU
+    return (GaussianMessages(scale, messages),) if known else ()

@@ -145,6 +145,8 @@ class _Instances(abc.ABC):
     """The instances worth trying: 3-ary, binary or both."""
 
     epsilon0: float
+    # Whether a client is removed, not its record replaced: 3-ary randomized response is no instance of that.
+    removal: bool = False
 
     @abc.abstractmethod
     def messages(self) -> float:
@@ -160,9 +162,9 @@ class _Instances(abc.ABC):
     def _found(self) -> tuple[Instance, ...]:
         few = 2.0 * self.messages() < _FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
         found: list[Instance] = []
-        if few or self.epsilon0 >= _TERNARY_FROM:
+        if not self.removal and (few or self.epsilon0 >= _TERNARY_FROM):
             found.append(self.ternary())
-        if self.epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO):
+        if self.removal or self.epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO):
             found.append(self.binary())
         return tuple(found)
 
@@ -233,6 +235,7 @@ class SlotsPureLDP(_Instances):
     """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
 
     seen: the probability that the message is used after all in the instances below, when all others do their worst.
+    removal: a client is added or removed, dummies hidden; T2 holds all the same, its instances are fewer.
     """
 
     slots: int
@@ -240,6 +243,7 @@ class SlotsPureLDP(_Instances):
     seen: float
     epsilon0: float
     log_inverse_mass: float
+    removal: bool = False
 
     name = "T2"
 

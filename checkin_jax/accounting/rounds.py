@@ -1,13 +1,15 @@
 """One unit of a protocol as the composer sees it: profile bounds from above, and concrete instances from below.
 
-A `Round` bounds the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats. An
-`Instance` of it is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
+A `Round` bounds the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
+`Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
+`Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
 (P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
 shuffler or in slots are in `pure_rounds`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -47,6 +49,27 @@ class Round(Protocol):
     def upper(self, loss: np.ndarray) -> Values: ...
 
 
+class Directed(abc.ABC):
+    """A round whose two directions differ: P (with the client, say) against Q, and Q against P."""
+
+    top = math.inf
+
+    @abc.abstractmethod
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.maximum(*self.upper_sides(loss))
+
+
+def upper_sides(one: Round, loss: np.ndarray) -> tuple[Values, Values]:
+    """Both directions of any round, from above."""
+    if isinstance(one, Directed):
+        return one.upper_sides(loss)
+    value = one.upper(loss)
+    return value, value
+
+
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -68,7 +91,7 @@ class Instance(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
-class _OwnInstance:
+class OwnInstance:
     """For rounds that are concrete pairs themselves."""
 
     @property
@@ -132,7 +155,7 @@ class GaussianSum:
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalPureLDP(_OwnInstance):
+class LocalPureLDP(OwnInstance):
     """One client's own messages, seen with its name: randomized response, sent with probability rate. Exact."""
 
     rate: float
@@ -159,7 +182,7 @@ class LocalPureLDP(_OwnInstance):
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalGaussian(_OwnInstance):
+class LocalGaussian(OwnInstance):
     """One client's own Gaussian messages, seen with its name, sent with probability rate. Exact."""
 
     rate: float
@@ -204,10 +227,9 @@ class NoGain:
 
 @dataclasses.dataclass(frozen=True)
 class Least:
-    """Several bounds on the same unit, the smallest at every loss; no instance."""
+    """Several bounds on the same unit, the smallest at every loss; instances from anywhere."""
 
     bounds: tuple[Round, ...]
-
     instances: tuple[Instance, ...] = ()
 
     @property
@@ -220,3 +242,20 @@ class Least:
 
     def upper(self, loss: np.ndarray) -> Values:
         return functools.reduce(np.minimum, (np.asarray(each.upper(loss)) for each in self.bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastDirected(Directed):
+    """`Least` of bounds at least one of which is directed: the smallest in either direction."""
+
+    bounds: tuple[Round, ...]
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return " and ".join(each.name for each in self.bounds)
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sides = [upper_sides(each, loss) for each in self.bounds]
+        forward, backward = (np.minimum.reduce([np.asarray(v) for v in values]) for values in zip(*sides))
+        return forward, backward

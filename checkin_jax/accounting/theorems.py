@@ -41,6 +41,19 @@ THEOREMS = {
         "the noise of all clients of a slot adds up in their average",
         "docs/theory_allocation.md",
     ),
+    "G2": (
+        "all clients' messages, their laws cut where the likelihood ratio is large: T1 at rate 1, at a cost in delta",
+        "docs/theory_gaussian.md; compare Balle, Bell, Gascon, Nissim (2019), Section 5",
+    ),
+    "G3'": (
+        "G3 with the other clients competing for the slots",
+        "docs/theory_allocation.md",
+    ),
+    "G3": (
+        "one client's Gaussian message in one of m slots, in place of a dummy or of another client's, whichever is "
+        "worse in convex order",
+        "docs/theory_allocation.md; random allocation is Feldman, Shenfeld (2025)",
+    ),
     "R1": (
         "subsampling: the client's message is used with a bounded probability, all else revealed",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
@@ -48,6 +61,10 @@ THEOREMS = {
     "R2": (
         "replacement in two steps, through the world in which the client's message is never used",
         "docs/theory_allocation.md; random allocation is Feldman, Shenfeld (2025)",
+    ),
+    "R3": (
+        "T* for the message of every slot",
+        "docs/theory_allocation.md",
     ),
     "G1": (
         "subsampling of a Gaussian message, or of a sum whose noise adds up, by the visible fraction that checked in",

@@ -50,26 +50,42 @@ class Profile(NamedTuple):
     tails: list[Tail]
 
 
-def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool) -> Profile:
+def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
+    """Beyond these L has mean excess below exp(-log_inverse_mass - 7)."""
+    spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
+    return math.exp(-spread), math.exp(min(spread, 600.0))
+
+
+def _step_sd(mu: float, high: float, shared: bool) -> float:
+    """About the standard deviation of one term."""
+    if shared:
+        return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
+    return step_sd(mu, high)
+
+
+def profile(
+    mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
+) -> Profile:
     """E(S - x)_+, or E(-S - x)_+ if reverse, for x >= 0, down to about `number` exp(-log_inverse_mass).
 
     Args:
       mu: shift over noise standard deviation, in [1e-6, 100].
-      number: m, how many L there are. If more than MAX_SLOTS: `upper` takes that many, in the average; nothing below.
+      number: m, how many terms. If more than MAX_SLOTS: `upper` takes that many, in the average; nothing below.
+      shared: terms above both kinds of `lognormal`; `upper` only.
     """
     m = float(min(number, MAX_SLOTS))
     found = Profile(m, reverse, [], [], [])
     if number > MAX_SLOTS and not upper:
         return found
-    spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
-    # Beyond these L has mean excess below exp(-log_inverse_mass - 7).
-    least, most = math.exp(-spread), math.exp(min(spread, 600.0))
+    least, most = _least_and_most(mu, log_inverse_mass)
+    if shared:
+        least = _least_and_most(0.5 * mu, log_inverse_mass)[0]
     least = least if least > 0.3 else 0.0
     width = math.sqrt(2.0 * log_inverse_mass) + 1.0
     small = math.exp(-log_inverse_mass) * m
     reached = 0.0
     for _ in range(30):
-        reached = width * math.sqrt(m) * step_sd(mu, min(most, m if reverse else m + reached))
+        reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
     # One scale: the x from start to end, or the sums from start down to end.
     start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
     for scale in range(_MAX_SCALES):
@@ -77,7 +93,7 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
         if not reverse:
             # One such term outweighs what the others may lack, so that little is lost by cutting there.
             high = min(high, 1.0 + 2.5 * end)
-        step = step_sd(mu, high)
+        step = _step_sd(mu, high, shared)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
         points = _MAX_POINTS if scale == 0 else _MAX_POINTS_FAR
@@ -91,7 +107,7 @@ def profile(mu: float, number: int, log_inverse_mass: float, reverse: bool, uppe
             spacing, 24.0 * sd / points, (high - least) / (_MAX_POINTS if upper else 2.0 * _MAX_LEVELS)
         )
         spacing = min(spacing, 0.1 * (high - least))
-        law = (law_upper if upper else law_lower)(mu, least, high, spacing)
+        law = law_upper(mu, least, high, spacing, shared) if upper else law_lower(mu, least, high, spacing)
         if law is None:
             break
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
@@ -130,7 +146,9 @@ def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
     return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
 
 
-def profile_upper(above: Profile, mu: float, used: float, loss: np.ndarray) -> np.ndarray:
+def profile_upper(
+    above: Profile, mu: float, used: float, loss: np.ndarray, shared: bool = False
+) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
     The smaller of the sum's and rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from the other slots.
@@ -151,7 +169,7 @@ def profile_upper(above: Profile, mu: float, used: float, loss: np.ndarray) -> n
             value[here] = np.interp(at, grid, tail.value, left=math.inf)
         left &= ~here
     value = np.where(np.isnan(value), math.inf, value / m)
-    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m)
+    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m, shared)
     with np.errstate(divide="ignore", over="ignore"):
         scale = np.log(used) + (loss if reverse else 0.0)
         bound = np.exp(scale + np.log(np.minimum(value, alone)))

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from checkin_jax.kernels import host
+
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
 _NODES, _WEIGHTS = (
@@ -66,6 +68,21 @@ def log_delta(mu: Array, epsilon: Array) -> Array:
     left_value = log_first + jnp.log1p(-jnp.exp(jnp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
     value = jnp.where(a >= 0, long_value, left_value)
     return jnp.where(short & (a > jnp.where(mu < 1e-5, -30.0, -8.0)), short_value, value)
+
+
+_COMPILED = jax.jit(log_delta)
+# Sizes in which the host's values are evaluated, since each compiles once.
+_BLOCKS = (512, 8192)
+
+
+def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
+    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out; inside `jax.enable_x64(True)`."""
+    flat = np.ravel(np.asarray(epsilon, dtype=np.float64))
+    block = next((size for size in _BLOCKS if flat.size <= 4 * size), _BLOCKS[-1])
+    padded = np.zeros(max(-(-flat.size // block), 1) * block)
+    padded[: flat.size] = flat
+    rows = [np.asarray(_COMPILED(host(mu), host(row))) for row in padded.reshape(-1, block)]
+    return np.concatenate(rows)[: flat.size].reshape(np.shape(epsilon))
 
 
 @functools.partial(jax.jit, static_argnames="steps")

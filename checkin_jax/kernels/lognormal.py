@@ -1,6 +1,7 @@
 """Lattice laws above and below a lognormal variable L = e^{mu x - mu^2/2}, x ~ N(0, 1), in convex order.
 
-Host code, numpy float64; proofs in docs/theory_allocation.md.
+Or, `shared`, above both e^{mu x/2 - mu^2/8} and (1 + L)/2: a message at half the shift, and one at the whole shift in
+half of all cases. Host code, numpy float64; proofs in docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -8,29 +9,25 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import scipy.special
 
-from checkin_jax.kernels import gaussian, host
+from checkin_jax.kernels import gaussian
 from checkin_jax.kernels.lattice import UNIT
 
-_LOG_DELTA = jax.jit(gaussian.log_delta)
 # Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.
 _SLACK = 8e-12
-_BLOCK = 512
 
 
-def time_value(mu: float, level: np.ndarray) -> np.ndarray:
-    """E(L - t)_+ for t >= 1 and E(t - L)_+ for t < 1, to 1e-12; t >= 0. The largest value is at t = 1."""
+def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray:
+    """E(L - t)_+ for t >= 1 and E(t - L)_+ for t < 1, to 1e-12; t >= 0. The largest value is at t = 1.
+
+    shared: the larger of the two laws' there are then; the same mean makes it the stop-loss transform of one law.
+    """
     t = np.asarray(level, dtype=np.float64)
-    # In blocks of one size, since each compiles once.
-    padded = np.ones(-(-t.size // _BLOCK) * _BLOCK)
-    padded[: t.size] = np.where(t > 0, t, 1.0)
-    blocks = [
-        np.asarray(_LOG_DELTA(host(mu), host(each))) for each in np.abs(np.log(padded)).reshape(-1, _BLOCK)
-    ]
-    log_value = np.concatenate(blocks)[: t.size]
+    if shared:
+        return np.maximum(time_value(0.5 * mu, t), 0.5 * time_value(mu, np.maximum(2.0 * t - 1.0, 0.0)))
+    log_value = gaussian.log_profile(mu, np.abs(np.log(np.where(t > 0, t, 1.0))))
     value = np.exp(np.where(np.isnan(log_value), -np.inf, log_value))
     return np.where(t > 0, value * np.minimum(t, 1.0), 0.0)
 
@@ -73,10 +70,10 @@ def _masses(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.concatenate([inner, [1.0 - left[-1] - right[0]], right - np.append(right[1:], 0.0)])
 
 
-def law_upper(mu: float, low: float, high: float, spacing: float) -> Law:
+def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool = False) -> Law:
     """Above max(low, min(L, high)) in convex order, but for `slack`: what L has between two levels goes to both."""
     spacing, levels = _levels(low, high, spacing)
-    value, split = time_value(mu, levels), _split(levels, spacing)
+    value, split = time_value(mu, levels, shared), _split(levels, spacing)
     left = np.diff(value[: split + 1]) / spacing
     right = value[split:].copy()
     if not split:
@@ -86,7 +83,7 @@ def law_upper(mu: float, low: float, high: float, spacing: float) -> Law:
     sorted_left = np.maximum(np.minimum.accumulate(left[::-1])[::-1], 0.0)
     sorted_right = np.maximum(np.maximum.accumulate(right[::-1])[::-1], 0.0)
     moved = spacing * float(np.abs(sorted_left - left).sum() + np.abs(sorted_right - right).sum())
-    largest = float(time_value(mu, np.ones(1))[0])
+    largest = float(time_value(mu, np.ones(1), shared)[0])
     slack = (_SLACK + 16.0 * UNIT * levels.size) * largest + moved
     masses = np.maximum(_masses(sorted_left, sorted_right), 0.0)
     below = float(value[0]) if levels[0] < 1.0 else 0.0

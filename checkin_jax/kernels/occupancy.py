@@ -53,6 +53,20 @@ def _deviation(variance: float, log_inverse_mass: float) -> float:
     return third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass)
 
 
+def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> tuple[int, float]:
+    """A number that K exceeds with a small probability at most, and that probability: exp(-log_inverse_mass), or 0."""
+    limit = min(num_clients, num_slots)
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    found = math.ceil(mean * (1.0 + 1e-12) + _deviation(variance, log_inverse_mass))
+    return (found, math.exp(-log_inverse_mass)) if found < limit else (limit, 0.0)
+
+
+def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> int:
+    """A number that K is below with probability exp(-log_inverse_mass) at most; 0 if there is none."""
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    return max(math.floor(mean * (1.0 - 1e-12) - _deviation(variance, log_inverse_mass)), 0)
+
+
 def _tail(variance: float, distance: np.ndarray) -> np.ndarray:
     """Bound on Pr[K - E K >= distance] (Bernstein); 1 where the distance is not positive."""
     d = np.maximum(distance, 0.0)

@@ -40,10 +40,16 @@ def _panels(edge: float, low: float, high: float) -> tuple[np.ndarray, np.ndarra
 
 def profiles(slots: int, used: float, mu: float, c: float) -> tuple[float, float]:
     """(H_c(P||Q), H_c(Q||P)) for m = 1 or 2 (3 takes a minute), to about 1e-11 absolute."""
-    low, high, share = -9.0 - mu, 9.0 + 2.0 * mu, used / slots
+    return mixed([(used / slots, mu)] * slots, c)
+
+
+def mixed(kinds: list[tuple[float, float]], c: float) -> tuple[float, float]:
+    """The same for dP/dQ = 1 + sum_i w_i (L_i - 1), L_i of shift mu_i; kinds: (w_i, mu_i) of 1 or 2 slots."""
 
     def given(rest: np.ndarray, left: int) -> np.ndarray:
-        """Both profiles, [2, size of rest], given (1 - rho) + (rho/m) times the sum over all but `left` slots."""
+        """Both profiles, [2, size of rest], given all but `left` slots."""
+        share, mu = kinds[left - 1]
+        low, high = -9.0 - mu, 9.0 + 2.0 * mu
         if left == 1:
             return np.stack([_call(rest - c, share, mu), _put(1.0 - c * rest, c * share, mu)])
         total = np.empty((2, rest.size))
@@ -56,7 +62,7 @@ def profiles(slots: int, used: float, mu: float, c: float) -> tuple[float, float
                 total[side, i] = given(here + share * np.exp(mu * x - 0.5 * mu * mu), left - 1)[side] @ mass
         return total
 
-    forward, backward = given(np.asarray([1.0 - used]), slots)[:, 0]
+    forward, backward = given(np.asarray([1.0 - sum(share for share, _ in kinds)]), len(kinds))[:, 0]
     return float(forward), float(backward)
 
 
@@ -102,6 +108,34 @@ def replaced(slots: int, base: tuple[float, ...], target: float, other: float, c
         return 0.5 * (np.outer(mine, second) + np.outer(first, mine)) / (2.0 * np.pi) * (x[1] - x[0]) ** 2
 
     return float(np.maximum(law(target) - c * law(other), 0.0).sum())
+
+
+def window(records: tuple[float, ...], slots: int, prob: float, noise: float) -> np.ndarray:
+    """A_fix with hidden dummies: the law of all outputs, [cells] ** slots; slots at most 2.
+
+    Outputs are merged into cells, which lowers hockey-stick divergences (by less than 1e-3 of them).
+
+    Every client takes part with probability `prob` and picks a slot; a slot shows one of its clients, uniformly drawn,
+    or the dummy 0; records are in [-1, 1].
+    """
+    weights: dict[tuple[float, ...], float] = {}
+    for picks in product(range(slots + 1), repeat=len(records)):
+        chance = math.prod(1.0 - prob if pick == slots else prob / slots for pick in picks)
+        members = [[r for r, pick in zip(records, picks) if pick == slot] or [0.0] for slot in range(slots)]
+        for shown in product(*members):
+            share = chance / math.prod(len(each) for each in members)
+            weights[shown] = weights.get(shown, 0.0) + share
+    edges = np.linspace(-1.0 - 6.0 * noise, 1.0 + 6.0 * noise, 1000 if slots == 2 else 20_000)
+    law = np.zeros((edges.size + 1,) * slots)
+    for shown, share in weights.items():
+        rows = [np.diff(ndtr((edges - mean) / noise), prepend=0.0, append=1.0) for mean in shown]
+        law += share * (rows[0] if slots == 1 else np.outer(*rows))
+    return law
+
+
+def hockey_stick(p: np.ndarray, q: np.ndarray, c: float) -> float:
+    """H_c of two laws on one grid."""
+    return float(np.maximum(p - c * q, 0.0).sum())
 
 
 def averaged(
