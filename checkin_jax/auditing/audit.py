@@ -1,0 +1,306 @@
+"""`audit`: the trainer's own code attacked, and what the attacks prove about epsilon beside what is certified.
+
+Trust model: the attacker sees what the view's adversary sees, chose all records, and knows all of them but one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._version import __version__
+from checkin_jax.accounting import account
+from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.auditing import one_run, scores
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.statistics import Bounds, best_rule
+from checkin_jax.auditing.trials import Trials, two_worlds
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Gaussian
+from checkin_jax.training import schedule
+
+# Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
+AUDIT_DELTAS = (0.2, 0.05, 0.01)
+MANY_RUNS, ONE_RUN = "many runs", "one run"
+SEEDED = "reproducible audit: its runs are those of the seed"
+
+OnPhase = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One empirical lower bound, beside the certified bracket of what was run.
+
+    Attributes:
+      test: "many runs" or "one run".
+      view: the adversary, see `Guarantee`.
+      protocol: what was run: a stand-in with few clients, or the first units of the protocol itself.
+      delta: both figures are at this delta.
+      lower: the epsilon that the runs refute, in nats; below the true one unless the audit was unlucky.
+      guarantee: of `account` for this protocol, view and delta; `guarantee.epsilon` is what `lower` is held against.
+      evidence: the counts it rests on, in words.
+    """
+
+    test: str
+    view: str
+    protocol: CheckInProtocol
+    delta: float
+    lower: float
+    guarantee: Guarantee
+    evidence: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the lower bound respects the certified upper end."""
+        return self.lower <= self.guarantee.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        certified = self.guarantee.as_dict()
+        return {
+            "test": self.test,
+            "view": self.view,
+            "protocol": certified["protocol"],
+            "delta": self.delta,
+            "audit_lower": self.lower,
+            "certified": {name: certified[name] for name in ("lower", "epsilon", "method", "lower_method")},
+            "evidence": self.evidence,
+            "passed": self.passed,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+      setting: what was audited.
+      findings: the lower bounds, all of which hold together with probability at least `confidence`.
+      confidence: in (0, 1).
+      runs: in each of the two worlds, of the test by many runs.
+      seed: None: the entropy came from the operating system.
+      seconds: wall time.
+      notes: what was left out, and why.
+    """
+
+    setting: Setting
+    findings: tuple[Finding, ...]
+    confidence: float
+    runs: int
+    seed: int | None
+    seconds: float
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no lower bound exceeds what is certified. No proof of privacy."""
+        return all(finding.passed for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        setting = self.setting
+        return {
+            "passed": self.passed,
+            "protocol": {"kind": type(setting.protocol).__name__, **dataclasses.asdict(setting.protocol)},
+            "randomizer": {
+                "kind": type(setting.randomizer).__name__,
+                **dataclasses.asdict(setting.randomizer),
+            },
+            "minibatch": setting.minibatch,
+            "clip_norm": setting.clip_norm,
+            "simulate": setting.simulate,
+            "confidence": self.confidence,
+            "runs": self.runs,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "findings": [finding.as_dict() for finding in self.findings],
+            "notes": list(self.notes),
+            "version": __version__,
+        }
+
+    def __str__(self) -> str:
+        setting = self.setting
+        drawn = f"clip norm {setting.clip_norm:g}, sums drawn as {setting.simulate!r}"
+        lines = [f"Audit of the trainer: {_words(setting.protocol)}, {_noise(setting)}, {drawn}"]
+        for finding in self.findings:
+            certified = finding.guarantee
+            lines += [
+                "",
+                f"{'pass' if finding.passed else 'VIOLATION'}  view {finding.view!r}, {finding.test} of "
+                f"{_words(finding.protocol)}",
+                f"  audit      epsilon >= {finding.lower:.6g} at delta = {finding.delta:.3g} ({finding.evidence})",
+                f"  certified  {certified.lower:.6g} <= epsilon <= {certified.epsilon:.6g} "
+                f"at delta = {finding.delta:.3g} ({certified.method})",
+            ]
+        failed = sum(not finding.passed for finding in self.findings)
+        if failed:
+            verdict = (
+                f"VIOLATION: {failed} of {len(self.findings)} lower bounds exceed what is certified. The run leaks "
+                "more than the accountant says"
+            )
+        else:
+            verdict = f"PASS: none of {len(self.findings)} lower bounds exceeds what is certified"
+        lines += ["", f"{verdict} (confidence {self.confidence:.6g} in all together; {self.seconds:.0f} s)"]
+        return "\n".join(lines + [f"  note       {note}" for note in self.notes])
+
+
+def audit(
+    setting: Setting,
+    *,
+    delta: float = 1e-6,
+    views: tuple[str, ...] = VIEWS,
+    runs: int = 4_000,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    on_phase: OnPhase | None = None,
+) -> Audit:
+    """Attacks the trainer's schedule, clipping, noise, keys and sums, and holds what it learns against `account`.
+
+    Two tests in each view. *Many runs*: the protocol, or where it is large a stand-in with the same randomizer
+    (`Setting.small`), is run many times in two neighbouring worlds; an attack chosen on the first half is judged on
+    the second by exact binomial bounds, at the delta of `AUDIT_DELTAS` where it came closest to a violation and at
+    `delta`. *One run*: the first units of the protocol itself with up to 500 canaries, see `one_run`; left out where
+    clients are too few or a unit too large.
+
+    Args:
+      setting: what to audit.
+      delta: of the guarantee in question, in (0, 1).
+      views: some of "local", "messages", "aggregate".
+      runs: in each world, >= 20.
+      confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
+      seed: None draws all runs from the operating system's entropy.
+      on_phase: told in words what begins.
+
+    Returns:
+      An Audit. `passed` says that nothing was found, not that there is nothing.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    runs = _validate.integer(20, 10**7, runs=runs)
+    confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
+    for view in views:
+        _validate.choice(VIEWS, views=view)
+    if not views:
+        raise ValueError(f"views={views!r}: expected at least one of {', '.join(map(repr, VIEWS))}")
+    entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
+    say = on_phase or (lambda words: None)
+    started = time.perf_counter()
+    small, long = setting.small(), {view: one_run.affordable(setting, view) for view in views}
+    notes = [
+        f"no test by one run in view {view!r}: clients are too few, or one unit of the protocol too large"
+        for view in views
+        if long[view] is None
+    ]
+    if seed is not None:
+        notes.append(SEEDED)
+    error = (1.0 - confidence) / (2 * len(views) + sum(chosen is not None for chosen in long.values()))
+    certified = functools.cache(
+        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view)
+    )
+    drawn: dict[bool, tuple[int, Trials, Trials]] = {}
+    findings = []
+    for view in views:
+        totals = view == "aggregate"
+        if totals not in drawn:
+            say(f"{2 * runs:,} runs of {_words(small.protocol)}, {'sums' if totals else 'messages'}")
+            drawn[totals] = two_worlds(small, runs, entropies, messages=not totals, totals=totals)
+        canary, *worlds = drawn[totals]
+        first, second = (_scores(small, view, canary, trials) for trials in worlds)
+        say(f"attacks in view {view!r}")
+        findings += _many_runs(small, view, first, second, delta, error, certified)
+        chosen = long[view]
+        if chosen is not None:
+            say(f"one run of {_words(chosen.protocol)} in view {view!r}")
+            coins, seen = one_run.coins_and_scores(chosen, view, entropies)
+            bound, guesses, correct = one_run.lower(coins, seen, delta, error)
+            findings.append(
+                Finding(
+                    test=ONE_RUN,
+                    view=view,
+                    protocol=chosen.protocol,
+                    delta=delta,
+                    lower=bound,
+                    guarantee=certified(chosen.protocol, view, delta),
+                    evidence=f"{correct:,} of {guesses:,} coins guessed right, of {len(coins):,} canaries",
+                )
+            )
+    return Audit(
+        setting=setting,
+        findings=tuple(findings),
+        confidence=confidence,
+        runs=runs,
+        seed=seed,
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )
+
+
+def _many_runs(
+    small: Setting,
+    view: str,
+    first: np.ndarray,
+    second: np.ndarray,
+    delta: float,
+    error: float,
+    certified: Callable[[CheckInProtocol, str, float], Guarantee],
+) -> list[Finding]:
+    """The lower bounds at an audit delta and at `delta`, by attacks chosen on one half of the runs."""
+    half = len(first) // 2
+    searched, judged = Bounds(half, error), Bounds(len(first) - half, error)
+    rules = {at: best_rule(first[:half], second[:half], at, searched) for at in {*AUDIT_DELTAS, delta}}
+    closest = max(AUDIT_DELTAS, key=lambda at: rules[at][0] - certified(small.protocol, view, at).epsilon)
+    findings = []
+    for at in (closest, delta):
+        right, wrong = rules[at][1].counts(first[half:], second[half:])
+        bound = float(judged.epsilon(np.array(right), np.array(wrong), at))
+        findings.append(
+            Finding(
+                test=MANY_RUNS,
+                view=view,
+                protocol=small.protocol,
+                delta=at,
+                lower=bound,
+                guarantee=certified(small.protocol, view, at),
+                evidence=f"the attack said yes {right:,} against {wrong:,} times in {len(first) - half:,} runs each",
+            )
+        )
+    return findings
+
+
+def _scores(small: Setting, view: str, canary: int, trials: Trials) -> np.ndarray:
+    if view == "aggregate":
+        return scores.of_totals(small, canary, trials)
+    if view == "messages":
+        return scores.of_messages(small, canary, trials)
+    return scores.of_own(small, trials)
+
+
+def _entropies(seed: int | None) -> Iterator[int]:
+    """Entropy for one run after another."""
+    if seed is None:
+        while True:
+            yield schedule.fresh_entropy()
+    root = np.random.SeedSequence(seed)
+    while True:
+        words = root.spawn(1)[0].generate_state(4, np.uint32)
+        yield sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))
+
+
+def _words(protocol: CheckInProtocol) -> str:
+    """The protocol with its numbers."""
+    fields = ", ".join(f"{name}={value!r}" for name, value in dataclasses.asdict(protocol).items())
+    return f"{type(protocol).__name__}({fields})"
+
+
+def _noise(setting: Setting) -> str:
+    if isinstance(setting.randomizer, Gaussian):
+        return f"Gaussian noise of {setting.randomizer.noise_multiplier:g} clip norms a message"
+    return f"{setting.randomizer.epsilon0:g}-LDP messages"

@@ -1,0 +1,138 @@
+"""One run with many canaries, each of whose records is decided by a fair coin; how many coins can be guessed.
+
+Steinke, Nasr, Jagielski, Privacy Auditing with One (1) Training Run, arXiv 2305.08846. Canaries pull the sums along
+axes of their own, so that they are not in each other's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import logsumexp
+
+from checkin_jax import mechanisms
+from checkin_jax.auditing import statistics
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
+from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.training.schedule import DUMMY
+
+MOST_CANARIES, FEWEST_CANARIES = 500, 20
+# What a run may cost; of a longer protocol the first units are run, and accounted for.
+MOST_ROUNDS, MOST_MESSAGES, MOST_CLIENTS = 1_000, 2e5, 10_000_000
+ALL_MESSAGES_AT_ONCE = 2e7  # numbers held for one round
+# Guesses on this part of the canaries, those with the clearest scores.
+PARTS = (1.0, 0.3, 0.1)
+
+
+def affordable(setting: Setting, view: str) -> Setting | None:
+    """The first units of the protocol, as many as one run may cost; None where one is too many, or clients too few."""
+    units = setting.units_within(MOST_ROUNDS, MOST_MESSAGES)
+    clients = setting.protocol.num_clients
+    if not units or not FEWEST_CANARIES <= clients <= MOST_CLIENTS:
+        return None
+    if view != "aggregate" and _most_at_once(setting) * FEWEST_CANARIES > ALL_MESSAGES_AT_ONCE:
+        return None
+    return setting.repeated(units)
+
+
+def coins_and_scores(setting: Setting, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Runs the protocol once; (canaries,) the coins, +-1, and how much the run looks like +1 for each."""
+    n = setting.protocol.num_clients
+    most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(setting))
+    number = min(n, MOST_CANARIES, most)
+    canaries = np.linspace(0, n - 1, number).astype(np.int64)
+    coins = np.random.default_rng(next(entropies)).integers(2, size=number) * 2 - 1
+    axes = OVERSHOOT * setting.clip_norm * np.eye(number, max(number, SUM_DIMENSION), dtype=np.float32)
+    records = np.concatenate([axes, -axes, np.zeros_like(axes[:1])])
+    held = np.full(n, 2 * number)
+    held[canaries] = np.arange(number) + np.where(coins > 0, 0, number)
+    stage = Stage(setting, records, messages=view != "aggregate", totals=view == "aggregate")
+    if view == "local":
+        scores = _own(setting, canaries, stage.rounds(next(entropies), held))
+    else:
+        scores = _hidden(setting, canaries, stage.rounds(next(entropies), held))
+    return coins, scores
+
+
+def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> tuple[float, int, int]:
+    """The best lower bound over `PARTS`, wrong with probability at most `error`; guesses made, and correct ones."""
+    clearest = np.argsort(-np.abs(scores), kind="stable")
+    found = []
+    for part in PARTS:
+        guessed = clearest[: int(part * len(coins))]
+        correct = int(np.sum(np.where(scores[guessed] > 0, 1, -1) == coins[guessed]))
+        bound = statistics.one_run_lower(len(coins), len(guessed), correct, delta, error / len(PARTS))
+        found.append((bound, len(guessed), correct))
+    return max(found)
+
+
+def _most_at_once(setting: Setting) -> float:
+    """Messages of a round, as expected, and some more."""
+    number, rate = setting.plan.check_ins
+    return 2.0 * number * rate + 40.0
+
+
+def _hidden(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
+    """Scores where messages have no names, or only their sums are seen."""
+    exposure = np.array(
+        [setting.exposure(int(client)) for client in canaries]
+    )  # (canaries, rounds of a unit)
+    total = np.zeros(len(canaries))
+    seen = np.zeros((2, len(canaries))), np.zeros(len(canaries))
+    for index, one in enumerate(rounds):
+        place = index % exposure.shape[1]
+        if not place:
+            logs, exposed = np.full((2, len(canaries)), -np.inf), np.zeros(len(canaries))
+            seen = logs, exposed
+        logs, exposed = seen
+        k = len(one.clients)
+        if k:
+            with np.errstate(divide="ignore"):  # outside a client's window
+                log_chance = np.log(exposure[:, place])
+            ratios = _log_ratios(setting, one, len(canaries))
+            np.logaddexp(logs, ratios + log_chance, out=logs)
+            exposed += k * exposure[:, place]
+        if place == exposure.shape[1] - 1:
+            with np.errstate(divide="ignore"):  # everybody there
+                absent = np.log(np.maximum(1.0 - exposed, 0.0))
+            either = np.logaddexp(logs, absent)
+            total += either[0] - either[1]
+    return total
+
+
+def _log_ratios(setting: Setting, one: Round, number: int) -> np.ndarray:
+    """(2, canaries): log of the sum of likelihood ratios, of either record to none, over the messages of a round."""
+    k, randomizer, clip_norm = len(one.clients), setting.randomizer, setting.clip_norm
+    if one.total is not None:
+        if isinstance(randomizer, Gaussian):
+            multiplier = randomizer.noise_multiplier
+        else:
+            multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
+        along = one.total[:number].astype(np.float64) / clip_norm
+        variance = k * multiplier**2
+        return np.stack([(along - 0.5) / variance, (-along - 0.5) / variance]) + np.log(k)
+    assert one.messages is not None
+    along = one.messages[:, :number].astype(np.float64) / clip_norm
+    if isinstance(randomizer, PureLDP):
+        likely, unlikely = np.log(2.0) - np.logaddexp(0.0, [-randomizer.epsilon0, randomizer.epsilon0])
+        plus, minus = np.where(along >= 0, likely, unlikely), np.where(along >= 0, unlikely, likely)
+    else:
+        variance = randomizer.noise_multiplier**2
+        plus, minus = (along - 0.5) / variance, (-along - 0.5) / variance
+    return np.stack([logsumexp(plus, axis=0), logsumexp(minus, axis=0)])
+
+
+def _own(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
+    """Scores where messages come with names."""
+    number_of = np.full(setting.protocol.num_clients, -1)
+    number_of[canaries] = np.arange(len(canaries))
+    total = np.zeros(len(canaries))
+    for one in rounds:
+        assert one.messages is not None
+        which = np.where(one.clients == DUMMY, -1, number_of[one.clients])
+        row = np.flatnonzero(which >= 0)
+        along = one.messages[row, which[row]].astype(np.float64)
+        np.add.at(total, which[row], np.sign(along) if isinstance(setting.randomizer, PureLDP) else along)
+    return total

@@ -1,0 +1,121 @@
+"""How much a run looks like the first of two worlds rather than the second, to adversaries who know everything else.
+
+The first column is the log likelihood ratio under the mechanism as it is meant to be (with sums of l2 messages taken
+for normal), the others look for what goes wrong: noise that several messages, or several rounds, have in common.
+Any score gives valid bounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+from checkin_jax import mechanisms
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.trials import Trials
+from checkin_jax.randomizers import Gaussian, PureLDP
+
+
+def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
+    """(runs, 4), to somebody who sees every message without its name.
+
+    Columns: log likelihood ratio; sum along v; the largest distance of a message from the median of its round; the
+    largest message along v.
+    """
+    assert trials.messages is not None
+    along, present = trials.messages[..., 0], _present(trials)
+    first = message_log_ratio(setting, along)
+    # Against what a message of another client or of a dummy looks like.
+    dummies = setting.dummies
+    other = np.zeros_like(along)
+    if dummies:
+        other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + _dummy_log_ratio(setting, along))
+    ratios = [np.where(present, r - other, -np.inf) for r in (first, np.zeros_like(first))]
+    scores = [_hidden(setting, canary, trials.counts, r) for r in ratios]
+    masked = np.where(present[..., None], trials.messages, np.nan)
+    spread = np.zeros(len(along))
+    several = trials.counts >= 2
+    if several.any():
+        rounds = masked[several]
+        distance = np.linalg.norm(rounds - np.nanmedian(rounds, axis=1, keepdims=True), axis=-1)
+        farthest = np.zeros(several.shape)
+        farthest[several] = np.nanmax(distance, axis=1)
+        spread = farthest.max(axis=1)
+    largest = np.where(present, along, -np.finfo(np.float32).max).max(axis=(1, 2))
+    return np.stack([scores[0] - scores[1], along.sum(axis=(1, 2)), spread, largest], axis=1)
+
+
+def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
+    """(runs, 3), to somebody who sees the sum of each round.
+
+    Columns: log likelihood ratio; sum along v; the spread over rounds of the noise there would be in the second world.
+    """
+    assert trials.totals is not None
+    along, counts = trials.totals[..., 0], trials.counts
+    clip_norm, randomizer = setting.clip_norm, setting.randomizer
+    if isinstance(randomizer, Gaussian):
+        rest, shifts = -clip_norm * counts * (1.0 - setting.dummies), (2.0 * clip_norm, 0.0)
+        multiplier = randomizer.noise_multiplier
+    else:
+        rest, shifts = 0.0 * counts, (clip_norm, -clip_norm)
+        multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
+    variance = np.maximum(counts, 1) * (multiplier * clip_norm) ** 2
+    ratios = []
+    for shift in shifts:
+        ratio = ((along - rest) * shift - shift**2 / 2.0) / variance + np.log(np.maximum(counts, 1))
+        ratios.append(np.where(counts > 0, ratio, -np.inf))
+    scores = [_hidden(setting, canary, counts, r[..., None]) for r in ratios]
+    noise = (along - rest) / np.sqrt(variance)
+    top = np.where(counts > 0, noise, -np.inf).max(axis=1)
+    bottom = np.where(counts > 0, noise, np.inf).min(axis=1)
+    spread = np.where((counts > 0).any(axis=1), top - bottom, 0.0)
+    return np.stack([scores[0] - scores[1], along.sum(axis=1), spread], axis=1)
+
+
+def of_own(setting: Setting, trials: Trials) -> np.ndarray:
+    """(runs, 2), to somebody who sees the canary's messages with its name: log likelihood ratio; largest along v."""
+    assert trials.messages is not None
+    assert trials.place is not None
+    sent = trials.place >= 0
+    place = np.maximum(trials.place, 0)[..., None]
+    along = np.take_along_axis(trials.messages[..., 0], place, axis=2)[..., 0]
+    ratio = np.where(sent, message_log_ratio(setting, along), 0.0)
+    largest = np.where(sent, along, -np.finfo(np.float32).max).max(axis=1)
+    return np.stack([ratio.sum(axis=1), largest], axis=1)
+
+
+def message_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
+    """log density of a message of record +v over that of one of record -v, by its component along v."""
+    if isinstance(setting.randomizer, PureLDP):
+        return setting.randomizer.epsilon0 * np.where(along >= 0, 1.0, -1.0)
+    return 2.0 * along / (setting.clip_norm * setting.randomizer.noise_multiplier**2)
+
+
+def _dummy_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
+    """The same for a dummy against a message of record -v."""
+    if isinstance(setting.randomizer, PureLDP):
+        epsilon0 = setting.randomizer.epsilon0
+        return np.logaddexp(0.0, epsilon0) - np.log(2.0) - np.where(along < 0, epsilon0, 0.0)
+    return (along / setting.clip_norm + 0.5) / setting.randomizer.noise_multiplier**2
+
+
+def _hidden(setting: Setting, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+    """(runs,): the log likelihood ratio of a client that is hidden among the messages, against one that is not there.
+
+    Args:
+      ratios: (runs, rounds, messages), log likelihood ratio of each message if it is the client's; -inf: no message.
+    """
+    exposure = setting.exposure(canary)
+    shape = len(counts), -1, len(exposure)
+    absent = 1.0 - np.sum(counts.reshape(shape) * exposure, axis=2)
+    with np.errstate(divide="ignore"):  # never there, or there for sure
+        weighted = ratios + np.log(np.tile(exposure, counts.shape[1] // len(exposure)))[:, None]
+        log_absent = np.log(np.maximum(absent, 0.0))
+    units = logsumexp(weighted.reshape(*absent.shape, -1), axis=2)
+    return np.sum(np.logaddexp(log_absent, units), axis=1)
+
+
+def _present(trials: Trials) -> np.ndarray:
+    """(runs, rounds, most): whether there is such a message."""
+    assert trials.messages is not None
+    return np.arange(trials.messages.shape[2]) < trials.counts[..., None]

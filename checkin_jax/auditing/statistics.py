@@ -1,0 +1,154 @@
+"""What scores of an attack prove about epsilon: exact lower confidence bounds, from many runs or from one.
+
+Trust model: none. A lower bound holds whatever the scores are; better scores make it larger. All bounds are in
+nats and rounded nowhere: their error is statistical, and stated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from checkin_jax import _validate
+
+
+class Rule(NamedTuple):
+    """An attack that says yes or no: whether the score in one column is at or beyond a threshold.
+
+    Attributes:
+      column: of the scores.
+      threshold: of the score.
+      above: yes for scores >= threshold; False: for scores <= threshold.
+      first: yes speaks for the first of the two worlds.
+    """
+
+    column: int
+    threshold: float
+    above: bool
+    first: bool
+
+    def counts(self, first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
+        """How often it says yes where it should, and where it should not."""
+        right, wrong = (first, second) if self.first else (second, first)
+        return self._yes(right), self._yes(wrong)
+
+    def _yes(self, scores: np.ndarray) -> int:
+        column = scores[:, self.column]
+        return int(np.sum(column >= self.threshold if self.above else column <= self.threshold))
+
+
+class Bounds:
+    """One-sided Clopper-Pearson bounds on a probability, for every number of successes in `trials`.
+
+    Args:
+      trials: >= 1.
+      error: the chance, at most, that one of the two bounds is wrong, in (0, 1).
+
+    Attributes:
+      low, high: (trials + 1,), each wrong with probability at most error / 2.
+    """
+
+    def __init__(self, trials: int, error: float) -> None:
+        _validate.integer(1, trials=trials)
+        _validate.real(0, 1, open_low=True, open_high=True, error=error)
+        k = np.arange(trials + 1)
+        self.low = np.concatenate([[0.0], stats.beta.ppf(error / 2, k[1:], trials - k[1:] + 1)])
+        self.high = np.concatenate([stats.beta.isf(error / 2, k[:-1] + 1, trials - k[:-1]), [1.0]])
+
+    def epsilon(self, right: np.ndarray, wrong: np.ndarray, delta: float) -> np.ndarray:
+        """log((low[right] - delta) / high[wrong]), at least 0: (epsilon, delta) with less is refuted.
+
+        Every event has P(event) <= e^epsilon Q(event) + delta in (epsilon, delta)-differential privacy.
+        """
+        excess = np.maximum(self.low[right] - delta, 1e-300)
+        return np.maximum(0.0, np.log(excess) - np.log(self.high[wrong]))
+
+
+def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bounds) -> tuple[float, Rule]:
+    """The rule with the largest lower bound on these runs, over all columns, thresholds, sides and roles.
+
+    The bound it comes with was searched for, so it holds for nobody: evaluate the rule on other runs.
+
+    Args:
+      first, second: (runs, columns), the scores of independent runs in two neighbouring worlds.
+      delta: in [0, 1].
+      bounds: for `runs` trials.
+
+    Raises:
+      ValueError: scores that are NaN, or not of one shape.
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise ValueError(f"scores of shapes {first.shape} and {second.shape}: expected (runs, columns) twice")
+    if np.isnan(first).any() or np.isnan(second).any():
+        raise ValueError("scores: expected numbers, got NaN")
+    best = -1.0, Rule(0, math.inf, True, True)
+    for column in range(first.shape[1]):
+        a, b = np.sort(first[:, column]), np.sort(second[:, column])
+        thresholds = np.unique(np.concatenate([a, b]))
+        for above in (True, False):
+            if above:
+                yes = [len(x) - np.searchsorted(x, thresholds, "left") for x in (a, b)]
+            else:
+                yes = [np.searchsorted(x, thresholds, "right") for x in (a, b)]
+            for role in (True, False):
+                right, wrong = yes if role else yes[::-1]
+                found = bounds.epsilon(right, wrong, delta)
+                top = int(np.argmax(found))
+                if found[top] > best[0]:
+                    best = float(found[top]), Rule(column, float(thresholds[top]), above, role)
+    return best
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Bounds the chance of so many correct guesses in one (epsilon, delta)-differentially private run.
+
+    Corollary 5.4 of Steinke, Nasr, Jagielski (arXiv 2305.08846): every canary's record is one of two by a fair
+    coin of its own; `guesses` of the coins are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,
+
+        Pr[B(r, q) >= v] + 2 m delta max_i Pr[v > B(r, q) >= v - i] / i.
+
+    Args:
+      canaries: m >= 1.
+      guesses: r in [0, m], chosen before the run.
+      correct: v in [0, r].
+      epsilon, delta: of the hypothesis.
+
+    Returns:
+      A number in [0, 1].
+    """
+    _validate.integer(1, canaries=canaries)
+    _validate.integer(0, canaries, guesses=guesses)
+    _validate.integer(0, guesses, correct=correct)
+    _validate.real(0, math.inf, epsilon=epsilon)
+    _validate.real(0, 1, delta=delta)
+    chance = 1.0 / (1.0 + math.exp(-epsilon))
+    tail = float(stats.binom.sf(correct - 1, guesses, chance))
+    if not correct or not delta:
+        return min(1.0, tail)
+    below = np.cumsum(stats.binom.pmf(correct - np.arange(1, correct + 1), guesses, chance))
+    return min(1.0, tail + 2.0 * canaries * delta * float(np.max(below / np.arange(1, correct + 1))))
+
+
+def one_run_lower(canaries: int, guesses: int, correct: int, delta: float, error: float) -> float:
+    """The largest epsilon that `one_run_p_value` refutes at level `error`; 0 where it refutes none.
+
+    Args:
+      error: the chance, at most, that the true epsilon is below; in (0, 1).
+    """
+    _validate.real(0, 1, open_low=True, open_high=True, error=error)
+
+    def refuted(epsilon: float) -> bool:
+        return one_run_p_value(canaries, guesses, correct, epsilon, delta) < error
+
+    low, high = 0.0, 1.0
+    if not refuted(low):
+        return low
+    while refuted(high):
+        low, high = high, 2.0 * high  # ends: where the chance rounds to one nothing is refuted
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -1,0 +1,156 @@
+"""Runs of the trainer's own rounds on canary clients, whose updates are vectors of the auditor's choice.
+
+The "model" is linear: the gradient of a record's loss is the record. So who checks in, clipping, noise, keys and sums
+are those of a training run, and only the network is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.randomizers import PureLDP
+from checkin_jax.training import schedule
+from checkin_jax.training.plan import Draw
+from checkin_jax.training.schedule import DUMMY, Stream
+from checkin_jax.training.step import buffer_capacity, round_messages, round_sum
+
+OVERSHOOT = 3.0  # length of every record over the clip norm: clipping has work to do
+DIMENSION = 4
+# Sums of l2 messages are drawn together in at least 80 dimensions, where the updates differ.
+SUM_DIMENSION = 96
+PILOT = 100
+
+
+class Round(NamedTuple):
+    """One round as its adversaries see it.
+
+    Attributes:
+      clients: (k,) whose messages they are; DUMMY for a dummy's.
+      messages: (k, d), or None where they were not asked for.
+      total: (d,) their sum, drawn as `setting.simulate` says; None likewise.
+    """
+
+    clients: np.ndarray
+    messages: np.ndarray | None
+    total: np.ndarray | None
+
+
+class Stage:
+    """The trainer's rounds on fixed records.
+
+    Args:
+      setting: what is run.
+      records: (number, d) float32, the possible updates before clipping.
+      messages, totals: what to draw.
+    """
+
+    def __init__(self, setting: Setting, records: np.ndarray, *, messages: bool, totals: bool) -> None:
+        self._setting, self._plan, self._mechanism = setting, setting.plan, setting.mechanism
+        self._arguments = (
+            _linear,
+            jnp.zeros((records.shape[1],), jnp.float32),
+            jnp.asarray(records, jnp.float32),
+            jnp.zeros((len(records),), jnp.int32),
+        )
+        self._messages, self._totals = messages, totals
+        self._rows = buffer_capacity(*self._plan.check_ins)
+
+    def rounds(self, entropy: int, held: np.ndarray) -> Iterator[Round]:
+        """One run; `held` (n,) is the record of every client."""
+        draw, noise_key = Draw(self._plan, entropy), schedule.jax_key(entropy, Stream.NOISE)
+        for index in range(self._plan.num_rounds):
+            chosen = draw.clients(index)
+            records = np.where(chosen == DUMMY, DUMMY, held[chosen]).astype(np.int32)
+            rest = *self._arguments, records, schedule.round_key(noise_key, index)
+            messages = total = None
+            if self._messages:
+                messages = round_messages(self._mechanism, *rest, capacity=self._rows)
+            if self._totals:
+                total = np.asarray(round_sum(self._mechanism, *rest, capacity=self._rows))
+            yield Round(chosen, messages, total)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials:
+    """Independent runs in which all is alike but their randomness.
+
+    Attributes:
+      counts: (runs, rounds), messages of each round.
+      messages: (runs, rounds, most, d), zero beyond the count; None where not drawn.
+      place: (runs, rounds), which message is the canary's, -1 where it sent none; None likewise.
+      totals: (runs, rounds, d); None likewise.
+    """
+
+    counts: np.ndarray
+    messages: np.ndarray | None
+    place: np.ndarray | None
+    totals: np.ndarray | None
+
+
+def two_worlds(
+    setting: Setting, runs: int, entropies: Iterator[int], *, messages: bool, totals: bool
+) -> tuple[int, Trials, Trials]:
+    """Runs in two neighbouring worlds: one client, the canary, holds +v in the first and -v in the second.
+
+    What the others hold the adversary knows: -v too, which hides the canary of the second world among its like; where
+    sums of l2 messages are drawn, vectors orthogonal to v and to each other.
+
+    Returns:
+      The canary's number, and `runs` runs in each world.
+    """
+    canary = _most_present(setting, entropies)
+    spread = totals and isinstance(setting.randomizer, PureLDP)
+    n = setting.protocol.num_clients
+    dimension = max(SUM_DIMENSION, n) if spread else DIMENSION
+    unit = OVERSHOOT * setting.clip_norm * np.eye(dimension, dtype=np.float32)
+    records = np.concatenate([unit, -unit[:1]])  # +v, orthogonal ones, -v
+    stage = Stage(setting, records, messages=messages, totals=totals)
+    opposite = len(records) - 1
+    held = np.arange(n) % (dimension - 1) + 1 if spread else np.full(n, opposite)
+    worlds = []
+    for record in (0, opposite):
+        held = held.copy()
+        held[canary] = record
+        worlds.append(_collect([list(stage.rounds(next(entropies), held)) for _ in range(runs)], canary))
+    return canary, worlds[0], worlds[1]
+
+
+def _collect(runs: list[list[Round]], canary: int) -> Trials:
+    counts = np.array([[len(r.clients) for r in run] for run in runs])
+    messages = place = totals = None
+    if runs[0][0].messages is not None:
+        dimension = runs[0][0].messages.shape[1]
+        messages = np.zeros((*counts.shape, max(1, counts.max()), dimension))
+        place = np.full(counts.shape, -1)
+        for i, run in enumerate(runs):
+            for j, r in enumerate(run):
+                messages[i, j, : len(r.clients)] = r.messages
+                found = np.flatnonzero(r.clients == canary)
+                place[i, j] = found[0] if len(found) else -1
+    if runs[0][0].total is not None:
+        totals = np.array([[r.total for r in run] for run in runs], np.float64)
+    return Trials(counts, messages, place, totals)
+
+
+def _most_present(setting: Setting, entropies: Iterator[int]) -> int:
+    """The client that checks in most often in a few runs of its own: guarantees are for every client."""
+    seen = np.zeros(setting.protocol.num_clients, np.int64)
+    for _ in range(PILOT):
+        draw = Draw(setting.plan, next(entropies))
+        for index in range(setting.plan.num_rounds):
+            chosen = draw.clients(index)
+            np.add.at(seen, chosen[chosen != DUMMY], 1)
+    return int(np.argmax(seen))
+
+
+def _linear(parameters: jax.Array, image: jax.Array, label: jax.Array) -> jax.Array:
+    """A loss whose gradient is the record."""
+    del label
+    return jnp.sum(parameters * image)
