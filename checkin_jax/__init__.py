@@ -29,3 +29,6 @@ from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.protocols import SlidingWindow as SlidingWindow
 from checkin_jax.randomizers import Gaussian as Gaussian
 from checkin_jax.randomizers import PureLDP as PureLDP
+from checkin_jax.sweeps.sweep import sweep as sweep
+from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
+from checkin_jax.sweeps.table import Sweep as Sweep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -137,3 +138,120 @@ def comparison(rows: Sequence[Compared]) -> Figure:
         axis.plot([], [], "o", color=COLORS[kind], label=kind)
     drawn.legend(loc="outside lower center", ncols=len(kinds), fontsize=8, frameon=False)
     return drawn
+
+
+# Columns of a sweep's file that are no axis.
+_SWEEP_RESULTS = (
+    *("epsilon", "lower", "rdp", "value", "optimal_order", "method", "lower_method"),
+    *("validity", "seconds", "version", "error"),
+)
+_MAX_LINES, _MAX_PANELS = 8, 4
+
+
+def sweep_axis(what: str, axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
+    """The axis that `sweep` draws along: the given one, or the number with the most values.
+
+    Raises:
+      ValueError: it is no number that varies, or the others have more values than lines and panels can show.
+    """
+    several = {name: len(np.unique(column)) for name, column in axes.items()}
+    several = {name: count for name, count in several.items() if count > 1}
+    numbers = [name for name in several if np.asarray(axes[name]).dtype.kind in "if"]
+    if along is None and numbers:
+        along = max(numbers, key=lambda name: several[name])
+    if along is None or along.replace("-", "_") not in numbers:
+        raise ValueError(f"plot axis {along!r}: expected a number that varies, one of {', '.join(numbers)}")
+    along = along.replace("-", "_")
+    _groups({name: count for name, count in several.items() if name != along})
+    return along
+
+
+def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Which of the other axes tell lines apart, and which panels: few values in panels, many in lines."""
+    lines: list[str] = []
+    panels: list[str] = []
+    room = {True: _MAX_LINES, False: _MAX_PANELS}
+    for name, count in sorted(others.items(), key=lambda item: -item[1]):
+        in_lines = count <= room[True]
+        if not in_lines and count > room[False]:
+            raise ValueError(
+                f"{name} has {count} values: too many for {_MAX_LINES} lines and {_MAX_PANELS} panels together with "
+                f"the other axes ({', '.join(f'{other} {n}' for other, n in others.items())})"
+            )
+        room[in_lines] //= count
+        (lines if in_lines else panels).append(name)
+    return lines, panels
+
+
+def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None) -> Figure:
+    """What a sweep found against one of its axes, a line or panel for each value of the others.
+
+    The band of brackets is between both proven ends; rows without a finite result are gaps.
+
+    Raises:
+      ValueError: as `sweep_axis`. ModuleNotFoundError: matplotlib is not installed.
+    """
+    axes = {name: column for name, column in columns.items() if name not in _SWEEP_RESULTS}
+    along = sweep_axis(what, axes, along)
+    several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
+    lines, panels = _groups({name: count for name, count in several.items() if count > 1})
+    shown = {"rdp": "rdp", "calibration": "value"}.get(what, "epsilon")
+    all_panels = _values(axes, panels)
+    all_lines = _values(axes, lines)
+    drawn, places = figure(len(all_panels))
+    for axis, panel in zip(places, all_panels):
+        for k, line in enumerate(all_lines):
+            chosen = np.logical_and.reduce(
+                [np.ones(len(axes[along]), bool), *(axes[n] == v for n, v in {**panel, **line}.items())]
+            )
+            order = np.flatnonzero(chosen)[np.argsort(axes[along][chosen], kind="stable")]
+            x, upper = (
+                axes[along][order],
+                np.where(np.isfinite(columns[shown][order]), columns[shown][order], np.nan),
+            )
+            color = _LINES[k % len(_LINES)]
+            if what == "bracket":
+                lower = np.where(np.isnan(upper), np.nan, columns["lower"][order])
+                axis.fill_between(x, lower, upper, color=color, alpha=0.25, linewidth=0)
+            axis.plot(x, upper, color=color, label=_said(line), marker="." if len(x) < 30 else None)
+        axis.set(xlabel=along.replace("_", " "), title=_said(panel))
+        _scale(axis, axes[along], columns[shown])
+    for axis in places[1:]:
+        axis.sharey(places[0])
+    places[0].set_ylabel(
+        {"rdp": "Renyi divergence (nats)", "value": "value"}.get(shown, "$\\varepsilon$ (nats)")
+    )
+    if lines:
+        drawn.legend(
+            *places[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=min(len(all_lines), 4 if len(lines) == 1 else 2),
+            fontsize=8,
+            frameon=False,
+        )
+    return drawn
+
+
+_LINES = (*SERIES, "#17a2b8", "#b03a5b", "#6b5b00")
+
+
+def _values(axes: Mapping[str, np.ndarray], names: Sequence[str]) -> list[dict[str, object]]:
+    """Every combination of the values of these axes; one empty one where there are none."""
+    return [
+        dict(zip(names, values))
+        for values in itertools.product(*(np.unique(axes[n]).tolist() for n in names))
+    ]
+
+
+def _said(values: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, int | float) else value}"
+        for name, value in values.items()
+    )
+
+
+def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    """Logarithmic where values are positive and span more than a factor of ten."""
+    for values, name in ((x, "xscale"), (y[np.isfinite(y)], "yscale")):
+        if values.size and values.min() > 0 and values.max() > 10 * values.min():
+            axis.set(**{name: "log"})

@@ -30,13 +30,11 @@ class _Search(NamedTuple):
     step: Array
 
 
-def enclose(
-    value: Callable[[Array], Array], delta: Array, guess: Array, top: Array
-) -> tuple[Array, Array, Array]:
-    """(low, high, whether value(0) > delta) with value(low) > delta >= value(high), high - low <= 1e-9 high.
+def enclose(value: Callable[[Array], Array], delta: Array, guess: Array, top: Array) -> tuple[Array, Array]:
+    """(low, high) with value(low) > delta >= value(high) and high - low <= 1e-9 high.
 
-    Every end was evaluated, whatever shape the values have. low = 0 where the crossing is below 1e-13 top; high is
-    infinity where even value(top) > delta.
+    Every end was evaluated, whatever shape the values have. Both are 0 where value(0) <= delta; low is 0 where the
+    crossing is below 1e-13 top; high is infinity, low = top, where even value(top) > delta.
 
     Args:
       value: nonincreasing but for rounding, of losses [1]. guess: where to look first, anywhere in (0, top).
@@ -45,15 +43,15 @@ def enclose(
 
     def excess(loss: Array) -> Array:
         found = value(loss[None])[0]
-        # Written so that NaN counts as above delta for an upper end; a lower end is checked again by its caller.
+        # Written so that NaN is not below delta; for a lower end `_line` leaves none.
         below = found <= delta
-        log = jnp.log(jnp.maximum(found, 1e-320)) - log_delta
+        log = jnp.log(jnp.maximum(found, 2.3e-308)) - log_delta
         return jnp.where(below, jnp.minimum(log, 0.0), jnp.where(log > 0, log, 1e-300))
 
     floor = _FLOOR * top
 
     def unfinished(at: _Search) -> Array:
-        wide = (at.high - at.low > TOLERANCE * at.high) & (at.high > floor)
+        wide = jnp.isinf(at.high) | ((at.high - at.low > TOLERANCE * at.high) & (at.high > floor))
         return wide & (at.step < _STEPS)
 
     def advance(at: _Search) -> _Search:
@@ -67,8 +65,10 @@ def enclose(
         line = jnp.where(share < 0.5, line * (1.0 + _PUSH), line * (1.0 - _PUSH))
         away = jnp.where(at.low > 0, jnp.minimum(8.0 * at.low, middle), jnp.maximum(0.125 * at.high, floor))
         x = jnp.where(known, jnp.where(at.step % 6 == 5, middle, line), away)
-        x = jnp.where(at.step == 0, guess, x)
+        x = jnp.where(at.step == 2, guess, x)
         x = jnp.where((x > at.low) & (x < at.high), x, middle)
+        # Both ends of the range come first, by the same code: every copy of it would be compiled.
+        x = jnp.where(at.step == 0, 0.0, jnp.where(at.step == 1, top, x))
         here = excess(x)
         up = here > 0
         # Illinois: the end that stays counts half.
@@ -77,16 +77,12 @@ def enclose(
             jnp.where(up, at.high, x),
             jnp.where(up, here, jnp.where(known, 0.5 * at.at_low, at.at_low)),
             jnp.where(up, jnp.where(known, 0.5 * at.at_high, at.at_high), here),
-            at.step + 1,
+            jnp.where(up & (at.step == 1), _STEPS, at.step + 1),
         )
 
-    zero = jnp.zeros_like(delta)
-    at_zero, at_top = excess(zero), excess(top)
-    first = _Search(zero, top, at_zero, jnp.full_like(delta, -jnp.inf), jnp.zeros((), jnp.int32))
-    # Nothing to search for where one of the ends says all.
-    step = jnp.where((at_zero > 0) & (at_top <= 0), first.step, _STEPS)
-    found = jax.lax.while_loop(unfinished, advance, first._replace(step=step))
-    return found.low, jnp.where(at_top > 0, jnp.inf, found.high), at_zero > 0
+    zero, unknown = jnp.zeros_like(delta), jnp.full_like(delta, -jnp.inf)
+    first = _Search(zero, zero + jnp.inf, unknown, unknown, jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(unfinished, advance, first)[:2]
 
 
 class Lane(NamedTuple):
@@ -135,8 +131,7 @@ def upper_end(cut: Cut) -> Callable[[Lane], Array]:
         def value(loss: Array) -> Array:
             return check_in.profile_at(mix, tables, loss, lane.epsilon0, cut.plan[1])
 
-        _, high, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
-        return jnp.where(positive, high, 0.0)
+        return enclose(value, lane.delta, lane.guess, lane.epsilon0)[1]
 
     return kernel
 
@@ -158,8 +153,7 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
         def value(loss: Array) -> Array:
             return _line(*check_in.lines_at(mix, tables, loss, lane.epsilon0, cut.plan[1]), loss)
 
-        low, _, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
-        return jnp.where(positive, low, 0.0)
+        return enclose(value, lane.delta, lane.guess, lane.epsilon0)[0]
 
     return kernel
 
@@ -180,8 +174,7 @@ def binary_end(buckets: int, plans: tuple[tuple[int, bool], tuple[int, bool]]) -
                 lines = binary_response.lines_at(mix, tables, loss, lane.epsilon0, plan[1], reverse)
                 return _line(*lines, loss)
 
-            low, _, positive = enclose(value, lane.delta, lane.guess, lane.epsilon0)
-            best = jnp.where(positive, jnp.maximum(best, low), best)
+            best = jnp.maximum(best, enclose(value, lane.delta, lane.guess, lane.epsilon0)[0])
         return best
 
     return kernel

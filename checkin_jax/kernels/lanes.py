@@ -45,9 +45,8 @@ def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
 
 def looped() -> bool:
     """Whether the device in use takes lanes one by one."""
-    device = jax.config.jax_default_device
-    platform = getattr(device, "platform", device) or jax.default_backend()
-    return platform == "cpu"
+    (device,) = jax.device_put(0).devices()
+    return device.platform == "cpu"
 
 
 def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = None, *, size: int) -> Any:

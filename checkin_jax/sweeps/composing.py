@@ -16,7 +16,7 @@ from checkin_jax.accounting import composer
 from checkin_jax.accounting.brackets import Bracket, ordered
 from checkin_jax.accounting.pure_rounds import Binary, ShuffledPureLDP, Ternary
 from checkin_jax.accounting.rounds import MAX_LOSS
-from checkin_jax.kernels import composing, crossing, lattice
+from checkin_jax.kernels import composing, crossing, host, lattice
 from checkin_jax.sweeps.cuts import cuts
 from checkin_jax.sweeps.requests import Asking, Held, Request
 
@@ -87,7 +87,7 @@ class _Run:
     def _parts(self, kernel: Callable[..., Any]) -> Request:
         unit = self.unit
         numbers = (unit.num_clients, unit.rate, unit.epsilon0, unit.log_inverse_mass, self.delta, 0.0)
-        return Request(kernel, (crossing.Lane(*map(np.float64, numbers)),), keep=True)
+        return Request(kernel, (crossing.Lane(*map(host, numbers)),), keep=True)
 
     def _instances(self) -> list[tuple[str, Callable[..., Any], Callable[..., Any]]]:
         found = []
@@ -97,9 +97,7 @@ class _Run:
         if self.cuts.binary is not None:
             buckets, plans = self.cuts.binary
             exact = plans[0][1], plans[1][1]
-            found.append(
-                (Binary.name, composing.binary_atoms(exact), composing.binary_parts(buckets, plans))
-            )
+            found.append((Binary.name, composing.binary_atoms(exact), composing.binary_parts(buckets, plans)))
         return found
 
     def _lower(

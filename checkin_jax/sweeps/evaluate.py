@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,6 @@ from checkin_jax.accounting.renyi import rdp
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.sweeps import brackets, published
-from checkin_jax.sweeps.settings import WHOLE
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers
 
@@ -233,21 +233,24 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
     }
 
 
-def _curves(
-    rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]
-) -> list[Task]:
-    """Rows that differ in their order alone are one curve."""
-    groups: dict[tuple[CheckInProtocol, Any], list[tuple[int, Row]]] = {}
-    for i, row in rows:
-        groups.setdefault((row.protocol, row.randomizer), []).append((i, row))
+def _curves(rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]) -> list[Task]:
+    """Rows that differ in their order alone are one curve, for each power of two of the orders.
 
-    def task(group: list[tuple[int, Row]]) -> Task:
+    `rdp` cuts where its largest order can tell; with the power of two among them that is the same in every block.
+    """
+    groups: dict[tuple[CheckInProtocol, Any, float], list[tuple[int, Row]]] = {}
+    for i, row in rows:
+        largest = 2.0 ** min(math.ceil(math.log2(row.order)), 1023)
+        groups.setdefault((row.protocol, row.randomizer, largest), []).append((i, row))
+
+    def task(largest: float, group: list[tuple[int, Row]]) -> Task:
         def run() -> None:
             started = time.perf_counter()
             index = [i for i, _ in group]
             try:
-                values = rdp(group[0][1].protocol, group[0][1].randomizer, [row.order for _, row in group])
-                results.fill(index, rdp=values, method="T1, RDP", validity="certified")
+                orders = [*(row.order for _, row in group), largest]
+                values = rdp(group[0][1].protocol, group[0][1].randomizer, orders)
+                results.fill(index, rdp=values[:-1], method="T1, RDP", validity="certified")
             except (TypeError, ValueError, ArithmeticError) as error:
                 results.errors[index] = str(error)
             results.seconds[index] = (time.perf_counter() - started) / len(group)
@@ -255,7 +258,7 @@ def _curves(
 
         return run
 
-    return [task(group) for group in groups.values()]
+    return [task(largest, group) for (_, _, largest), group in groups.items()]
 
 
 def check(question: Question, names: Sequence[str]) -> None:
@@ -288,8 +291,3 @@ def check(question: Question, names: Sequence[str]) -> None:
             raise ValueError(f"{name}: no argument of {kind}")
     if free is not None and not own and free not in fields:
         raise ValueError(f"free={free!r} is not a variable of {question.protocol.__name__}")
-
-
-def whole(names: Sequence[str]) -> list[str]:
-    """The names that are whole numbers."""
-    return [name for name in names if name in WHOLE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from checkin_jax.sweeps.evaluate import Question, Results
     from checkin_jax.sweeps.workers import Task, Workers
 
-DEFAULT_ORDERS = tuple(dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()]))
+DEFAULT_ORDERS = tuple(
+    dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()])
+)
 # Settings of one kernel call: a few MB of weights, which stay in the cache.
 _BATCH, _SLOW_BATCH = 1024, 16
 _CONVERTED = "a lower bound on divergences, converted: not a bound on epsilon"
@@ -120,8 +123,8 @@ def _tables(orders: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """Orders, C(order, j) and log(j Gamma(j/2)) for j = 2, 3, ...."""
     lam = np.array(orders, dtype=np.float64)
     degrees = np.arange(2.0, max(orders) + 1.0)
-    binomials = scipy.special.comb(lam[:, None], degrees[None, :])
-    return lam, binomials, np.log(degrees) + scipy.special.gammaln(0.5 * degrees)
+    binomials = np.asarray(scipy.special.comb(lam[:, None], degrees[None, :]))
+    return lam, binomials, np.log(degrees) + np.asarray(scipy.special.gammaln(0.5 * degrees))
 
 
 def _closed(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[str, Any]:
@@ -151,7 +154,12 @@ def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[
     n, gamma, epsilon0, rounds, delta = parts
     if bound == "strong-composition":
         found = published.strong_composition(n, gamma, epsilon0, num_rounds=rounds, delta=delta)
-        return {"epsilon": found.value, "optimal_order": np.inf, "method": found.label, "validity": found.validity}
+        return {
+            "epsilon": found.value,
+            "optimal_order": np.inf,
+            "method": found.label,
+            "validity": found.validity,
+        }
     theorem = {**_SLOW, "theorem-2": published.theorem_2}.get(bound)
     if theorem is None:
         raise ValueError(f"orders: {bound} takes orders up to {closed_forms.MAX_ORDER} here")
@@ -173,8 +181,6 @@ def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[
 
 
 def _at(bound: PublishedBound, k: int) -> PublishedBound:
-    import dataclasses
-
     error = bound.truncation_error
     kept = error[..., k : k + 1] if isinstance(error, np.ndarray) else error
     return dataclasses.replace(bound, value=bound.value[..., k : k + 1], truncation_error=kept)

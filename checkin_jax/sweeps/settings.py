@@ -38,8 +38,8 @@ def axis(name: str, given: Any) -> np.ndarray:
         are rounded to the nearest, and each taken once.
 
     Raises:
-      ValueError, TypeError: naming the argument and what is wrong with it. Whether a number is within its legal range is
-        not looked at here: a setting outside it is a row with an error.
+      ValueError, TypeError: naming the argument and what is wrong with it. Legal ranges are not looked at here: a
+        setting outside them is a row with an error.
     """
     if name not in NAMES:
         raise ValueError(f"{name}={given!r}: no argument of a sweep; expected one of {', '.join(NAMES)}")

@@ -26,8 +26,8 @@ class Sweep:
     """One row a setting, in input order.
 
     Attributes:
-      columns: name to array, all of one length. The inputs come first, then results, `method`, `validity`, `seconds` (of a
-        row: its share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
+      columns: name to array, all of one length. The inputs come first, then results, `method`, `validity`, `seconds`
+        (of a row: its share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
         row's result are NaN (empty or null in files); nowhere else.
     """
 
@@ -100,14 +100,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _write_csv(stream: IO[bytes], blocks: Blocks) -> None:
-    with io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True) as text:
-        writer = csv.writer(text, lineterminator="\n")
-        for i, block in enumerate(blocks()):
-            if i == 0:
-                writer.writerow(block)
-            writer.writerows(zip(*(_cells(column) for column in block.values())))
-        text.flush()
-        text.detach()
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for i, block in enumerate(blocks()):
+        if i == 0:
+            writer.writerow(block)
+        writer.writerows(zip(*(_cells(column) for column in block.values())))
+    text.flush()
+    text.detach()
 
 
 def _cells(column: np.ndarray) -> Sequence[Any]:
@@ -135,7 +135,11 @@ def _write_npz(stream: IO[bytes], blocks: Blocks) -> None:
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(entry, "w", force_zip64=True) as member:
-                header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (total,)}
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(kind),
+                    "fortran_order": False,
+                    "shape": (total,),
+                }
                 np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
                 for block in blocks():
                     member.write(block[name].astype(kind).tobytes())
@@ -148,7 +152,9 @@ def _write_parquet(stream: IO[bytes], blocks: Blocks) -> None:
         for block in blocks():
             arrays = {
                 # NaN, which stands for a row without a result, becomes null.
-                name: pyarrow.array(column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True)
+                name: pyarrow.array(
+                    column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True
+                )
                 for name, column in block.items()
             }
             made = pyarrow.table(arrays)

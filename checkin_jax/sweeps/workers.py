@@ -37,7 +37,7 @@ class Workers:
             # A second thread prepares a group while an accelerator computes another.
             devices *= cores if devices[0].platform == "cpu" else 2
         self._first = devices[0]
-        self._free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
+        self._free = queue.SimpleQueue()
         for device in devices:
             self._free.put(device)
         self._pool = ThreadPoolExecutor(len(devices))

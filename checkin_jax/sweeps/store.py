@@ -1,0 +1,97 @@
+"""Finished blocks of a sweep on the disk, so that a killed sweep goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkin_jax.sweeps.table import Columns, replacing
+
+_SCHEMA = 1
+
+
+class Store:
+    """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .npz for each block.
+
+    Files appear whole or not at all. Several processes may share the folder if each writes blocks of its own.
+
+    Args:
+      out: the file that the sweep will be.
+      plan: what the sweep is; another version, other settings or options make another plan.
+      resume: go on with what is there; a folder that is not there is made.
+
+    Raises:
+      ValueError: the folder is there and resume is not asked for, or it is of another sweep.
+      OSError: it cannot be written.
+    """
+
+    def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
+        self.folder = out.with_name(f"{out.name}.blocks")
+        plan = {"schema": _SCHEMA, **plan}
+        here = self.folder / "plan.json"
+        if not here.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(here) as stream:
+                stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
+            return
+        if not resume:
+            raise ValueError(
+                f"{str(self.folder)!r} holds the finished blocks of a sweep that was stopped: "
+                "resume it, or remove the folder"
+            )
+        try:
+            found = json.loads(here.read_text())
+        except ValueError:
+            raise ValueError(f"{str(here)!r}: not the plan of a sweep") from None
+        for name in dict.fromkeys([*plan, *found]):
+            if found.get(name) != plan.get(name):
+                raise ValueError(
+                    f"cannot resume: {name} was {found.get(name)!r} and is {plan.get(name)!r}; "
+                    f"remove {str(self.folder)!r} to begin anew"
+                )
+
+    def _path(self, block: int) -> Path:
+        return self.folder / f"{block:08d}.npz"
+
+    def has(self, block: int) -> bool:
+        """Whether the block is finished."""
+        return self._path(block).exists()
+
+    def write(self, block: int, columns: Columns) -> None:
+        """Keeps a finished block."""
+        words = {name: column for name, column in columns.items() if column.dtype.kind == "O"}
+        numbers = {name: column for name, column in columns.items() if name not in words}
+        # Words as one JSON text each: an array of them would be as wide as the longest.
+        texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
+        order = np.array(json.dumps(list(columns)))
+        with replacing(self._path(block)) as stream:
+            np.savez_compressed(stream, allow_pickle=False, order=order, **texts, **numbers)
+
+    def read(self, block: int) -> Columns:
+        """A finished block."""
+        with np.load(self._path(block), allow_pickle=False) as held:
+            names = json.loads(str(held["order"]))
+            return {
+                name: held[name]
+                if name in held
+                else np.array(json.loads(str(held[f"words {name}"])), dtype=object)
+                for name in names
+            }
+
+    def errors(self, block: int) -> list[str]:
+        """The texts of the rows without a result."""
+        with np.load(self._path(block), allow_pickle=False) as held:
+            return [text for text in json.loads(str(held["words error"])) if text]
+
+    def blocks(self, count: int) -> Iterator[Columns]:
+        """All blocks, in order."""
+        return (self.read(block) for block in range(count))
+
+    def remove(self) -> None:
+        """Deletes the folder, once the sweep is a file."""
+        shutil.rmtree(self.folder)

@@ -1,0 +1,224 @@
+"""`sweep` and `sweep_to_file`: a table of settings in, a row of results for each out."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from checkin_jax import _validate
+from checkin_jax._version import __version__
+from checkin_jax.protocols import PROTOCOLS, CheckInProtocol, Shuffle, ShuffledCheckIn
+from checkin_jax.sweeps import evaluate, published, settings
+from checkin_jax.sweeps import table as tables
+from checkin_jax.sweeps.evaluate import Question
+from checkin_jax.sweeps.settings import Settings
+from checkin_jax.sweeps.store import Store
+from checkin_jax.sweeps.table import Sweep
+from checkin_jax.sweeps.workers import Workers
+
+# Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
+BLOCK_ROWS = {"bracket": 2048, "rdp": 1024, "published": 65_536, "calibration": 256}
+ROWS = ("product", "zip")
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A sweep in a file: its rows, how many of them have an error instead of a result, and the first error."""
+
+    path: Path
+    rows: int
+    failed: int
+    first_error: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A sweep that passed all checks that need no work: the question, its settings and the size of the blocks."""
+
+    question: Question
+    settings: Settings
+    block_rows: int
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """(first row, row after the last) of every block."""
+        return tables.batched(len(self.settings), self.block_rows)
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for two runs to give the same rows."""
+        question = dataclasses.asdict(self.question)
+        return {
+            "version": __version__,
+            "jax": jax.__version__,
+            "backend": jax.default_backend(),
+            **{**question, "protocol": self.question.protocol.__name__, "orders": list(self.question.orders)},
+            "settings": self.settings.digest(),
+            "rows": len(self.settings),
+            "block_rows": self.block_rows,
+        }
+
+
+def plan(
+    *,
+    what: str = "bracket",
+    protocol: type[CheckInProtocol] = ShuffledCheckIn,
+    rows: str = "product",
+    table: str | Path | Sweep | Mapping[str, Any] | None = None,
+    tight: bool = False,
+    free: str | None = None,
+    orders: Sequence[int] | None = None,
+    block_rows: int | None = None,
+    **arguments: Any,
+) -> Plan:
+    """Checks the arguments of `sweep` without evaluating anything; errors as there."""
+    _validate.choice(tuple(evaluate.RESULTS), what=what)
+    if protocol not in PROTOCOLS:
+        names = ", ".join(kind.__name__ for kind in PROTOCOLS)
+        raise TypeError(f"protocol={protocol!r}: expected one of the classes {names}")
+    if what == "published":
+        if protocol not in (ShuffledCheckIn, Shuffle):
+            raise ValueError(
+                f"protocol={protocol.__name__}: what='published' has ShuffledCheckIn and Shuffle"
+            )
+        tried = published.DEFAULT_ORDERS if orders is None else published.check_orders(orders)
+    elif orders is not None:
+        raise ValueError("orders: an argument of what='published' alone; what='rdp' takes order=[...]")
+    else:
+        tried = ()
+    question = Question(what, protocol, _validate.flag(tight=tight), free, tried)
+    if table is not None:
+        made = settings.zipped({**_columns(table), **arguments})
+    elif _validate.choice(ROWS, rows=rows) == "zip":
+        made = settings.zipped(arguments)
+    else:
+        made = settings.product(arguments)
+    evaluate.check(question, list(made.axes))
+    if what == "published":
+        for bound in dict.fromkeys(made.axes["bound"].tolist()):
+            _validate.choice(published.BOUNDS, bound=bound)
+    size = BLOCK_ROWS[what] if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
+    return Plan(question, made, size)
+
+
+def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(given, str | Path):
+        given = tables.load(given)
+    return given.columns if isinstance(given, Sweep) else given
+
+
+def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Any) -> Sweep:
+    """Evaluates every setting of a table, in blocks, by batched kernels on all devices of this process.
+
+    >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
+    >>> [f"{upper:.4f}" for upper in found["epsilon"]]
+    ['0.1487', '0.3971', '0.0124', '0.0332']
+
+    Args:
+      **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
+        delta and view: numbers, sequences, or ranges as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
+      protocol: a class of protocols, ShuffledCheckIn by default.
+      rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
+      table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
+      what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
+        "rdp": `rdp` at each `order`, an argument more: column rdp.
+        "published": epsilon by a published `bound`, an argument more: theorem-2, theorem-3, theorem-3-sharper,
+          theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of
+          `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
+        "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
+      tight: as in `account`. block_rows: settings that are evaluated together.
+      mesh: devices to use (those of this process); all when left out. progress: called as progress(done, total).
+
+    Returns:
+      A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
+      rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
+      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. Against `account`: one
+      round differs by less than 1e-9, where both stop; more rounds by rounding, below 1e-8 (docs/sweeps.md).
+
+    Raises:
+      TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
+    """
+    made = plan(**arguments)
+    with Workers(mesh) as workers:
+        tell = _Told(progress, len(made.settings))
+        return tables.joined(_evaluated(made, workers, block, tell) for block in range(len(made.blocks)))
+
+
+def sweep_to_file(
+    out: str | Path,
+    *,
+    resume: bool = False,
+    mesh: Mesh | None = None,
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> Written:
+    """`sweep` into a .csv, .npz or .parquet file, with memory for a few blocks only, however many rows.
+
+    Finished blocks are kept in the folder `out`.blocks until the file is whole. After `jax.distributed.initialize` the
+    processes share the blocks among themselves: all must call this with the same arguments and an `out` on one file
+    system; the first one joins them.
+
+    Args:
+      out: the file; one that is there is replaced at the end. resume: go on with the blocks of a run that was stopped.
+      mesh, progress, arguments: as `sweep`.
+
+    Returns:
+      Where, and how many rows failed. The rows are those of `sweep`, whether or not the run was stopped and resumed,
+      but for `seconds`.
+
+    Raises:
+      TypeError, ValueError: as `sweep`; or there are blocks of a stopped run and resume is False, or they are of
+      another version or sweep. OSError: a disk that is full or cannot be written; finished blocks are kept.
+    """
+    made, path = plan(**arguments), tables.check(Path(out))
+    shared = jax.process_count() > 1
+    if shared and jax.process_index() > 0:
+        multihost_utils.sync_global_devices("checkin-jax sweep: folder")
+        resume = True
+    store = Store(path, made.identity(), resume=resume)
+    if shared and jax.process_index() == 0:
+        multihost_utils.sync_global_devices("checkin-jax sweep: folder")
+    mine = range(jax.process_index(), len(made.blocks), jax.process_count())
+    tell = _Told(progress, sum(made.blocks[block][1] - made.blocks[block][0] for block in mine))
+    with Workers(mesh) as workers:
+        for block in mine:
+            if store.has(block):
+                tell(made.blocks[block][1] - made.blocks[block][0])
+            else:
+                store.write(block, _evaluated(made, workers, block, tell))
+    if shared:
+        multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
+    errors = [text for block in range(len(made.blocks)) for text in store.errors(block)]
+    if shared:
+        multihost_utils.sync_global_devices("checkin-jax sweep: counted")
+    if jax.process_index() == 0:
+        tables.write(path, lambda: store.blocks(len(made.blocks)))
+        store.remove()
+    if shared:
+        multihost_utils.sync_global_devices("checkin-jax sweep: file")
+    return Written(path, len(made.settings), len(errors), next(iter(errors), ""))
+
+
+class _Told:
+    """Counts rows that are done, from any thread."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._lock = threading.Lock()
+
+    def __call__(self, rows: int) -> None:
+        with self._lock:
+            self._done += rows
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+
+def _evaluated(made: Plan, workers: Workers, block: int, tell: Callable[[int], None]) -> tables.Columns:
+    return evaluate.evaluate(made.question, made.settings.rows(*made.blocks[block]), workers, tell)
