@@ -159,23 +159,24 @@ def l2_sum(
     scale = l2_message_norm(d, clip_norm, epsilon0)
     grouped, present = clipped.grouped(groups), present.reshape(groups, m)
 
-    def one_by_one(group: jax.Array) -> jax.Array:
-        rows = jax.tree.map(lambda x: x[group], grouped).matrix()
-        messages = l2_messages(jax.random.split(keys[group], m), rows, clip_norm, epsilon0)
-        return _matmul(present[group].astype(jnp.float32), messages)
-
+    together_keys, single_keys = _split_each(keys)
     if d < 2 * m:
         sums, drawn = jnp.zeros((groups, d), jnp.float32), jnp.zeros((groups,), bool)
     else:
         together = functools.partial(_draw_group, clip_norm=clip_norm, epsilon0=epsilon0)
-        sums, drawn = jax.vmap(together)(keys, grouped, present)
+        sums, drawn = jax.vmap(together)(together_keys, grouped, present)
     total = scale * jnp.sum(jnp.where(drawn[:, None], sums, jnp.zeros_like(sums)), axis=0)
 
-    # A loop of conditionals, not a select: only the groups that need it are drawn message by message.
-    def complete(group: jax.Array, total: jax.Array) -> jax.Array:
-        return jax.lax.cond(drawn[group], lambda: total, lambda: total + one_by_one(group))
+    def one_by_one(group: jax.Array, key: jax.Array) -> jax.Array:
+        rows = jax.tree.map(lambda x: x[group], grouped).matrix()
+        messages = l2_messages(jax.random.split(key, m), rows, clip_norm, epsilon0)
+        return _matmul(present[group].astype(jnp.float32), messages)
 
-    return jax.lax.fori_loop(0, groups, complete, total)
+    # A loop of conditionals, not a select: only the groups that need it are drawn message by message.
+    def complete(total: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        return jax.lax.cond(drawn[group[0]], lambda: total, lambda: total + one_by_one(*group)), None
+
+    return jax.lax.scan(complete, total, (jnp.arange(groups, dtype=jnp.int32), single_keys))[0]
 
 
 def _draw_group(

@@ -85,10 +85,10 @@ def test_an_overfull_round_takes_several_passes_with_the_same_result(randomizer,
 def test_changing_counts_do_not_recompile():
     mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=2.0))
     _sum(mechanism, np.arange(10))
-    before = step._add_messages._cache_size(), step._add_noise._cache_size()
+    before = step._sum_messages._cache_size(), step._add_noise._cache_size()
     for count in (0, 1, 77, 360, 950):
         _sum(mechanism, np.arange(count), key=count)
-    assert (step._add_messages._cache_size(), step._add_noise._cache_size()) == before
+    assert (step._sum_messages._cache_size(), step._add_noise._cache_size()) == before
 
 
 def _noise(randomizer, simulate: str, count: int, key: int) -> np.ndarray:
@@ -198,6 +198,41 @@ def test_the_buffer_is_almost_never_overfull_and_never_larger_than_needed():
 def test_a_capacity_below_one_is_refused(capacity):
     with pytest.raises(ValueError, match=f"capacity={capacity}"):
         _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), np.arange(3), capacity=capacity)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"clip_norm": 0.0}, "clip_norm=0"),
+        ({"clip_norm": 1e-7}, "clip_norm=1e-07"),
+        ({"clip_norm": np.nan}, "clip_norm=nan"),
+        ({"simulate": "exact"}, "simulate='exact'"),
+        ({"gradients": "fast"}, "gradients='fast'"),
+        ({"microbatch": 0}, "microbatch=0"),
+        ({"microbatch": 60}, "microbatch=60"),
+    ],
+)
+def test_mechanisms_that_do_not_exist_are_refused(settings, match):
+    with pytest.raises(ValueError, match=match):
+        step.Mechanism(**{"clip_norm": CLIP, "randomizer": NOISELESS, **settings})
+
+
+@pytest.mark.parametrize("simulate", ["aggregate", "messages"])
+@pytest.mark.parametrize(
+    "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
+)
+def test_no_key_is_used_twice_within_a_round(randomizer, simulate):
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    with jax.debug_key_reuse(True):
+        _sum(mechanism, np.arange(90), capacity=80)
+
+
+def test_the_check_of_keys_would_notice_one_used_twice(monkeypatch):
+    split = jax.random.split
+    monkeypatch.setattr(jax.random, "split", lambda key, n=2: [key] * 4 if n == 4 else split(key, n))
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=1.75))
+    with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
+        _sum(mechanism, np.arange(90), capacity=80)
 
 
 def test_the_mechanism_of_a_run_is_that_of_its_config():

@@ -133,16 +133,84 @@ def round_sum(
     records = _checked(records, len(images))
     if mesh is not None and (mesh.axis_names != (AXIS,) or mesh.axis_types != (jax.sharding.AxisType.Auto,)):
         raise ValueError(f"mesh={mesh}: expected the one axis {AXIS!r} of type Auto")
-    total = jnp.zeros((sum(x.size for x in jax.tree.leaves(parameters)),), jnp.float32)
-    for start in range(0, len(records), capacity):
+    clients_key, noise_key = jax.random.split(key)
+    sums = []
+    for start in range(0, max(1, len(records)), capacity):
         chunk = records[start : start + capacity]
         buffer = np.full((capacity, records.shape[1]), -1, np.int32)
         buffer[: len(chunk)] = chunk
         place = np.array([len(chunk), start], np.int32)
-        total = _add_messages(
-            mechanism, loss_or_update, mesh, total, parameters, images, labels, buffer, place, key
-        )
-    return _add_noise(mechanism, total, np.int32(len(records)), key)
+        arguments = parameters, images, labels, buffer, place, clients_key
+        sums.append(_sum_messages(mechanism, loss_or_update, mesh, *arguments))
+    return _add_noise(mechanism, functools.reduce(jnp.add, sums), np.int32(len(records)), noise_key)
+
+
+def _checked(records: np.ndarray, num_records: int) -> np.ndarray:
+    """The records as (k, r), every one of which exists."""
+    records = np.asarray(records)
+    if not np.issubdtype(records.dtype, np.integer):
+        raise TypeError(f"records of type {records.dtype}: expected integers")
+    if records.ndim not in (1, 2) or records.shape[1:] == (0,):
+        raise ValueError(f"records of shape {records.shape}: expected (k,) or (k, r) with r >= 1")
+    if not records.size:
+        return records.reshape(0, *records.shape[1:], *(1,) * (2 - records.ndim))
+    low, high = records.min(), records.max()
+    if low < -1 or high >= num_records:
+        raise ValueError(f"records from {low} to {high}: expected numbers in [-1, {num_records - 1}]")
+    records = records.reshape(len(records), -1)
+    dummy = records < 0
+    if np.any(dummy.any(axis=1) != dummy.all(axis=1)):
+        raise ValueError("records: a row has both -1 and real records; expected all -1 (a dummy) or none")
+    return records
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _sum_messages(
+    mechanism: Mechanism,
+    loss_or_update: Loss | ClientUpdate,
+    mesh: Mesh | None,
+    parameters: Parameters,
+    images: jax.Array,
+    labels: jax.Array,
+    buffer: jax.Array,
+    place: jax.Array,
+    key: jax.Array,
+) -> jax.Array:
+    """The contributions of the first rows of the buffer; `place` is their number and that of the first."""
+    size = mechanism.clients_at_once
+    offsets = jnp.arange(size, dtype=jnp.int32)
+
+    def device_sum(
+        parameters: Parameters,
+        images: jax.Array,
+        labels: jax.Array,
+        buffer: jax.Array,
+        place: jax.Array,
+        key: jax.Array,
+    ) -> jax.Array:
+        count, start = place[0], place[1]
+        # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
+        first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
+
+        def body(i: jax.Array, total: jax.Array) -> jax.Array:
+            position = (first + i * step) * size
+            records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
+            clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, records)
+            present = position + offsets < count
+            return total + _contribution(mechanism, clipped, present, start + position, key)
+
+        microbatches = -(-count // size)
+        trips = jnp.maximum(microbatches - first + step - 1, 0) // step
+        dimension = sum(x.size for x in jax.tree.leaves(parameters))
+        own = jax.lax.fori_loop(0, trips, body, jnp.zeros((dimension,), jnp.float32))
+        return own if mesh is None else jax.lax.psum(own, AXIS)
+
+    if mesh is not None:
+        # Without tracking of what varies over devices, under which a gradient with respect to the
+        # parameters, equal everywhere, would be summed over the devices by itself.
+        same = PartitionSpec()
+        device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=same, out_specs=same, check_vma=False)
+    return device_sum(parameters, images, labels, buffer, place, key)
 
 
 def round_messages(
@@ -170,81 +238,11 @@ def round_messages(
     """
     records = _checked(records, len(images))
     capacity = _validate.integer(1, capacity=capacity)
-    rows = max(1, -(-len(records) // capacity)) * capacity
-    buffer = np.full((rows, records.shape[1]), -1, np.int32)
+    buffer = np.full((max(1, -(-len(records) // capacity)) * capacity, records.shape[1]), -1, np.int32)
     buffer[: len(records)] = records
-    sent = _messages(mechanism, loss_or_update, parameters, images, labels, buffer, key)
-    return np.asarray(sent)[: len(records)]
-
-
-def _checked(records: np.ndarray, num_records: int) -> np.ndarray:
-    """The records as (k, r), every one of which exists."""
-    records = np.asarray(records)
-    if not np.issubdtype(records.dtype, np.integer):
-        raise TypeError(f"records of type {records.dtype}: expected integers")
-    if records.ndim not in (1, 2) or records.shape[1:] == (0,):
-        raise ValueError(f"records of shape {records.shape}: expected (k,) or (k, r) with r >= 1")
-    if not records.size:
-        return records.reshape(0, *records.shape[1:], *(1,) * (2 - records.ndim))
-    low, high = records.min(), records.max()
-    if low < -1 or high >= num_records:
-        raise ValueError(f"records from {low} to {high}: expected numbers in [-1, {num_records - 1}]")
-    records = records.reshape(len(records), -1)
-    dummy = records < 0
-    if np.any(dummy.any(axis=1) != dummy.all(axis=1)):
-        raise ValueError("records: a row has both -1 and real records; expected all -1 (a dummy) or none")
-    return records
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _add_messages(
-    mechanism: Mechanism,
-    loss_or_update: Loss | ClientUpdate,
-    mesh: Mesh | None,
-    total: jax.Array,
-    parameters: Parameters,
-    images: jax.Array,
-    labels: jax.Array,
-    buffer: jax.Array,
-    place: jax.Array,
-    key: jax.Array,
-) -> jax.Array:
-    """Adds the contributions of the first rows of the buffer; `place` is their number and the first one's."""
-    size = mechanism.clients_at_once
-    offsets = jnp.arange(size, dtype=jnp.int32)
-
-    def device_sum(
-        parameters: Parameters,
-        images: jax.Array,
-        labels: jax.Array,
-        buffer: jax.Array,
-        place: jax.Array,
-        key: jax.Array,
-    ) -> jax.Array:
-        count, start = place[0], place[1]
-        clients_key = jax.random.split(key)[0]
-        # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
-        first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
-
-        def body(i: jax.Array, total: jax.Array) -> jax.Array:
-            position = (first + i * step) * size
-            records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
-            clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, records)
-            present = position + offsets < count
-            return total + _contribution(mechanism, clipped, present, start + position, clients_key)
-
-        microbatches = -(-count // size)
-        trips = jnp.maximum(microbatches - first + step - 1, 0) // step
-        zero = jnp.zeros(total.shape, jnp.float32)
-        if mesh is None:
-            return jax.lax.fori_loop(0, trips, body, zero)
-        zero = jax.lax.pcast(zero, AXIS, to="varying")
-        return jax.lax.psum(jax.lax.fori_loop(0, trips, body, zero), AXIS)
-
-    if mesh is not None:
-        everywhere = PartitionSpec()
-        device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=everywhere, out_specs=everywhere)
-    return total + device_sum(parameters, images, labels, buffer, place, key)
+    return np.asarray(_messages(mechanism, loss_or_update, parameters, images, labels, buffer, key))[
+        : len(records)
+    ]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -307,8 +305,7 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
         multiplier = randomizer.noise_multiplier
     else:
         return total
-    noise_key = jax.random.split(key)[1]
-    noise = mechanisms.gaussian_sum_noise(noise_key, total.size, mechanism.clip_norm, multiplier, count)
+    noise = mechanisms.gaussian_sum_noise(key, total.size, mechanism.clip_norm, multiplier, count)
     return total + noise
 
 
