@@ -21,6 +21,7 @@ import tyro
 
 from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
+from checkin_jax.cli_audit import Audit
 from checkin_jax.cli_options import UsageError
 from checkin_jax.cli_report import ReportPage
 from checkin_jax.cli_sweep import Sweep
@@ -33,6 +34,7 @@ Command = (
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
+    | Annotated[Audit, tyro.conf.subcommand("audit")]
 )
 
 

@@ -27,6 +27,7 @@ from checkin_jax.training import schedule
 
 # Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)
+FEWEST_RUNS, MOST_RUNS = 20, 10**7
 MANY_RUNS, ONE_RUN = "many runs", "one run"
 SEEDED = "reproducible audit: its runs are those of the seed"
 
@@ -172,7 +173,7 @@ def audit(
       setting: what to audit.
       delta: of the guarantee in question, in (0, 1).
       views: some of "local", "messages", "aggregate".
-      runs: in each world, >= 20.
+      runs: in each world, from 20 to 1e7.
       confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
       seed: None draws all runs from the operating system's entropy.
       on_phase: told in words what begins.
@@ -184,7 +185,7 @@ def audit(
       ValueError, TypeError: an argument outside its range.
     """
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
-    runs = _validate.integer(20, 10**7, runs=runs)
+    runs = _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=runs)
     confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
     for view in views:
         _validate.choice(VIEWS, views=view)

@@ -17,10 +17,10 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 
 
 def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
-    """(runs, 4), to somebody who sees every message without its name.
+    """(runs, 5), to somebody who sees every message without its name.
 
     Columns: log likelihood ratio; sum along v; the largest distance of a message from the median of its round; the
-    largest message along v.
+    largest message along v; how far messages are from those of the round before.
     """
     assert trials.messages is not None
     along, present = trials.messages[..., 0], _present(trials)
@@ -42,7 +42,8 @@ def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
         farthest[several] = np.nanmax(distance, axis=1)
         spread = farthest.max(axis=1)
     largest = np.where(present, along, -np.finfo(np.float32).max).max(axis=(1, 2))
-    return np.stack([scores[0] - scores[1], along.sum(axis=(1, 2)), spread, largest], axis=1)
+    columns = [scores[0] - scores[1], along.sum(axis=(1, 2)), spread, largest, _unlike_before(trials)]
+    return np.stack(columns, axis=1)
 
 
 def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
@@ -113,6 +114,27 @@ def _hidden(setting: Setting, canary: int, counts: np.ndarray, ratios: np.ndarra
         log_absent = np.log(np.maximum(absent, 0.0))
     units = logsumexp(weighted.reshape(*absent.shape, -1), axis=2)
     return np.sum(np.logaddexp(log_absent, units), axis=1)
+
+
+def _unlike_before(trials: Trials) -> np.ndarray:
+    """(runs,): the largest distance of a message from the nearest one of the round before.
+
+    Of the smaller of the two rounds every message is compared; where both have the same noise, place by place, all
+    distances between messages of like records are zero.
+    """
+    assert trials.messages is not None
+    present, farthest = _present(trials), np.zeros(len(trials.counts))
+    for later in range(1, trials.counts.shape[1]):
+        both = [(trials.messages[:, r], present[:, r], trials.counts[:, r]) for r in (later - 1, later)]
+        swap = both[0][2] > both[1][2]
+        few, many = (
+            [np.where(swap.reshape(-1, *(1,) * (x.ndim - 1)), x, y) for x, y in zip(both[i], both[1 - i])]
+            for i in (1, 0)
+        )
+        distance = np.linalg.norm(few[0][:, :, None] - many[0][:, None], axis=-1)
+        nearest = np.where(many[1][:, None], distance, np.inf).min(axis=2)
+        farthest = np.maximum(farthest, np.where(few[1], nearest, 0.0).max(axis=1))
+    return farthest
 
 
 def _present(trials: Trials) -> np.ndarray:

@@ -7,7 +7,9 @@ import math
 
 import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer
+from checkin_jax.mechanisms import MIN_EPSILON0
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -16,7 +18,7 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.randomizers import Gaussian, Randomizer
+from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
 from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
 from checkin_jax.training.plan import Plan
 from checkin_jax.training.step import Mechanism
