@@ -1,37 +1,53 @@
-"""How much privacy costs a training step: every way of drawing a round's sum against the plain gradient.
+"""How much privacy costs a training step: every way of drawing a round's sum, and other libraries where installed.
 
-    python benchmarks/training.py [--clients 256 1000 6000] [--repeats 5]
+    python benchmarks/training.py [--clients 256 1000 6000] [--repeats 7] [--no-peers] [--rounds 30]
+        [--peak-flops 6.7e13 --peak-bytes 4.8e12]
 
-The yardstick is the ordinary non-private gradient of the mean loss over the same clients, with XLA's own
-convolutions and pooling. All variants run in turn within one process, so that the ratios mean something on
-a busy machine; times are medians in milliseconds. Memory is XLA's temporary buffers for one compiled call.
+The yardstick is the non-private gradient of the mean loss over the same clients written the obvious way, with XLA's
+own convolutions and pooling, and microbatches of none. Variants run in turn within one process, over and over, and
+"ratio" is the median over these sweeps of a variant's time over the yardstick's in the same sweep, so that it means
+something on a busy machine. The first call includes compilation. Memory is XLA's temporary buffers for one compiled
+call. FLOP and bytes are what XLA's cost analysis counts for the program that ran (of a conditional, the branch that
+costs more, which for the exact l2 mechanism hardly ever runs); with the peaks of a device given, they are shown as
+shares of them, too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import training_peers
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training import data, networks, step
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.loop import train
 
+GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)
 VARIANTS = {
-    "Gaussian, aggregate": (Gaussian(noise_multiplier=2.0), "aggregate"),
-    "Gaussian, messages": (Gaussian(noise_multiplier=2.0), "messages"),
-    "l2 mechanism, aggregate": (PureLDP(epsilon0=2.0), "aggregate"),
-    "l2 mechanism, messages": (PureLDP(epsilon0=2.0), "messages"),
-    "l2 mechanism, central-limit": (PureLDP(epsilon0=2.0), "central-limit"),
+    "Gaussian, aggregate, general gradients": (GAUSSIAN, "aggregate", "general"),
+    "Gaussian, aggregate": (GAUSSIAN, "aggregate", "layers"),
+    "Gaussian, messages": (GAUSSIAN, "messages", "layers"),
+    "l2 mechanism, aggregate (exact)": (L2, "aggregate", "layers"),
+    "l2 mechanism, messages": (L2, "messages", "layers"),
+    "l2 mechanism, central-limit": (L2, "central-limit", "layers"),
 }
+SLOW_SECONDS = 2.0  # what takes longer than this a call is timed twice
 
 
 def plain_logits(parameters: Any, images: jax.Array) -> jax.Array:
@@ -51,77 +67,192 @@ def plain_logits(parameters: Any, images: jax.Array) -> jax.Array:
     return x @ parameters["dense2"]["kernel"][...] + parameters["dense2"]["bias"][...]
 
 
-@jax.jit
-def plain_gradient(parameters: Any, images: jax.Array, labels: jax.Array, records: jax.Array) -> Any:
-    """The non-private yardstick: gradient of the mean loss of the given records."""
+def scaled(images: jax.Array) -> jax.Array:
+    """What the network is shown."""
+    return images.astype(jnp.float32)[..., None] * (1 / data.DIGITS_MAX)
+
+
+def plain_loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+    """The loss of one record by `plain_logits`."""
+    return networks.cross_entropy(plain_logits(parameters, scaled(image)[None])[0], label.astype(jnp.int32))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def mean_gradient(
+    logits: Callable[..., jax.Array], parameters: Any, images: jax.Array, labels: jax.Array
+) -> Any:
+    """The non-private gradient of the mean loss, the whole batch at once."""
 
     def loss(parameters: Any) -> jax.Array:
-        logits = plain_logits(parameters, images[records].astype(jnp.float32)[..., None] * (1 / 16))
-        return jnp.mean(jax.vmap(networks.cross_entropy)(logits, labels[records].astype(jnp.int32)))
+        losses = jax.vmap(networks.cross_entropy)(
+            logits(parameters, scaled(images)), labels.astype(jnp.int32)
+        )
+        return jnp.mean(losses)
 
     return jax.grad(loss)(parameters)
 
 
-def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Seconds of the first call (compilation included) and median milliseconds of the others."""
-    times = []
-    for _ in range(repeats + 1):
+@dataclasses.dataclass
+class Variant:
+    """A row of the table; `program` compiles what `call` runs, whose loop body runs `trips` times."""
+
+    call: Callable[[], Any]
+    program: Callable[[], Any] | None = None
+    trips: int = 1
+    first: float = math.nan
+    times: list[float] = dataclasses.field(default_factory=list)
+
+    def run(self) -> float:
+        """Seconds of one call."""
         start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return times[0], 1e3 * statistics.median(times[1:])
+        jax.block_until_ready(self.call())
+        return time.perf_counter() - start
 
 
-def main(clients: tuple[int, ...] = (256, 1_000, 6_000), repeats: int = 5) -> None:
-    """Prints one table.
+def sweep(variants: dict[str, Variant], repeats: int) -> None:
+    """Times all variants in turn, `repeats` times after the first call."""
+    for variant in variants.values():
+        variant.first = variant.run()
+    for i in range(repeats):
+        for variant in variants.values():
+            if i < 2 or variant.times[0] < SLOW_SECONDS:
+                variant.times.append(variant.run())
+
+
+def enlarged_digits() -> data.Dataset:
+    """The embedded digits blown up to 28x28."""
+
+    def enlarge(images: np.ndarray) -> np.ndarray:
+        return np.pad(np.kron(images, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
+
+    digits = data.digits()
+    return dataclasses.replace(
+        digits, train_images=enlarge(digits.train_images), test_images=enlarge(digits.test_images)
+    )
+
+
+def variants(count: int, peers: bool) -> dict[str, Variant]:
+    """All rows for this many clients, the yardstick first."""
+    digits = enlarged_digits()
+    images, labels = jnp.asarray(digits.train_images), jnp.asarray(digits.train_labels)
+    parameters, apply = networks.functional(networks.build(28, jax.random.key(0)))
+
+    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+        return networks.cross_entropy(apply(parameters, scaled(image)), label.astype(jnp.int32))
+
+    # Whole permutations, one after the other: neighbours are different records.
+    rng = np.random.default_rng(0)
+    records = np.concatenate([rng.permutation(len(labels)) for _ in range(1 + count // len(labels))])
+    records = records[:count].astype(np.int32)
+    batch = images[records], labels[records]
+    out = {}
+    for name, logits in (("plain, obvious network", plain_logits), ("plain, our network", apply)):
+        arguments = logits, parameters, *batch
+        out[name] = Variant(
+            functools.partial(mean_gradient, *arguments),
+            functools.partial(compiled, mean_gradient, *arguments),
+        )
+    for name, (randomizer, simulate, gradients) in VARIANTS.items():
+        mechanism = step.Mechanism(
+            clip_norm=training_peers.CLIP_NORM, randomizer=randomizer, simulate=simulate, gradients=gradients
+        )
+        arguments = parameters, images, labels
+        key, size = jax.random.key(1), mechanism.clients_at_once
+        microbatches = -(-count // size)
+        call = functools.partial(
+            step.round_sum, mechanism, loss, *arguments, records, key, capacity=microbatches * size
+        )
+        buffer, place = np.zeros((microbatches * size, 1), np.int32), np.zeros((2,), np.int32)
+        program = functools.partial(
+            compiled, step._sum_messages, mechanism, loss, None, *arguments, buffer, place, key
+        )
+        out[name] = Variant(call, program, microbatches)
+    if peers:
+        calls = training_peers.jax_calls(plain_loss, loss, parameters, *batch)
+        calls |= training_peers.torch_calls(
+            digits.train_images[records].astype(np.float32) / data.DIGITS_MAX, digits.train_labels[records]
+        )
+        out |= {name: Variant(call) for name, call in calls.items()}
+    return out
+
+
+def compiled(function: Any, *arguments: Any) -> Any:
+    """The program of a jitted function for these arguments."""
+    return function.lower(*arguments).compile()
+
+
+def costs(variant: Variant, peaks: tuple[float, float]) -> tuple[str, ...]:
+    """Temporary MiB, GFLOP/s and GB/s (with shares of the peaks), by the median time."""
+    if variant.program is None:
+        return "", "", ""
+    program = variant.program()
+    memory, analysis = program.memory_analysis(), program.cost_analysis()
+    seconds = statistics.median(variant.times)
+    rates = [analysis[name] * variant.trips / seconds for name in ("flops", "bytes accessed")]
+    shown = [
+        f"{rate / 1e9:.0f}" + (f" ({rate / peak:.0%})" if peak else "") for rate, peak in zip(rates, peaks)
+    ]
+    return f"{memory.temp_size_in_bytes / 2**20:.0f}", *shown
+
+
+def rounds_per_second(count: int, rounds: int) -> float:
+    """Of the whole training loop, sampling and bookkeeping included, with this many clients a round expected."""
+    protocol = ShuffledCheckIn(num_clients=10 * count, check_in_prob=0.1, num_rounds=rounds + 5)
+    config = TrainingConfig(protocol=protocol, randomizer=GAUSSIAN, eval_every=protocol.num_rounds, seed=0)
+    times = {}
+
+    def note(line: dict[str, Any]) -> None:
+        # The first rounds compile, the last one evaluates and accounts.
+        if line["round"] in (4, 4 + rounds):
+            jax.block_until_ready(jax.live_arrays())
+            times[line["round"]] = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, enlarged_digits(), Path(folder) / "run", note)
+    return rounds / (times[4 + rounds] - times[4])
+
+
+def main(
+    clients: tuple[int, ...] = (256, 1_000, 6_000),
+    repeats: int = 7,
+    peers: bool = True,
+    rounds: int = 30,
+    peak_flops: float = 0.0,
+    peak_bytes: float = 0.0,
+) -> None:
+    """Prints one table for every number of clients, and how fast the whole loop runs.
 
     Args:
       clients: Numbers of clients a round.
       repeats: Timed calls of each variant after the first.
+      peers: Whether to time other libraries, too, where they are installed.
+      rounds: Rounds of the whole loop to time.
+      peak_flops: What the device can do a second, to show the share of it; 0 where unknown.
+      peak_bytes: Bytes a second of the device's memory, likewise.
     """
-    digits = data.digits()
-    enlarged = np.pad(np.kron(digits.train_images, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
-    images, labels = jnp.asarray(enlarged), jnp.asarray(digits.train_labels)
-    parameters, apply = networks.functional(networks.build(28, jax.random.key(0)))
-
-    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
-        logits = apply(parameters, image.astype(jnp.float32)[..., None] * (1 / 16))
-        return networks.cross_entropy(logits, label.astype(jnp.int32))
-
-    table = Table("variant", "clients", "first call, s", "ms a step", "ratio", "temporary MiB")
+    console = Console(width=150)
+    device = jax.devices()[0]
+    console.print(f"{device.device_kind}, {jax.device_count()} device(s), jax {jax.__version__}")
     for count in clients:
-        # Whole permutations, one after the other: neighbours are different records.
-        rng = np.random.default_rng(0)
-        records = np.concatenate([rng.permutation(len(labels)) for _ in range(1 + count // len(labels))])
-        records = records[:count].astype(np.int32)
-        key, capacity = jax.random.key(1), -(-count // 40) * 40
-        plain = functools.partial(plain_gradient, parameters, images, labels, records)
-        first, yardstick = timed(plain, repeats)
-        compiled = plain_gradient.lower(parameters, images, labels, records).compile()
-        rows = [("plain gradient, not private", first, yardstick, compiled)]
-        for name, (randomizer, simulate) in VARIANTS.items():
-            mechanism = step.Mechanism(clip_norm=0.1, randomizer=randomizer, simulate=simulate)
-            call = functools.partial(
-                step.round_sum, mechanism, loss, parameters, images, labels, records, key, capacity=capacity
+        rows = variants(count, peers)
+        sweep(rows, repeats)
+        table = Table(
+            "variant", "first call, s", "min ms", "median ms", "ratio", "temp MiB", "GFLOP/s", "GB/s"
+        )
+        table.title = f"{count:,} clients a round"
+        yardstick = next(iter(rows.values())).times
+        for name, row in rows.items():
+            ratio = statistics.median(ours / theirs for ours, theirs in zip(row.times, yardstick))
+            middle = statistics.median(row.times)
+            times = f"{row.first:.2f}", f"{1e3 * min(row.times):.1f}", f"{1e3 * middle:.1f}", f"{ratio:.2f}"
+            table.add_row(name, *times, *costs(row, (peak_flops, peak_bytes)))
+        console.print(table)
+        if rounds:
+            speed = rounds_per_second(count, rounds)
+            step_ms = 1e3 * statistics.median(rows["Gaussian, aggregate"].times)
+            console.print(
+                f"whole loop: {speed:.2f} rounds a second, {1e3 / speed:.1f} ms each ({step_ms:.1f} the step)"
             )
-            first, milliseconds = timed(call, repeats)
-            buffer = np.zeros((capacity,), np.int32)
-            arguments = (jnp.zeros(26_010), parameters, images, labels, buffer, np.int32(0), np.int32(0), key)
-            compiled = step._add_messages.lower(mechanism, loss, *arguments).compile()
-            rows.append((name, first, milliseconds, compiled))
-        for name, first, milliseconds, compiled in rows:
-            analysis = compiled.memory_analysis()
-            memory = f"{analysis.temp_size_in_bytes / 2**20:.0f}" if analysis else "unknown"
-            table.add_row(
-                name,
-                f"{count:,}",
-                f"{first:.2f}",
-                f"{milliseconds:.1f}",
-                f"{milliseconds / yardstick:.2f}",
-                memory,
-            )
-        table.add_section()
-    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
