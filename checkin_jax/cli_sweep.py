@@ -125,7 +125,7 @@ class Sweep:
             jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
         made = plan(**arguments)
         if self.plot is not None:
-            plotting.sweep_axis(self.what, made.settings.axes, self.plot_axis)
+            plotting.sweep_axis(made.settings.axes, self.plot_axis)
         return lambda: self._run(arguments)
 
     def _run(self, arguments: dict[str, Any]) -> None:
@@ -139,6 +139,10 @@ class Sweep:
             raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
         except ValueError as error:  # blocks of another run
             raise UsageError(str(error)) from error
+        except RuntimeError as error:
+            if self.coordinator is None:
+                raise
+            raise UsageError(f"another process of the sweep stopped{_KEPT}") from error
         import jax
 
         if jax.process_index() == 0:

@@ -148,7 +148,7 @@ _SWEEP_RESULTS = (
 _MAX_LINES, _MAX_PANELS = 8, 4
 
 
-def sweep_axis(what: str, axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
+def sweep_axis(axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
     """The axis that `sweep` draws along: the given one, or the number with the most values.
 
     Raises:
@@ -157,11 +157,11 @@ def sweep_axis(what: str, axes: Mapping[str, np.ndarray], along: str | None = No
     several = {name: len(np.unique(column)) for name, column in axes.items()}
     several = {name: count for name, count in several.items() if count > 1}
     numbers = [name for name in several if np.asarray(axes[name]).dtype.kind in "if"]
-    if along is None and numbers:
-        along = max(numbers, key=lambda name: several[name])
-    if along is None or along.replace("-", "_") not in numbers:
+    if not numbers:
+        raise ValueError("nothing to draw along: expected an axis of numbers with more than one value")
+    along = max(numbers, key=lambda name: several[name]) if along is None else along.replace("-", "_")
+    if along not in numbers:
         raise ValueError(f"plot axis {along!r}: expected a number that varies, one of {', '.join(numbers)}")
-    along = along.replace("-", "_")
     _groups({name: count for name, count in several.items() if name != along})
     return along
 
@@ -184,7 +184,7 @@ def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
 
 
 def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None) -> Figure:
-    """What a sweep found against one of its axes, a line or panel for each value of the others.
+    """What a sweep found against one of its axes; the others in colours, dashes and panels.
 
     The band of brackets is between both proven ends; rows without a finite result are gaps.
 
@@ -192,55 +192,57 @@ def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None
       ValueError: as `sweep_axis`. ModuleNotFoundError: matplotlib is not installed.
     """
     axes = {name: column for name, column in columns.items() if name not in _SWEEP_RESULTS}
-    along = sweep_axis(what, axes, along)
+    along = sweep_axis(axes, along)
     several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
     lines, panels = _groups({name: count for name, count in several.items() if count > 1})
     shown = {"rdp": "rdp", "calibration": "value"}.get(what, "epsilon")
-    all_panels = _values(axes, panels)
-    all_lines = _values(axes, lines)
-    drawn, places = figure(len(all_panels))
-    for axis, panel in zip(places, all_panels):
-        for k, line in enumerate(all_lines):
-            chosen = np.logical_and.reduce(
-                [np.ones(len(axes[along]), bool), *(axes[n] == v for n, v in {**panel, **line}.items())]
-            )
+    drawn, places = figure(len(_values(axes, panels)))
+    for axis, panel in zip(places, _values(axes, panels)):
+        for line in _values(axes, lines):
+            chosen = np.ones(len(axes[along]), dtype=bool)
+            for name, value in {**panel, **line}.items():
+                chosen &= axes[name] == value
             order = np.flatnonzero(chosen)[np.argsort(axes[along][chosen], kind="stable")]
-            x, upper = (
-                axes[along][order],
-                np.where(np.isfinite(columns[shown][order]), columns[shown][order], np.nan),
-            )
-            color = _LINES[k % len(_LINES)]
+            x, y = axes[along][order], columns[shown][order]
+            y = np.where(np.isfinite(y), y, np.nan)
+            color, dashes = _look(axes, line)
             if what == "bracket":
-                lower = np.where(np.isnan(upper), np.nan, columns["lower"][order])
-                axis.fill_between(x, lower, upper, color=color, alpha=0.25, linewidth=0)
-            axis.plot(x, upper, color=color, label=_said(line), marker="." if len(x) < 30 else None)
-        axis.set(xlabel=along.replace("_", " "), title=_said(panel))
+                lower = np.where(np.isnan(y), np.nan, columns["lower"][order])
+                axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
+            mark = "." if len(x) < 30 else None
+            axis.plot(x, y, color=color, linestyle=dashes, label=_said(line), marker=mark)
+        axis.set(xlabel=along.replace("_", " "))
+        axis.set_title(_said(panel), fontsize=10)
         _scale(axis, axes[along], columns[shown])
-    for axis in places[1:]:
-        axis.sharey(places[0])
-    places[0].set_ylabel(
-        {"rdp": "Renyi divergence (nats)", "value": "value"}.get(shown, "$\\varepsilon$ (nats)")
-    )
+    names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
+    places[0].set_ylabel(names.get(shown, "$\\varepsilon$ (nats)"))
     if lines:
-        drawn.legend(
-            *places[0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=min(len(all_lines), 4 if len(lines) == 1 else 2),
-            fontsize=8,
-            frameon=False,
-        )
+        keys = places[0].get_legend_handles_labels()
+        columns_wanted = min(len(keys[0]), 4 if len(lines) == 1 else 2)
+        drawn.legend(*keys, loc="outside lower center", ncols=columns_wanted, fontsize=8, frameon=False)
     return drawn
 
 
-_LINES = (*SERIES, "#17a2b8", "#b03a5b", "#6b5b00")
+_COLORS = (*SERIES, "#17a2b8", "#b03a5b", "#6b5b00")
+_DASHES = ("-", "--", ":", "-.")
+
+
+def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[str, str]:
+    """A colour for the first name's value and dashes for the rest's; colours for all where dashes do not suffice."""
+    places = [np.unique(axes[name]).tolist().index(value) for name, value in line.items()]
+    sizes = [len(np.unique(axes[name])) for name in line]
+    first, rest = (places[0], sizes[0]) if places else (0, 1), (0, 1)
+    for place, size in zip(places[1:], sizes[1:]):
+        rest = rest[0] * size + place, rest[1] * size
+    if rest[1] > len(_DASHES):
+        return _COLORS[first[0] * rest[1] + rest[0]], "-"
+    return _COLORS[first[0]], _DASHES[rest[0]]
 
 
 def _values(axes: Mapping[str, np.ndarray], names: Sequence[str]) -> list[dict[str, object]]:
     """Every combination of the values of these axes; one empty one where there are none."""
-    return [
-        dict(zip(names, values))
-        for values in itertools.product(*(np.unique(axes[n]).tolist() for n in names))
-    ]
+    every = itertools.product(*(np.unique(axes[name]).tolist() for name in names))
+    return [dict(zip(names, values)) for values in every]
 
 
 def _said(values: Mapping[str, object]) -> str:
@@ -251,7 +253,15 @@ def _said(values: Mapping[str, object]) -> str:
 
 
 def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """Logarithmic where values are positive and span more than a factor of ten."""
-    for values, name in ((x, "xscale"), (y[np.isfinite(y)], "yscale")):
-        if values.size and values.min() > 0 and values.max() > 10 * values.min():
-            axis.set(**{name: "log"})
+    """The same limits in every panel; logarithmic where values are positive and span more than a factor of ten."""
+    if np.min(x) > 0 and np.max(x) > 10 * np.min(x):
+        axis.set_xscale("log")
+    y = y[np.isfinite(y)]
+    if not y.size:
+        return
+    low, high = float(np.min(y)), float(np.max(y))
+    if low > 0 and high > 10 * low:
+        axis.set(yscale="log", ylim=(low / 1.5, high * 1.5))
+    else:
+        margin = 0.05 * (high - low) or 1.0
+        axis.set_ylim(min(0.0, low) - margin, high + margin)

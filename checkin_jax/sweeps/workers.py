@@ -29,13 +29,13 @@ class Workers:
     def __init__(self, mesh: Mesh | None = None) -> None:
         if mesh is not None and not isinstance(mesh, Mesh):
             raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
-        devices = jax.local_devices() if mesh is None else list(mesh.local_devices)
+        devices = list(jax.local_devices() if mesh is None else mesh.local_devices)
         if not devices:
             raise ValueError(f"mesh={mesh!r}: no device of this process in it")
         if len(devices) == 1:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             # A second thread prepares a group while an accelerator computes another.
-            devices *= cores if devices[0].platform == "cpu" else 2
+            devices = devices * (cores if devices[0].platform == "cpu" else 2)
         self._first = devices[0]
         self._free = queue.SimpleQueue()
         for device in devices:

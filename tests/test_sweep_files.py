@@ -1,0 +1,286 @@
+"""Sweeps in files: three formats, resuming after a kill, many devices, two processes, and the command."""
+
+import errno
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax import cli, plotting
+from checkin_jax.sweeps import settings, store, table
+
+# The kernels of closed forms compile in a moment.
+AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
+AXES = (*AXES, "--check-in-prob", ".001,.1", "--epsilon0", ".5,1,80", "--num-rounds", "1:1e4:log5")
+COUNT = 2 * 40 * 2 * 3 * 5
+
+
+@pytest.fixture(autouse=True)
+def kept_apart(monkeypatch, tmp_path):
+    """Neither this process nor a subprocess touches the user's cache or this process's settings."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+
+
+def command(*args):
+    return [sys.executable, "-c", "from checkin_jax.cli import main; main()", "sweep", *AXES, *args]
+
+
+def rows(path):
+    """All columns but seconds, the error rows' missing numbers as None."""
+    columns = table.load(path).columns
+    return {
+        name: [None if value != value else value for value in column.tolist()]
+        for name, column in columns.items()
+        if name != "seconds"
+    }
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """The rows of the sweep that everything here repeats in another way."""
+    out = tmp_path_factory.mktemp("sweep") / "right.csv"
+    args = {
+        **dict(zip((name.lstrip("-").replace("-", "_") for name in AXES[::2]), AXES[1::2])),
+        "delta": 1e-6,
+    }
+    # The command has the axes in this order, however they are given.
+    axes = {name: args.pop(name) for name in settings.NAMES if name in args}
+    written = cj.sweep_to_file(out, **args, **axes)
+    assert (written.rows, written.failed) == (COUNT, COUNT // 3)
+    assert written.first_error == "epsilon0=80.0: expected a number in [0, 50]"
+    assert not (out.parent / "right.csv.blocks").exists()
+    return rows(out)
+
+
+@pytest.mark.parametrize("suffix", table.SUFFIXES)
+def test_files_bring_back_what_was_saved(tmp_path, suffix):
+    found = cj.sweep(
+        what="published",
+        bound="theorem-3",
+        num_clients=[10, -1, 10**12],
+        check_in_prob=0.1,
+        epsilon0=1.0,
+        delta=1e-6,
+    )
+    back = table.load(found.save(tmp_path / f"table{suffix}"))
+    assert list(back.columns) == list(found.columns)
+    for name, column in found.columns.items():
+        assert back[name].dtype.kind == column.dtype.kind
+        assert np.array_equal(back[name], column, equal_nan=column.dtype.kind == "f")
+    assert np.isnan(found["epsilon"]).tolist() == [False, True, False]
+    # A file is a table of settings as well.
+    inputs = ("num_clients", "check_in_prob", "epsilon0", "bound", "delta")
+    table.Sweep({name: found[name] for name in inputs}).save(tmp_path / f"inputs{suffix}")
+    again = cj.sweep(what="published", table=tmp_path / f"inputs{suffix}")
+    assert np.array_equal(again["epsilon"], found["epsilon"], equal_nan=True)
+    assert again["error"].tolist() == found["error"].tolist()
+
+
+def test_no_file_says_nan(tmp_path, right):
+    assert None in right["epsilon"]
+    found = cj.sweep(
+        what="published", bound="theorem-3", num_clients=-1, check_in_prob=0.1, epsilon0=1.0, delta=1e-6
+    )
+    assert "nan" not in found.save(tmp_path / "t.csv").read_text().lower()
+
+
+@pytest.mark.parametrize("text", ["a,b\n1\n", "a,a\n1,2\n", "", "a,b\n"])
+def test_files_that_are_no_tables_are_refused(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"t\.csv"):
+        table.load(tmp_path / "t.csv")
+
+
+def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
+    out = tmp_path / "sweep.csv"
+    folder = tmp_path / "sweep.csv.blocks"
+    args = command("--out", str(out), "--block-rows", "8")
+    running = subprocess.Popen(args, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("0*.npz"))) < 3 and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    finished = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.npz")}
+    assert 3 <= len(finished) < COUNT / 8
+    assert not out.exists()
+
+    def run(*more):
+        again = (*AXES, "--out", str(out), "--block-rows", "8", *more)
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["sweep", *again])
+        return stop.value.code
+
+    assert run() == 2  # not resumed by accident
+    assert run("--resume", "--delta", "1e-5") == 2  # another sweep
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.npz")} == finished
+    cli.main(["sweep", *AXES, "--out", str(out), "--block-rows", "8", "--resume"])
+    assert rows(out) == right
+    assert not folder.exists()
+
+
+def test_a_sweep_of_another_version_is_not_resumed(tmp_path):
+    plan = {"version": "0.0.1", "rows": 5}
+    store.Store(tmp_path / "s.csv", plan, resume=False)
+    with pytest.raises(ValueError, match=r"cannot resume: version was '0\.0\.1' and is '0\.0\.2'"):
+        store.Store(tmp_path / "s.csv", {**plan, "version": "0.0.2"}, resume=True)
+    store.Store(tmp_path / "s.csv", plan, resume=True)
+
+
+def test_a_full_disk_gets_one_line_and_keeps_finished_blocks(tmp_path, monkeypatch, capsys, right):
+    out, kept = tmp_path / "sweep.csv", store.Store.write
+
+    def full(self, block, columns):
+        if block == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
+        kept(self, block, columns)
+
+    monkeypatch.setattr(store.Store, "write", full)
+    args = ["sweep", *AXES, "--out", str(out), "--block-rows", "500"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(args)
+    assert stop.value.code == 2
+    assert re.fullmatch(r"checkin: No space left on device: .*--resume\n", capsys.readouterr().err)
+    assert len(list((tmp_path / "sweep.csv.blocks").glob("0*.npz"))) == 3
+    monkeypatch.setattr(store.Store, "write", kept)
+    cli.main([*args, "--resume"])
+    assert rows(out) == right
+
+
+def test_eight_devices_give_the_same_rows(tmp_path, right):
+    out = tmp_path / "sweep.npz"
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    subprocess.run(
+        command("--out", str(out), "--block-rows", "700"), check=True, env=flags, capture_output=True
+    )
+    assert rows(out) == right
+
+
+def test_two_processes_give_the_same_rows(tmp_path, right):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    out = tmp_path / "sweep.parquet"
+    together = (
+        "--coordinator",
+        f"localhost:{port}",
+        "--num-processes",
+        "2",
+        "--out",
+        str(out),
+        "--block-rows",
+        "400",
+    )
+    started = [
+        subprocess.Popen(
+            command(*together, "--process-id", str(i)),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert rows(out) == right
+    assert "settings in" in said[0][0]
+    assert "settings in" not in said[1][0]
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--num-clients", "1e3:1e9:logx", "--epsilon0", "2"], "num_clients='1e3:1e9:logx'"),
+        (["--num-clients", "1e3", "--epsilon0", "2"], "needs check_in_prob"),
+        (["--num-clients", "1e3", "--check-in-prob", ".1"], "exactly one of epsilon0"),
+        (
+            ["--protocol", "shuffle", "--num-clients", "9", "--epsilon0", "2", "--out", "a.txt"],
+            "name ending in",
+        ),
+        (["--protocol", "shuffle", "--num-clients", "9", "--epsilon0", "2", "--out", "no/a.csv"], "folder"),
+        (
+            ["--protocol", "shuffle", "--num-clients", "9", "--epsilon0", "2", "--plot", "a.png"],
+            "nothing to draw",
+        ),
+        (
+            ["--protocol", "shuffle", "--num-clients", "9,99", "--epsilon0", "2", "--process-id", "0"],
+            "go together",
+        ),
+        (["--table", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(capsys, tmp_path, monkeypatch, args, match):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", *(() if "--out" in args else ("--out", "a.csv")), *args])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert match in said
+    assert said.startswith("checkin: ")
+    assert said.count("\n") == 1
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_a_read_only_folder_gets_one_clear_line(capsys, tmp_path, monkeypatch):
+    def refused(self, *args, **more):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refused)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", *AXES, "--out", str(tmp_path / "a.csv")])
+    assert stop.value.code == 2
+    assert re.fullmatch(r"checkin: Permission denied: .*\n", capsys.readouterr().err)
+
+
+def test_json_and_plot(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    out, plot = tmp_path / "a.csv", tmp_path / "a.png"
+    few = (*AXES, "--num-rounds", "10", "--check-in-prob", ".1,2")
+    cli.main(["sweep", *few, "--out", str(out), "--plot", str(plot), "--plot-axis", "num-clients", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (said["rows"], said["errors"], said["out"]) == (480, 320, str(out))
+    assert plot.stat().st_size > 10_000
+
+
+def test_plots_draw_every_line_once_and_brackets_as_bands():
+    pytest.importorskip("matplotlib")
+    n, e = (part.ravel() for part in np.meshgrid([10.0, 100.0, 1000.0], [1.0, 2.0], indexing="ij"))
+    columns = {
+        "num_clients": n,
+        "epsilon0": e,
+        "epsilon": e / n,
+        "lower": 0.5 * e / n,
+        "error": np.full(6, ""),
+    }
+    (axis,) = plotting.sweep(columns, "bracket").axes
+    lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
+    assert [line.get_label() for line in lines] == ["epsilon0 1", "epsilon0 2"]
+    assert np.allclose(lines[1].get_ydata(), [0.2, 0.02, 0.002])
+    assert len(axis.collections) == 2
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    with pytest.raises(ValueError, match="too many"):
+        plotting.sweep_axis({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
+
+
+def test_a_mesh_of_part_of_the_devices(tmp_path):
+    mesh = jax.make_mesh((1,), ("settings",), devices=jax.devices()[:1])
+    found = cj.sweep(
+        what="published",
+        bound="theorem-3",
+        num_clients=[10, 20],
+        check_in_prob=0.1,
+        epsilon0=1.0,
+        delta=1e-6,
+        mesh=mesh,
+    )
+    assert not found.failed.any()
