@@ -1,0 +1,152 @@
+"""Sweeps of a thousand brackets and a million published bounds: rate, memory, and the loops they replace.
+
+    python benchmarks/sweeps.py [--settings 1000] [--published 1000000] [--loop 20] [--peers 3]
+
+"first" includes compilation, "again" is a second run over other settings of the same kind. The loops are timed on the
+first few settings and scaled up to all; each is given settings it has compiled for. On a GPU nothing needs to change.
+"""
+
+from __future__ import annotations
+
+import functools
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import checkin_jax as cj
+from checkin_jax.accounting import published as cj_published
+from checkin_jax.sweeps.published import DEFAULT_ORDERS
+
+DELTA = 1e-6
+
+
+def shuffles(count: int, seed: int) -> dict[str, np.ndarray]:
+    """One round of plain shuffling: n 1e3..1e8, epsilon0 1/4..8."""
+    rng = np.random.default_rng(seed)
+    return {
+        "num_clients": np.round(10 ** rng.uniform(3, 8, count)).astype(np.int64),
+        "check_in_prob": np.ones(count),
+        "num_rounds": np.ones(count, dtype=np.int64),
+        "epsilon0": np.exp(rng.uniform(np.log(0.25), np.log(8), count)),
+        "delta": np.full(count, DELTA),
+    }
+
+
+def check_ins(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Shuffled check-in over 1 to 1e5 rounds, otherwise as `shuffles`; rates 1e-3..1."""
+    rng = np.random.default_rng(seed)
+    return {
+        **shuffles(count, seed + 1),
+        "check_in_prob": 10 ** rng.uniform(-3, 0, count),
+        "num_rounds": np.round(10 ** rng.uniform(0, 5, count)).astype(np.int64),
+    }
+
+
+def closed_forms(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Settings of Theorems 2 and 3, by turns."""
+    return {**check_ins(count, seed), "bound": np.resize(["theorem-2", "theorem-3"], count)}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def account_loop(table: dict[str, np.ndarray], count: int) -> float:
+    """Seconds a setting of `account`, the first `count` settings, compiled before."""
+    runs = [
+        cj.ShuffledCheckIn(num_clients=n, check_in_prob=g, num_rounds=t)
+        for n, g, t in zip(*(table[name][:count].tolist() for name in list(table)[:3]))
+    ]
+
+    def work() -> None:
+        for run, epsilon0 in zip(runs, table["epsilon0"].tolist()):
+            cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=DELTA)
+
+    work()
+    return seconds(work) / count
+
+
+def dp_accounting_loop(table: dict[str, np.ndarray], count: int) -> float:
+    """Seconds a setting of Theorem 2 at every order and dp_accounting's conversion to epsilon."""
+    from dp_accounting.rdp import rdp_privacy_accountant
+
+    orders = np.array(DEFAULT_ORDERS)
+
+    def work() -> None:
+        for n, g, t, epsilon0 in zip(*(table[name][:count].tolist() for name in list(table)[:4])):
+            one = cj_published.theorem_2(float(n), g, epsilon0, orders)
+            rdp_privacy_accountant.compute_epsilon(orders, t * one.value, DELTA)
+
+    work()
+    return seconds(work) / count
+
+
+def self_composed_loop(table: dict[str, np.ndarray], count: int) -> float:
+    """Seconds a setting of dp_accounting's privacy loss distributions, given our pair of one round.
+
+    The library has no bound for the shuffle model. Its fixed grid of 1e-4 is too coarse for many of the settings: a
+    loop as exact as the sweep takes longer.
+    """
+
+    def work() -> None:
+        for n, g, t, epsilon0 in zip(*(table[name][:count].tolist() for name in list(table)[:4])):
+            run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=g)
+            unit = cj.to_pld(run, cj.PureLDP(epsilon0=epsilon0), value_discretization_interval=1e-4)
+            unit.self_compose(t).get_epsilon_for_delta(DELTA)
+
+    work()
+    return seconds(work) / count
+
+
+def main(settings: int = 1000, published: int = 1_000_000, loop: int = 20, peers: int = 3) -> None:
+    """Prints the table.
+
+    Args:
+      settings: Settings of the two sweeps of brackets.
+      published: Settings of the sweep of closed forms.
+      loop: Settings that a loop of `account` is timed on.
+      peers: Settings that loops with dp_accounting are timed on.
+    """
+    rows = Table(
+        "sweep", "settings", "first s", "again s", "a second", "loop of account s", "dp_accounting s"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make, count, peer in (
+            ("one shuffle, brackets", shuffles, settings, self_composed_loop),
+            ("composed check-ins, brackets", check_ins, settings, self_composed_loop),
+            ("Theorems 2 and 3 to epsilon", closed_forms, published, dp_accounting_loop),
+        ):
+            what = "published" if make is closed_forms else "bracket"
+            tables = [make(count, seed) for seed in (1, 2)]
+            out = Path(folder) / "sweep.npz"
+            first, again = (
+                seconds(functools.partial(cj.sweep_to_file, out, what=what, table=table)) for table in tables
+            )
+            ours = account_loop(tables[1], loop) * count if what == "bracket" else float("nan")
+            theirs = peer(tables[1], peers) * count
+            numbers = (
+                f"{first:.1f}",
+                f"{again:.2f}",
+                f"{count / again:,.0f}",
+                f"{ours:.0f}",
+                f"{theirs:.0f}",
+            )
+            rows.add_row(name, f"{count:,}", *numbers)
+    Console(width=140).print(rows)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{jax.default_backend()}, {jax.local_device_count()} devices; peak memory {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
