@@ -30,9 +30,9 @@ class Experiment(Recipe):
     """Slots of a window."""
     check_in_prob: float = 1.0
     """Probability that a client takes part in a window."""
-    minibatch: int = 1_000
+    minibatch: int = 2_000
     """Slots whose messages make one update."""
-    num_epochs: int = 50
+    num_epochs: int = 100
     """How many times the whole window is run."""
     epsilon0: float = 4.0
     """Local privacy of one message of the l2 mechanism."""

@@ -26,11 +26,11 @@ class Experiment(Recipe):
 
     num_clients: int = 60_000
     """Clients; more than 60,000 share records."""
-    window: int = 1_000
+    window: int = 30_000
     """Length of each client's window."""
-    minibatch: int = 1_000
+    minibatch: int = 2_000
     """Slots whose messages make one update."""
-    num_epochs: int = 50
+    num_epochs: int = 100
     """How many times the whole window is run."""
     epsilon0: float = 4.0
     """Local privacy of one message of the l2 mechanism."""
