@@ -52,6 +52,9 @@ class Setting:
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
         check_randomizer(self.randomizer)
+        if isinstance(self.randomizer, PureLDP):
+            # What the trainer realises it by needs some room.
+            _validate.real(MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
         if self.simulate == "central-limit":
             raise ValueError(
                 "simulate='central-limit': a simulation, not the mechanism; there is nothing to audit"
@@ -112,8 +115,8 @@ class Setting:
         fewer = _fewer_clients(self.protocol)
         slots = Plan(protocol=fewer).slots_per_unit
         setting = dataclasses.replace(self, protocol=fewer, minibatch=min(self.minibatch, slots))
-        units = min(_units(self.randomizer), self.protocol.repeats)
-        return setting.repeated(units)
+        setting = setting.repeated(min(_units(self.randomizer), self.protocol.repeats))
+        return setting.repeated(setting.units_within(MOST_ROUNDS, MOST_MESSAGES))
 
     def exposure(self, client: int) -> np.ndarray:
         """(rounds of a unit,): the chance that a given message of a round is this client's, given their number."""
