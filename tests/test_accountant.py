@@ -89,12 +89,14 @@ def test_what_no_bound_is_known_for_is_refused(event):
         cj.CheckInAccountant().compose(event)
 
 
-@pytest.mark.parametrize(
-    "relation", [NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_SPECIAL]
-)
-def test_another_adjacency_is_refused_not_converted(relation):
-    with pytest.raises(ValueError, match="REPLACE_ONE"):
-        cj.CheckInAccountant(relation)
+def test_another_adjacency_is_refused_not_converted():
+    with pytest.raises(ValueError, match="neighboring_relation='replace-special'"):
+        cj.CheckInAccountant(NeighboringRelation.REPLACE_SPECIAL)
+    with pytest.raises(TypeError, match="neighboring_relation='replace-one'"):
+        cj.CheckInAccountant("replace-one")  # pyright: ignore
+    added = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    with pytest.raises(UnsupportedEventError):
+        added.compose(cj.to_event(RUN, NOISE))
 
 
 def test_events_survive_dp_accountings_serialisation():

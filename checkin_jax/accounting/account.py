@@ -10,7 +10,7 @@ from checkin_jax.accounting import composer, rounds, theorems
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer, check_relation, one_round
 from checkin_jax.accounting.brackets import Bracket
 from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def account(
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
-        warnings=tuple(_warnings(protocol, randomizer, one, delta, view, found)),
+        warnings=tuple(_warnings(protocol, randomizer, one, delta, view, tight, found)),
     )
 
 
@@ -95,6 +95,7 @@ def _warnings(
     one: rounds.Round,
     delta: float,
     view: str,
+    tight: bool,
     found: Bracket,
 ) -> list[str]:
     out = []
@@ -112,4 +113,6 @@ def _warnings(
             "G1 counts no gain from shuffling Gaussian messages; the truth may be far below, "
             "as the lower end shows (tight=True uses T*, for check-in rates below 1)"
         )
+    elif isinstance(protocol, FixedWindow | SlidingWindow) and isinstance(one, rounds.Least) and not tight:
+        out.append("only subsampling is counted; tight=True uses R2 and R3, which may be far below")
     return out
