@@ -20,11 +20,12 @@ from checkin_jax.training import loop, report, trace
 from checkin_jax.training.config import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
+# Of one size where that is possible: they compile once.
 SMALL = {
-    "mnist_ldp_sgd": {"check_in_prob": 1e-3, "num_rounds": 3},
-    "mnist_federated_dp_sgd": {"num_clients": 2_000, "check_in_prob": 0.02, "num_rounds": 3},
+    "mnist_ldp_sgd": {"epsilon0": 4.0, "check_in_prob": 2e-4, "num_rounds": 3},
+    "mnist_federated_dp_sgd": {"num_clients": 2_000, "check_in_prob": 0.005, "num_rounds": 3},
     "mnist_fixed_window": {"num_clients": 90, "num_slots": 50, "minibatch": 20, "num_epochs": 1},
-    "mnist_averaged": {"num_clients": 90, "num_slots": 3, "num_epochs": 1},
+    "mnist_averaged": {"num_clients": 30, "num_slots": 3, "num_epochs": 1},
     "mnist_sliding_window": {"num_clients": 90, "window": 41, "minibatch": 20, "num_epochs": 1},
 }
 

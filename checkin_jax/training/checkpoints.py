@@ -68,8 +68,12 @@ class Checkpoints:
     def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._manager.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            self._manager.close()
+        except Exception as error:
+            if kind is None:  # else there is an error already, of which this may be another sign
+                raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
 
     def save(self, number: int, state: State, progress: Mapping[str, Any], *, wait: bool = False) -> None:
         """Starts to write the checkpoint after round `number` in the background; `wait`: and waits for it.
