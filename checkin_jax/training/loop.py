@@ -31,6 +31,7 @@ from checkin_jax.training.session import INTERRUPTED, Session
 from checkin_jax.training.step import Mechanism, buffer_capacity, round_sum
 
 OnRound = Callable[[dict[str, Any]], None]
+OnModel = Callable[[jax.Array], None]
 
 
 def train(
@@ -43,6 +44,7 @@ def train(
     keep_checkpoints: int = 2,
     resume: bool = False,
     mesh: jax.sharding.Mesh | None = None,
+    on_model: OnModel | None = None,
 ) -> Report:
     """Runs the protocol on a data set and leaves a complete run directory.
 
@@ -65,6 +67,7 @@ def train(
       resume: go on with the run in `run_dir` from its last whole checkpoint; where none has begun, begin it.
       mesh: the clients of a round are sharded over its one axis, see `round_sum`. With several processes every one
         calls this function with the same arguments, and the first one alone writes.
+      on_model: called with the flat parameters before the first round and after every round.
 
     Returns:
       The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the
@@ -102,6 +105,8 @@ def train(
             entropy, config.protocol.num_clients, len(dataset.train_labels), config.records_per_client
         )
         draw, noise_key = Draw(plan, entropy), schedule.jax_key(entropy, Stream.NOISE)
+        if on_model is not None:
+            on_model(state.flat)
         contribution, epsilon, stopped = _contribution(config, loss), _Epsilon(config), None
         try:
             for index in range(session.rounds, plan.num_rounds):
@@ -133,6 +138,8 @@ def train(
                 session.log(line)
                 if on_round is not None:
                     on_round(line)
+                if on_model is not None:
+                    on_model(state.flat)
                 session.checkpoint(state)
         except KeyboardInterrupt:
             if not session.rounds:
