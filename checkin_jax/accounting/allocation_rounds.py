@@ -222,7 +222,8 @@ class OneStep:
     instances: tuple[Instance, ...] = ()
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
+        with np.errstate(over="ignore"):
+            stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
         value = lognormal.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING))
         return (self.used * value + self.rest) * (1.0 + ROUNDING)
 
