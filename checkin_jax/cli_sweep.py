@@ -106,14 +106,14 @@ class Sweep:
             raise UsageError("--coordinator, --num-processes and --process-id go together")
         given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}
-        columns = [] if self.table is None else list(table.load(self.table).columns)
-        if self.what != "rdp" and "delta" not in columns:
+        rows = None if self.table is None else table.load(self.table)
+        if self.what != "rdp" and (rows is None or "delta" not in rows.columns):
             given.setdefault("delta", "1e-6")
         arguments = {
             "what": self.what,
             "protocol": _PROTOCOLS[self.protocol],
             "rows": self.rows,
-            "table": self.table,
+            "table": rows,
             "tight": self.tight,
             "free": None if self.free is None else self.free.replace("-", "_"),
             "block_rows": self.block_rows,

@@ -34,10 +34,10 @@ def composed():
     """Settings whose kernels have the shapes of the singles' mixtures; one broken row."""
     return cj.sweep(
         rows="zip",
-        num_clients=[60_000, 60_000, 10**6, 60_000, 10**6],
-        check_in_prob=[0.9, 0.95, 0.1, 1.5, 0.2],
-        num_rounds=[100, 3, 2000, 10, 50],
-        epsilon0=[1.0, 1.5, 1.0, 1.0, 0.8],
+        num_clients=[10**6, 2 * 10**6, 10**6, 10**6],
+        check_in_prob=[0.5, 0.5, 1.5, 0.6],
+        num_rounds=[100, 100, 10, 90],
+        epsilon0=[1.0, 1.0, 1.0, 1.1],
         delta=1e-6,
     )
 
@@ -68,11 +68,11 @@ def test_composed_rounds_are_those_of_account(composed):
 
 
 def test_a_broken_setting_is_a_row_with_its_error_and_no_numbers(composed):
-    assert composed.failed.tolist() == [False, False, False, True, False]
-    assert composed["error"][3] == "check_in_prob=1.5: expected a number in (0, 1]"
+    assert composed.failed.tolist() == [False, False, True, False]
+    assert composed["error"][2] == "check_in_prob=1.5: expected a number in (0, 1]"
     for name in RESULTS:
         assert np.array_equal(np.isnan(composed[name]), composed.failed)
-    assert composed["method"][3] == composed["validity"][3] == ""
+    assert composed["method"][2] == composed["validity"][2] == ""
     assert set(composed["version"]) == {cj.__version__}
 
 
@@ -153,7 +153,9 @@ GRID = {
 @pytest.mark.parametrize("bound", ["theorem-2", "theorem-2-repaired"])
 def test_published_bounds_are_those_of_their_functions(bound):
     orders = (2, 3, 8, 40)
-    found = cj.sweep(what="published", bound=bound, orders=orders, delta=1e-6, **GRID)
+    # The repair sums over the number of messages: few clients, one size of sum.
+    grid = GRID if bound == "theorem-2" else {**GRID, "num_clients": [100, 300]}
+    found = cj.sweep(what="published", bound=bound, orders=orders, delta=1e-6, **grid)
     theorem = {"theorem-2": published.theorem_2, "theorem-2-repaired": published.theorem_2_repaired}[bound]
     n, rate, epsilon0, rounds = (
         found[name].astype(float) for name in ("num_clients", "check_in_prob", "epsilon0", "num_rounds")
@@ -189,8 +191,10 @@ def test_curves_and_calibrations_are_those_of_their_functions():
     found = cj.sweep(
         what="rdp", num_clients=10**6, check_in_prob=0.5, num_rounds=3, epsilon0=1.0, order=[*orders, 0.5]
     )
-    # `rdp` cuts at its largest order; here at the next power of two.
-    assert np.allclose(found["rdp"][:3], cj.rdp(run, cj.PureLDP(epsilon0=1.0), orders), rtol=1e-6, atol=0)
+    # `rdp` cuts at its largest order, here at the next power of two: both are within 0.1% of the pair's own value.
+    assert np.allclose(found["rdp"][:3], cj.rdp(run, cj.PureLDP(epsilon0=1.0), orders), rtol=1e-4, atol=0)
+    alone = cj.sweep(what="rdp", num_clients=10**6, check_in_prob=0.5, num_rounds=3, epsilon0=1.0, order=5.5)
+    assert alone["rdp"][0] == found["rdp"][1]
     assert found["error"][3] == "order=0.5: expected a number in (1, inf)"
     found = cj.sweep(
         what="calibration",
@@ -242,7 +246,12 @@ def test_axes_as_text(name, given, right):
         ({"noise_multiplier": 1.0}, ValueError, "exactly one of epsilon0 and noise_multiplier"),
         ({"free": "epsilon0"}, ValueError, "free='epsilon0'"),
         ({"rows": "zip", "num_clients": [1, 2], "epsilon0": [1, 2, 3]}, ValueError, "columns of one length"),
-        ({"num_clients": "1:2:lin999999999", "num_rounds": "1:9:lin9"}, ValueError, "at most 1,000,000,000"),
+        (
+            {"num_clients": "1:1e5:lin100000", "num_rounds": "1:1e5:lin100000"},
+            ValueError,
+            "at most 1,000,000,000",
+        ),
+        ({"num_clients": "1:2:lin999999999"}, ValueError, "2 to 10,000,000 values"),
         ({"what": "published", "bound": "theorem-9"}, ValueError, "bound='theorem-9'"),
         ({"orders": [2]}, ValueError, "orders: an argument of what='published' alone"),
         ({"mesh": "all"}, TypeError, "mesh='all'"),

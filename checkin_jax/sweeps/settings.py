@@ -25,6 +25,7 @@ REAL = (
 WORDS = ("view", "empty_slots", "bound")
 NAMES = (*WHOLE, *REAL, *WORDS)
 MAX_ROWS = 10**9
+_MAX_VALUES = 10**7
 
 _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 
@@ -84,8 +85,8 @@ def _piece(name: str, text: str, piece: str) -> np.ndarray:
         raise ValueError(
             f"{name}={text!r}: expected numbers, ranges low:high:logK or low:high:linK, commas between"
         ) from None
-    if not (math.isfinite(low) and math.isfinite(high) and 2 <= count <= MAX_ROWS):
-        raise ValueError(f"{name}={text!r}: expected finite ends and at least 2 values")
+    if not (math.isfinite(low) and math.isfinite(high) and 2 <= count <= _MAX_VALUES):
+        raise ValueError(f"{name}={text!r}: expected finite ends and 2 to {_MAX_VALUES:,} values")
     if kind == "lin":
         values = np.linspace(low, high, count)
     elif low * high > 0:

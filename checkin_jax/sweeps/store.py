@@ -70,28 +70,38 @@ class Store:
         texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
         order = np.array(json.dumps(list(columns)))
         with replacing(self._path(block)) as stream:
-            np.savez_compressed(stream, allow_pickle=False, order=order, **texts, **numbers)
-
-    def read(self, block: int) -> Columns:
-        """A finished block."""
-        with np.load(self._path(block), allow_pickle=False) as held:
-            names = json.loads(str(held["order"]))
-            return {
-                name: held[name]
-                if name in held
-                else np.array(json.loads(str(held[f"words {name}"])), dtype=object)
-                for name in names
-            }
+            np.savez(stream, allow_pickle=False, order=order, **texts, **numbers)
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
         with np.load(self._path(block), allow_pickle=False) as held:
             return [text for text in json.loads(str(held["words error"])) if text]
 
-    def blocks(self, count: int) -> Iterator[Columns]:
-        """All blocks, in order."""
-        return (self.read(block) for block in range(count))
+    def blocks(self, count: int) -> Iterator[Mapping[str, np.ndarray]]:
+        """All blocks, in order; a block's columns are read when they are asked for, until the next block is."""
+        for block in range(count):
+            with np.load(self._path(block), allow_pickle=False) as held:
+                yield _Columns(held)
 
     def remove(self) -> None:
         """Deletes the folder, once the sweep is a file."""
         shutil.rmtree(self.folder)
+
+
+class _Columns(Mapping[str, np.ndarray]):
+    """The columns of an open block."""
+
+    def __init__(self, held: Mapping[str, np.ndarray]) -> None:
+        self._held = held
+        self._names: list[str] = json.loads(str(held["order"]))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._held:
+            return self._held[name]
+        return np.array(json.loads(str(self._held[f"words {name}"])), dtype=object)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

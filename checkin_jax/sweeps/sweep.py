@@ -195,7 +195,10 @@ def sweep_to_file(
                 store.write(block, _evaluated(made, workers, block, tell))
     if shared:
         multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
-    errors = [text for block in range(len(made.blocks)) for text in store.errors(block)]
+    failed, first_error = 0, ""
+    for block in range(len(made.blocks)):
+        errors = store.errors(block)
+        failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
     if shared:
         multihost_utils.sync_global_devices("checkin-jax sweep: counted")
     if jax.process_index() == 0:
@@ -203,7 +206,7 @@ def sweep_to_file(
         store.remove()
     if shared:
         multihost_utils.sync_global_devices("checkin-jax sweep: file")
-    return Written(path, len(made.settings), len(errors), next(iter(errors), ""))
+    return Written(path, len(made.settings), failed, first_error)
 
 
 class _Told:

@@ -18,7 +18,7 @@ import numpy as np
 SUFFIXES = (".csv", ".npz", ".parquet")
 Columns = dict[str, np.ndarray]
 # Makes the blocks of a table, afresh at each call: files that hold a column after the other need several passes.
-Blocks = Callable[[], Iterator[Columns]]
+Blocks = Callable[[], Iterator[Mapping[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,18 +120,20 @@ def _cells(column: np.ndarray) -> Sequence[Any]:
 
 def _write_npz(stream: IO[bytes], blocks: Blocks) -> None:
     """As np.savez_compressed writes it, a column after the other; words in the width of the longest."""
-    first, total, widths = {}, 0, {}
+    kinds: dict[str, np.dtype] = {}
+    widths: dict[str, int] = {}
+    total = 0
     for block in blocks():
-        first = first or block
         total += len(next(iter(block.values())))
         for name, column in block.items():
+            kinds[name] = column.dtype
             if column.dtype.kind in "OU":
-                longest = max(map(len, column.tolist()), default=0)
+                longest = max(map(len, set(column.tolist())))
                 widths[name] = max(widths.get(name, 1), longest)
     # A fixed date: the same table is the same file.
     with zipfile.ZipFile(stream, "w") as archive:
-        for name in first:
-            kind = np.dtype(f"<U{widths[name]}") if name in widths else first[name].dtype
+        for name, kind in kinds.items():
+            kind = np.dtype(f"<U{widths[name]}") if name in widths else kind
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(entry, "w", force_zip64=True) as member:
