@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax import mechanisms
-from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import clients, data, networks, step
 
 CLIP = 0.1
@@ -76,7 +76,7 @@ def test_a_client_of_several_records_sends_the_gradient_of_their_mean_loss(gradi
     assert np.linalg.norm(ours - expected) <= 2e-6 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(1, None), (5, None), (3, 2), (5, 1)])
+@pytest.mark.parametrize(("steps", "batch"), [(5, None), (3, 2)])
 def test_local_steps_equal_a_plain_loop(steps, batch):
     update = clients.local_steps(_problem()[1], learning_rate=0.3, steps=steps, batch=batch)
     expected = _differences(0.3, steps, batch or 4).sum(0)
@@ -94,18 +94,12 @@ def test_any_function_of_a_clients_records_may_be_the_update():
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("randomizer", [NOISELESS, PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__)
-def test_dummies_among_clients_of_several_records_send_zero(randomizer):
-    loss = _problem()[1]
+def test_dummies_among_clients_of_several_records_send_zero():
     mixed = np.insert(RECORDS, [0, 20, 20], -1, axis=0)
-    ours, alone = _sum(loss, mixed, randomizer), _sum(loss, RECORDS, randomizer)
-    if randomizer is NOISELESS:
-        np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-6)
-    else:  # three more messages of norm B
-        norm = mechanisms.l2_message_norm(ours.size, CLIP, 2.0)
-        for total, count in ((ours, 60), (alone, 57)):
-            assert np.linalg.norm(total) == pytest.approx(norm * np.sqrt(count), rel=0.1)
-        assert np.linalg.norm(ours - alone) > norm
+    np.testing.assert_allclose(_sum(_problem()[1], mixed), _sum(_problem()[1], RECORDS), rtol=1e-4, atol=1e-6)
+    # A dummy's noise counts: that of three messages, where nothing else is sent.
+    noise = _sum(_problem()[1], mixed[[0, 21, 22]], Gaussian(noise_multiplier=2.0))
+    assert noise.std() == pytest.approx(2.0 * CLIP * np.sqrt(3), rel=0.08)
 
 
 def test_one_record_a_row_is_the_same_as_one_record():

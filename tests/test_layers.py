@@ -46,7 +46,12 @@ def _both(name, records, activation="tanh"):
 
 @pytest.mark.parametrize(
     ("name", "records", "activation"),
-    [("digits", 1, "relu"), ("digits", 3, "tanh"), ("tutorial", 1, "tanh"), ("pooled", 3, "relu")],
+    [
+        ("digits", 3, "relu"),
+        ("tutorial", 1, "tanh"),
+        pytest.param("pooled", 3, "relu", marks=pytest.mark.slow),
+        pytest.param("digits", 1, "tanh", marks=pytest.mark.slow),
+    ],
 )
 def test_every_gradient_equals_that_of_the_general_path(name, records, activation):
     fast, general = (np.asarray(_matrix(rows)) for rows in _both(name, records, activation))
@@ -62,17 +67,21 @@ def test_clipped_sums_norms_and_inner_products_equal_those_of_the_general_path()
     clipped = [mechanisms.clip(rows, clip_norm) for rows in (fast, general)]
     longest = np.linalg.norm(np.asarray(_matrix(clipped[0]), np.float64), axis=1).max()
     assert clip_norm * (1 - 2e-6) < longest < clip_norm
-    weights = jax.random.normal(jax.random.key(3), (len(norms),), jnp.float32)
+    weights = jnp.linspace(-1.0, 1.0, len(norms), dtype=jnp.float32)
     # Along one of the rows, so that the inner products do not cancel.
     vector = _matrix(general)[0]
-    for call in (lambda rows: rows.combine(weights), lambda rows: rows.dot(vector), lambda rows: rows.gram()):
-        ours, theirs = (np.asarray(call(rows)) for rows in clipped)
+
+    @jax.jit
+    def reduced(rows):
+        return rows.combine(weights), rows.dot(vector), rows.gram()
+
+    for ours, theirs in zip(*map(reduced, clipped)):
         assert np.linalg.norm(ours - theirs) <= 1e-6 * np.linalg.norm(theirs)
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 3e38])
 def test_a_broken_record_leaves_the_others_as_they_are(bad):
-    parameters, loss, images, labels = _problem("tutorial")
+    parameters, loss, images, labels = _problem("digits")
     broken = images.at[7].set(bad)
     sums = [
         mechanisms.clip(_rows(loss, parameters, x[:, None], labels[:, None], "layers"), 0.1)
@@ -169,16 +178,14 @@ def test_the_networks_of_the_trainer_are_differentiated_layer_by_layer():
 
 
 def test_a_flax_model_of_other_layers_takes_the_general_path():
-    parameters, apply = networks.functional(nnx.Linear(10, 10, rngs=nnx.Rngs(0)))
+    parameters, apply = networks.functional(nnx.Linear(10, 10, use_bias=False, rngs=nnx.Rngs(0)))
 
     def loss(parameters, image, label):
-        return networks.cross_entropy(apply(parameters, image[None])[0], label)
+        return networks.cross_entropy(apply(parameters, image), label)
 
     images = jax.random.normal(jax.random.key(1), (3, 1, 10), jnp.float32)
     labels = jnp.arange(3, dtype=jnp.int32)[:, None]
-    with jax.numpy_rank_promotion("allow"):
-        assert "2 parameter arrays" in str(layers.refusal(loss, parameters, images[0, 0], labels[0, 0]))
-        ours = _rows(loss, parameters, images, labels, "auto").matrix()
-        graph = jax.grad(loss)(parameters, images[1, 0], labels[1, 0])
-    expected = np.concatenate([np.ravel(x) for x in jax.tree.leaves(graph)])
-    np.testing.assert_allclose(ours[1], expected, rtol=1e-5, atol=1e-6)
+    assert "1 parameter arrays" in str(layers.refusal(loss, parameters, images[0, 0], labels[0, 0]))
+    ours = _matrix(_rows(loss, parameters, images, labels, "auto"))
+    expected = jax.jit(jax.grad(loss))(parameters, images[1, 0], labels[1, 0])
+    np.testing.assert_allclose(ours[1], np.ravel(jax.tree.leaves(expected)[0]), rtol=1e-5, atol=1e-6)

@@ -55,6 +55,20 @@ def _reference() -> np.ndarray:
     return rows * np.minimum(1, CLIP * (1 - mechanisms.CLIP_MARGIN) / norms)
 
 
+@pytest.mark.parametrize(
+    "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
+)
+def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate="messages")
+    records = np.array([3, -1, 5, 5])
+    arguments = *_problem(), records, jax.random.key(0)
+    messages = step.round_messages(mechanism, arguments[1], arguments[0], *arguments[2:], capacity=40)
+    assert messages.shape == (4, 1_722)
+    np.testing.assert_allclose(messages.sum(0), _sum(mechanism, records, capacity=40), rtol=1e-4, atol=1e-5)
+    cosines = np.corrcoef(messages)  # mostly noise: no two messages share it
+    assert np.abs(cosines - np.eye(4)).max() < 0.2
+
+
 @pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 359, 360, 361, 1_003])
 @pytest.mark.parametrize("randomizer", [NOISELESS, PureLDP(epsilon0=50.0)], ids=lambda r: type(r).__name__)
 def test_the_sum_of_gradients_equals_a_plain_reference(count, randomizer):
