@@ -4,6 +4,9 @@
 
 What the peers are given is one round of shuffled check-in as T1 has it (`cj.to_pld`, a grid pair from above): none
 of them has a bound for the protocol. "excess" is over our certified T1 upper end.
+
+A second table is about random allocation, one Gaussian message in one of m slots: our pair of both ends against
+PLD_accounting's own bounds (where installed), which are adaptive up to upper / lower of about 1.1.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.accounting import composer
+from checkin_jax.accounting.allocation_rounds import AllocationGaussian
 
 INTERVALS = (1e-4, 1e-5)
 
@@ -95,8 +101,74 @@ def rows(setting: Setting) -> list[tuple[str, Callable[[], float]]]:
     return found
 
 
+class Allocation(NamedTuple):
+    """Epochs of one Gaussian message in one of m slots; noise over sensitivity."""
+
+    noise: float
+    slots: int
+    epochs: int
+
+
+ALLOCATIONS = [
+    Allocation(1.0, 10, 1),
+    Allocation(1.0, 100, 1),
+    Allocation(1.0, 100, 10),
+    Allocation(2.0, 100, 1),
+    Allocation(0.5, 10_000, 10),
+    Allocation(4.0, 10_000, 10),
+]
+# PLD_accounting takes minutes for more.
+PEERS_UP_TO = 100
+DELTA = 1e-6
+
+
+def our_allocation(one: Allocation) -> tuple[float, float]:
+    """Lower and upper end of the pair, in both orders."""
+    mass = composer.log_inverse_mass(one.epochs, DELTA)
+    with jax.enable_x64(True):
+        pair = AllocationGaussian(one.slots, 1.0, 1.0 / one.noise, mass)
+    found = composer.bracket([(pair, one.epochs)], DELTA)
+    return found.lower, found.upper
+
+
+def their_allocation(one: Allocation) -> tuple[float, float]:
+    """PLD_accounting's lower and upper end."""
+    from PLD_accounting import random_allocation_api  # pyright: ignore[reportMissingImports]
+
+    upper, lower = random_allocation_api.gaussian_allocation_epsilon_range(
+        delta=DELTA, sigma=one.noise, num_steps=one.slots, num_epochs=one.epochs
+    )
+    return lower, upper
+
+
+def allocations(console: Console, peer: bool) -> None:
+    """Prints the table of random allocation."""
+    table = Table("noise, slots, epochs", "tool", "lower", "upper", "upper/lower", "first s", "again s")
+    for one in ALLOCATIONS:
+        tools = [("checkin-jax", our_allocation)]
+        if peer and one.slots <= PEERS_UP_TO:
+            tools.append(("PLD_accounting", their_allocation))
+        for name, compute in tools:
+            seconds, ends = [], (float("nan"), float("nan"))
+            for _ in range(2):
+                started = time.perf_counter()
+                ends = compute(one)
+                seconds.append(time.perf_counter() - started)
+            numbers = (f"{ends[0]:.5g}", f"{ends[1]:.5g}", f"{ends[1] / ends[0]:.4f}")
+            table.add_row(
+                str(tuple(one)),
+                name,
+                *numbers,
+                *(f"{s:.2f}" for s in seconds),
+                end_section=name != "checkin-jax",
+            )
+    console.print(table)
+
+
 def main() -> None:
-    """Prints a table for each setting."""
+    """Prints a table for each setting, and one of random allocation."""
+    peer = importlib.util.find_spec("PLD_accounting") is not None
+    allocations(Console(width=110), peer)
     for setting in SETTINGS:
         base = ours(setting, False)
         table = Table("tool", "epsilon", "excess over T1", "first s", "again s", title=str(setting))
@@ -113,7 +185,7 @@ def main() -> None:
             numbers = (f"{value:.5g}", f"{value / base - 1:+.2%}", f"{seconds[0]:.2f}", f"{seconds[1]:.3f}")
             table.add_row(name, *numbers)
         Console(width=110).print(table)
-    if importlib.util.find_spec("PLD_accounting") is None:
+    if not peer:
         print("PLD_accounting is not installed: pip install PLD-accounting")
 
 

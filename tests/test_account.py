@@ -102,7 +102,8 @@ def test_gaussian_messages_in_slots_gain_by_being_used_rarely(empty_slots):
     assert 0.1 * gaussian_oracle.delta_g(1.0, math.log1p(c)) >= 1e-6 * (1 - 1e-6)
     loose = cj.account(window, noise, delta=1e-6)
     assert loose.method.startswith("R1 and the Gaussian mechanism")
-    assert g.epsilon < loose.epsilon / 3 < cj.account(window, noise, delta=1e-6, view="local").epsilon / 9
+    assert g.epsilon < loose.epsilon / 3
+    assert loose.epsilon < cj.account(window, noise, delta=1e-6, view="local").epsilon / 2
     assert any("tight=True" in warning for warning in loose.warnings)
     assert g.lower > 0
 

@@ -19,7 +19,7 @@ LOSSES = np.array([0.0, 0.2, 0.6, 1.2, 2.0])
 @pytest.mark.parametrize("noise", [0.9, 2.0])
 @pytest.mark.parametrize("others", [(), (-1.0,), (0.0,), (1.0, -1.0), (-1.0, -1.0), (0.3, -0.6)])
 def test_g2_is_above_the_shuffled_messages(noise, others):
-    n, cs = len(others) + 1, np.exp(LOSSES)
+    n, cs = len(others) + 1, np.exp(LOSSES).tolist()
     cells = {1: 4000, 2: 600, 3: 90}[n]
     truth = np.max(
         [oracle.messages_hockey_stick((*others, x), (*others, -x), n, noise, cs, cells) for x in (1.0, -1.0)],
@@ -35,7 +35,7 @@ def test_cutting_is_not_free():
     """T1 at the eps0 where the Gaussian's laws are cut, without what is cut off, is exceeded many times over."""
     noise, epsilon0 = 0.5, 1.0
     free = np.asarray(ShuffledPureLDP(2, 1.0, epsilon0, MASS).upper(LOSSES))
-    truth = oracle.messages_hockey_stick((-1.0, 1.0), (-1.0, -1.0), 2, noise, np.exp(LOSSES), 600)
+    truth = oracle.messages_hockey_stick((-1.0, 1.0), (-1.0, -1.0), 2, noise, np.exp(LOSSES).tolist(), 600)
     assert (np.asarray(truth) > 2.0 * free).any()
 
 

@@ -45,7 +45,7 @@ def test_names_and_dp_accountings_enumeration_mean_the_same():
     assert named == enumerated
     for relation in (NeighboringRelation.REPLACE_SPECIAL, "remove", None):
         with pytest.raises(ValueError, match=r"neighboring_relation=.*expected one of"):
-            cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation)
+            cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation)  # pyright: ignore
 
 
 @pytest.mark.parametrize(
