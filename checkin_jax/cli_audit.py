@@ -21,6 +21,8 @@ class Audit(ProtocolOptions):
     """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
     num_clients: Count = 0
     """How many clients there are (n); needed without a run."""
+    data_dir: Path | None = None
+    """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""
     minibatch: Count | None = None
     """Slots whose messages make one update (fixed-window, sliding-window); 1 when left out."""
     clip_norm: float | None = None
@@ -50,11 +52,14 @@ class Audit(ProtocolOptions):
         given = {name: getattr(self, name) for name in ("minibatch", "clip_norm", "simulate")}
         given = {name: value for name, value in given.items() if value is not None}
         delta = 1e-6 if self.delta is None else self.delta
+        training = None
         if self.run_dir is None:
+            if self.data_dir is not None:
+                raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
             randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
             setting = Setting(protocol=self.build_protocol(), randomizer=randomizer, **given)
         else:
-            from checkin_jax.training import recorded
+            from checkin_jax.training import data, recorded
 
             for field in dataclasses.fields(ProtocolOptions):
                 if getattr(self, field.name) != getattr(Audit, field.name):
@@ -62,8 +67,12 @@ class Audit(ProtocolOptions):
             if given or self.delta is not None:
                 name = next(iter(given), "delta")
                 raise UsageError(f"--{name.replace('_', '-')} is given by RUN_DIR: leave it out")
-            config = recorded.read(self.run_dir).config
-            setting, delta = Setting.of(config), config.delta
+            run = recorded.read(self.run_dir)
+            setting, delta = Setting.of(run.config), run.config.delta
+            if self.data_dir is not None:
+                training = run.config, data.mnist(self.data_dir)
+            elif run.about.get("dataset") == "digits":
+                training = run.config, data.digits()
         # As `audit` does, before any work.
         _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
         _validate.real(0, 1, open_low=True, open_high=True, confidence=self.confidence)
@@ -79,6 +88,7 @@ class Audit(ProtocolOptions):
                 runs=self.runs,
                 confidence=self.confidence,
                 seed=self.seed,
+                training=training,
                 on_phase=_tell if sys.stderr.isatty() else None,
             )
             print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)

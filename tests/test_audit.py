@@ -1,5 +1,6 @@
 """The audit: its statistics against exact laws, its model of who is hidden where, and that it has teeth."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -19,12 +20,14 @@ from checkin_jax.auditing.audit import audit
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
 from checkin_jax.auditing.trials import Stage
-from checkin_jax.training import schedule
+from checkin_jax.training import data, schedule
+from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.plan import Draw
 from checkin_jax.training.schedule import DUMMY
 
 GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
 SMALL = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
+SMALL_OPTIONS = ["--num-clients", "3", "--check-in-prob", "0.5", "--noise-multiplier", "2"]
 # Every test compiles the step for a clip norm of its own, since what is compiled does not see what is patched.
 CLIP_NORMS = itertools.count(1)
 
@@ -119,7 +122,7 @@ def test_one_run_finds_most_of_epsilon_in_randomized_response():
     rng = np.random.default_rng(3)
     coins = rng.integers(2, size=500) * 2 - 1
     flips = np.where(rng.random(500) < 1 / (1 + math.exp(2.0)), -1, 1)
-    bound, guesses, correct = one_run.lower(coins, coins * flips * 1.0, 1e-6, 0.05)
+    bound, guesses, correct = one_run.lower(coins, (coins * flips * 1.0)[None], 1e-6, 0.05)
     assert 1.4 < bound <= 2.0
     assert correct <= guesses
 
@@ -343,7 +346,54 @@ def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
     assert bare[0] > 3.0
 
 
+@pytest.mark.slow
+def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
+    config = TrainingConfig(
+        protocol=cj.ShuffledCheckIn(num_clients=200, check_in_prob=0.5, num_rounds=400),
+        randomizer=GAUSSIAN,
+        learning_rate=1.0,
+    )
+    for clip_norm, expected in ((0.05, set()), (0.06, {"one run of training"})):
+        run = dataclasses.replace(config, clip_norm=clip_norm), data.digits()
+        found = audit(Setting.of(run[0]), views=("aggregate",), runs=100, training=run, seed=3)
+        assert found.findings[-1].test == "one run of training"
+        assert found.findings[-1].protocol.num_rounds == 100
+        assert expected <= {f.test for f in found.findings if not f.passed}
+        assert found.passed == (not expected)
+        monkeypatch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+
+
 # The command.
+
+
+@pytest.mark.slow
+def test_a_run_on_disk_is_audited_by_its_config(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    folder = str(tmp_path / "run")
+    options = [
+        "--num-clients",
+        "300",
+        "--check-in-prob",
+        "0.2",
+        "--num-rounds",
+        "2",
+        "--noise-multiplier",
+        "3",
+    ]
+    cli.main(["train", "digits", "--run-dir", folder, *options, "--clip-norm", "0.2", "--delta", "1e-4"])
+    capsys.readouterr()
+    cli.main(["audit", folder, "--view", "aggregate", "--runs", "100", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["clip_norm"] == 0.2
+    assert found["protocol"]["num_clients"] == 300
+    assert found["randomizer"]["noise_multiplier"] == 3.0
+    assert [f["test"] for f in found["findings"]] == [
+        "many runs",
+        "many runs",
+        "one run",
+        "one run of training",
+    ]
+    assert found["findings"][-1]["delta"] == 1e-4
 
 
 def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp_path):
@@ -374,10 +424,11 @@ def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--num-clients", "3", "--epsilon0", "1", "--check-in-prob", "0.5", "--runs", "5"], "runs=5"),
+        ([*SMALL_OPTIONS, "--runs", "5"], "runs=5"),
         (["--epsilon0", "1", "--check-in-prob", "0.5"], "num_clients=0"),
         (["--num-clients", "3", "--check-in-prob", "0.5"], "exactly one of"),
         (["nowhere"], "nowhere"),
+        (["--data-dir", "x", *SMALL_OPTIONS], "--data-dir is for the audit of a run"),
         (["nowhere", "--clip-norm", "2"], "--clip-norm is given by RUN_DIR"),
         (["nowhere", "--num-clients", "2"], "--num-clients is given by RUN_DIR"),
     ],

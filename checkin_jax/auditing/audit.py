@@ -17,18 +17,20 @@ from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
-from checkin_jax.auditing import one_run, scores
+from checkin_jax.auditing import one_run, scores, training_run
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import schedule
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.data import Dataset
 
 # Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)
 FEWEST_RUNS, MOST_RUNS = 20, 10**7
-MANY_RUNS, ONE_RUN = "many runs", "one run"
+MANY_RUNS, ONE_RUN, TRAINING = "many runs", "one run", "one run of training"
 SEEDED = "reproducible audit: its runs are those of the seed"
 
 OnPhase = Callable[[str], None]
@@ -39,7 +41,7 @@ class Finding:
     """One empirical lower bound, beside the certified bracket of what was run.
 
     Attributes:
-      test: "many runs" or "one run".
+      test: "many runs", "one run" or "one run of training".
       view: the adversary, see `Guarantee`.
       protocol: what was run: a stand-in with few clients, or the first units of the protocol itself.
       delta: both figures are at this delta.
@@ -159,6 +161,7 @@ def audit(
     runs: int = 4_000,
     confidence: float = 0.95,
     seed: int | None = None,
+    training: tuple[TrainingConfig, Dataset] | None = None,
     on_phase: OnPhase | None = None,
 ) -> Audit:
     """Attacks the trainer's schedule, clipping, noise, keys and sums, and holds what it learns against `account`.
@@ -176,6 +179,7 @@ def audit(
       runs: in each world, from 20 to 1e7.
       confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
       seed: None draws all runs from the operating system's entropy.
+      training: a run whose loop and network are attacked as well, in view "aggregate": see `training_run`.
       on_phase: told in words what begins.
 
     Returns:
@@ -202,7 +206,13 @@ def audit(
     ]
     if seed is not None:
         notes.append(SEEDED)
-    error = (1.0 - confidence) / (2 * len(views) + sum(chosen is not None for chosen in long.values()))
+    trained = None
+    if training is not None and "aggregate" in views:
+        trained = training_run.affordable(*training)
+        if trained is None:
+            notes.append("no run of training: clients are too few, or one unit of the protocol too large")
+    bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
+    error = (1.0 - confidence) / bounds
     certified = functools.cache(
         lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view)
     )
@@ -220,19 +230,14 @@ def audit(
         chosen = long[view]
         if chosen is not None:
             say(f"one run of {_words(chosen.protocol)} in view {view!r}")
-            coins, seen = one_run.coins_and_scores(chosen, view, entropies)
-            bound, guesses, correct = one_run.lower(coins, seen, delta, error)
-            findings.append(
-                Finding(
-                    test=ONE_RUN,
-                    view=view,
-                    protocol=chosen.protocol,
-                    delta=delta,
-                    lower=bound,
-                    guarantee=certified(chosen.protocol, view, delta),
-                    evidence=f"{correct:,} of {guesses:,} coins guessed right, of {len(coins):,} canaries",
-                )
-            )
+            seen = one_run.coins_and_scores(chosen, view, entropies)
+            guarantee = certified(chosen.protocol, view, delta)
+            findings.append(_guesses(ONE_RUN, guarantee, *seen, error))
+    if training is not None and trained is not None:
+        say(f"training, {_words(trained.protocol)}")
+        seen = training_run.coins_and_scores(trained, training[1], entropies)
+        guarantee = certified(trained.protocol, "aggregate", delta)
+        findings.append(_guesses(TRAINING, guarantee, *seen, error))
     return Audit(
         setting=setting,
         findings=tuple(findings),
@@ -274,6 +279,20 @@ def _many_runs(
             )
         )
     return findings
+
+
+def _guesses(test: str, guarantee: Guarantee, coins: np.ndarray, seen: np.ndarray, error: float) -> Finding:
+    """The lower bound by guessing coins from how much the run looked like +1."""
+    bound, guesses, correct = one_run.lower(coins, seen, guarantee.delta, error)
+    return Finding(
+        test=test,
+        view=guarantee.view,
+        protocol=guarantee.protocol,
+        delta=guarantee.delta,
+        lower=bound,
+        guarantee=guarantee,
+        evidence=f"{correct:,} of {guesses:,} coins guessed right, of {len(coins):,} canaries",
+    )
 
 
 def _scores(small: Setting, view: str, canary: int, trials: Trials) -> np.ndarray:

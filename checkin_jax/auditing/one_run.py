@@ -11,11 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax import mechanisms
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
-from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.schedule import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
@@ -38,7 +37,7 @@ def affordable(setting: Setting, view: str) -> Setting | None:
 
 
 def coins_and_scores(setting: Setting, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs the protocol once; (canaries,) the coins, +-1, and how much the run looks like +1 for each."""
+    """Runs the protocol once; the coins (canaries,), +-1, and (1, canaries) how much the run looks like +1 for each."""
     n = setting.protocol.num_clients
     most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(setting))
     number = min(n, MOST_CANARIES, most)
@@ -53,18 +52,26 @@ def coins_and_scores(setting: Setting, view: str, entropies: Iterator[int]) -> t
         scores = _own(setting, canaries, stage.rounds(next(entropies), held))
     else:
         scores = _hidden(setting, canaries, stage.rounds(next(entropies), held))
-    return coins, scores
+    return coins, scores[None]
 
 
 def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> tuple[float, int, int]:
-    """The best lower bound over `PARTS`, wrong with probability at most `error`; guesses made, and correct ones."""
-    clearest = np.argsort(-np.abs(scores), kind="stable")
-    found = []
-    for part in PARTS:
-        guessed = clearest[: int(part * len(coins))]
-        correct = int(np.sum(np.where(scores[guessed] > 0, 1, -1) == coins[guessed]))
-        bound = statistics.one_run_lower(len(coins), len(guessed), correct, delta, error / len(PARTS))
-        found.append((bound, len(guessed), correct))
+    """The best lower bound over `PARTS` and attacks; guesses made, and correct ones.
+
+    Args:
+      coins: (canaries,), +-1.
+      scores: (attacks, canaries), positive ones guess +1.
+      delta: of the bound.
+      error: the chance, at most, that the bound is wrong.
+    """
+    found, each = [], error / (len(PARTS) * len(scores))
+    for row in scores:
+        clearest = np.argsort(-np.abs(row), kind="stable")
+        for part in PARTS:
+            guessed = clearest[: int(part * len(coins))]
+            correct = int(np.sum(np.where(row[guessed] > 0, 1, -1) == coins[guessed]))
+            bound = statistics.one_run_lower(len(coins), len(guessed), correct, delta, each)
+            found.append((bound, len(guessed), correct))
     return max(found)
 
 
@@ -106,12 +113,8 @@ def _log_ratios(setting: Setting, one: Round, number: int) -> np.ndarray:
     """(2, canaries): log of the sum of likelihood ratios, of either record to none, over the messages of a round."""
     k, randomizer, clip_norm = len(one.clients), setting.randomizer, setting.clip_norm
     if one.total is not None:
-        if isinstance(randomizer, Gaussian):
-            multiplier = randomizer.noise_multiplier
-        else:
-            multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
         along = one.total[:number].astype(np.float64) / clip_norm
-        variance = k * multiplier**2
+        variance = k * setting.sum_multiplier**2
         return np.stack([(along - 0.5) / variance, (-along - 0.5) / variance]) + np.log(k)
     assert one.messages is not None
     along = one.messages[:, :number].astype(np.float64) / clip_norm

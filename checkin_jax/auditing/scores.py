@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax import mechanisms
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import Trials
 from checkin_jax.randomizers import Gaussian, PureLDP
@@ -53,14 +52,12 @@ def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
     """
     assert trials.totals is not None
     along, counts = trials.totals[..., 0], trials.counts
-    clip_norm, randomizer = setting.clip_norm, setting.randomizer
-    if isinstance(randomizer, Gaussian):
+    clip_norm = setting.clip_norm
+    if isinstance(setting.randomizer, Gaussian):
         rest, shifts = -clip_norm * counts * (1.0 - setting.dummies), (2.0 * clip_norm, 0.0)
-        multiplier = randomizer.noise_multiplier
     else:
         rest, shifts = 0.0 * counts, (clip_norm, -clip_norm)
-        multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
-    variance = np.maximum(counts, 1) * (multiplier * clip_norm) ** 2
+    variance = np.maximum(counts, 1) * (setting.sum_multiplier * clip_norm) ** 2
     ratios = []
     for shift in shifts:
         ratio = ((along - rest) * shift - shift**2 / 2.0) / variance + np.log(np.maximum(counts, 1))

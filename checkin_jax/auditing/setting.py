@@ -9,7 +9,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import check_protocol, check_randomizer
-from checkin_jax.mechanisms import MIN_EPSILON0
+from checkin_jax.mechanisms import MIN_EPSILON0, central_limit_multiplier
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -87,6 +87,13 @@ class Setting:
             simulate=self.simulate,
             microbatch=MICROBATCH_UNIT,
         )
+
+    @property
+    def sum_multiplier(self) -> float:
+        """Standard deviation, over the clip norm, of one message in a coordinate of a sum; of l2 messages about."""
+        if isinstance(self.randomizer, Gaussian):
+            return self.randomizer.noise_multiplier
+        return central_limit_multiplier(self.randomizer.epsilon0)
 
     @property
     def messages_per_unit(self) -> float:
