@@ -86,7 +86,7 @@ def dp_accounting_loop(table: dict[str, np.ndarray], count: int) -> float:
     def work() -> None:
         for n, g, t, epsilon0 in zip(*(table[name][:count].tolist() for name in list(table)[:4])):
             one = cj_published.theorem_2(float(n), g, epsilon0, orders)
-            rdp_privacy_accountant.compute_epsilon(orders, t * one.value, DELTA)
+            rdp_privacy_accountant.compute_epsilon(orders.tolist(), t * one.value, DELTA)
 
     work()
     return seconds(work) / count

@@ -6,6 +6,7 @@ from oracles import pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting import published
+from checkin_jax.kernels import lanes
 from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
 
@@ -140,6 +141,18 @@ def test_many_settings_are_those_of_account():
     order = rng.permutation(60)
     again = cj.sweep(table={name: column[order] for name, column in columns.items()}, block_rows=17)
     same_rows(found, again, order)
+
+
+@pytest.mark.slow
+def test_lanes_side_by_side_give_what_lanes_one_by_one_do(monkeypatch, singles, composed):
+    """What an accelerator runs, on a CPU: sums may be taken in another order."""
+    monkeypatch.setattr(lanes, "looped", lambda: False)
+    names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
+    for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
+        columns = {name: table[name] for name in names if name in table.columns}
+        found = cj.sweep(protocol=protocol, table=columns)
+        for name in RESULTS:
+            assert np.allclose(found[name], table[name], rtol=2e-9, atol=0, equal_nan=True)
 
 
 GRID = {

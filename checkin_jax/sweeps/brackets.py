@@ -106,25 +106,25 @@ class _Singles:
                 if self.ends[name][i] > found.lower:
                     found = dataclasses.replace(found, lower=float(self.ends[name][i]), lower_method=name)
             seconds = sum(float(each[i]) for each in self.seconds.values())
-            _write(results, one, ordered, found, seconds)
+            try:
+                _write(results, one, ordered(found), seconds)
+            except ArithmeticError as error:
+                _write(results, one, str(error), seconds)
 
 
-def _write(
-    results: Results, one: Setting, check: Callable[[Bracket], Bracket], found: Bracket, seconds: float
-) -> None:
-    try:
-        found = check(found)
-        results.fill(
-            one.index,
-            epsilon=found.upper,
-            lower=found.lower,
-            method=f"{one.unit.name}, {found.method}",
-            lower_method=found.lower_method,
-            validity="certified",
-        )
-    except ArithmeticError as error:
-        results.errors[one.index] = str(error)
+def _write(results: Results, one: Setting, found: Bracket | str, seconds: float) -> None:
     results.seconds[one.index] = seconds
+    if isinstance(found, str):
+        results.errors[one.index] = found
+        return
+    results.fill(
+        one.index,
+        epsilon=found.upper,
+        lower=found.lower,
+        method=f"{one.unit.name}, {found.method}",
+        lower_method=found.lower_method,
+        validity="certified",
+    )
 
 
 def _composed(settings: Sequence[Setting], results: Results, done: Callable[[int], None], size: int) -> Task:
@@ -133,10 +133,7 @@ def _composed(settings: Sequence[Setting], results: Results, done: Callable[[int
         found = drive([_caught(one) for one in settings], size)
         seconds = (time.perf_counter() - started) / len(settings)
         for one, answer in zip(settings, found):
-            if isinstance(answer, Bracket):
-                _write(results, one, lambda same: same, answer, seconds)
-            else:
-                results.errors[one.index], results.seconds[one.index] = answer, seconds
+            _write(results, one, answer, seconds)
         done(len(settings))
 
     return run

@@ -106,7 +106,9 @@ class _Run:
         """The better of the composed instance's directions, and of all rounds at their largest loss."""
 
         def all_below(losses: np.ndarray) -> Asking[tuple[lattice.Atoms, ...]]:
-            return (yield Request(kernel, (losses * composer._SHRINK, self.unit.epsilon0), held))
+            columns = losses * composer._SHRINK, self.unit.epsilon0
+            # `lattice.side_lower` looks at every line at every knot.
+            return (yield Request(kernel, columns, held, floats=len(losses) ** 2))
 
         corners = yield from all_below(self.reach * _EVEN)
         best = max(self._corner(atoms) for atoms in corners)
@@ -143,7 +145,8 @@ class _Run:
                 atoms = yield from build(grid.losses)
                 spacing = grid.spacing if upper else grid.spacing * composer._SHRINK
                 place = (grid.index, self.repeats, spacing, tilt.order, np.int64(grid.first), self.delta)
-                here = yield Request(composing.end(grid.points, upper), (atoms, *place))
+                kernel = composing.end(grid.points, upper)
+                here = yield Request(kernel, (atoms, *place), floats=grid.points)
                 epsilon = float(here.epsilon)
                 if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
                     best = _Found(epsilon, float(here.error), grid.losses, atoms)

@@ -125,9 +125,7 @@ def _by_rows(
             batched.append(brackets.Setting(i, row.unit, row.protocol.repeats, row.delta))
         else:
             rest.append((i, row))
-    refused = count_refused(results)
-    if refused:
-        done(refused)
+    done(int(np.count_nonzero(results.errors != "")))
     tasks: list[Task] = []
     if question.what == "rdp":
         tasks = _curves(rest, results, done)
@@ -136,11 +134,6 @@ def _by_rows(
         for start in range(0, len(rest), _ROWS_PER_TASK):
             tasks.append(_run(question, rest[start : start + _ROWS_PER_TASK], one, results, done))
     brackets.run(batched, tasks, results, workers, done)
-
-
-def count_refused(results: Results) -> int:
-    """Rows that have an error already."""
-    return int(np.count_nonzero(results.errors != ""))
 
 
 @dataclasses.dataclass(frozen=True)

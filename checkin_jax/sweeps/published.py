@@ -67,8 +67,7 @@ def plan(
     good &= np.isin(column["bound"], BOUNDS)
     for i in np.flatnonzero(~good):
         results.errors[i] = _fault(question, {name: values[i].item() for name, values in column.items()})
-    if not good.all():
-        done(int(np.count_nonzero(~good)))
+    done(int(np.count_nonzero(~good)))
     parts = [clients, coin * (1.0 - gone), epsilon0, rounds, delta]
     tasks: list[Task] = []
     for bound in BOUNDS:

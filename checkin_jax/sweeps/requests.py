@@ -16,6 +16,8 @@ import numpy as np
 from checkin_jax.kernels import lanes
 
 T = TypeVar("T")
+# Numbers that lanes side by side may hold at once, in each of several temporaries: 1 GB.
+_FLOATS = 2**27
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,12 +35,14 @@ class Request:
     Attributes:
       kernel: as in `lanes.over`; columns: its arguments, pytrees of numpy arrays and numbers.
       held: an earlier answer that goes before them. keep: the answer is wanted as a `Held`.
+      floats: about how many numbers the kernel holds at once for a lane.
     """
 
     kernel: Callable[..., Any]
     columns: tuple[Any, ...]
     held: Held | None = None
     keep: bool = False
+    floats: int = 1
 
     def key(self) -> tuple[Any, ...]:
         """Equal for requests that one call can answer."""
@@ -68,9 +72,10 @@ def drive(settings: Sequence[Asking[T]], size: int) -> list[T]:
             groups.setdefault(request.key(), []).append((i, request))
         waiting.clear()
         for group in groups.values():
-            for start in range(0, len(group), size):
-                some = group[start : start + size]
-                for (i, _), answer in zip(some, _answers([request for _, request in some], size)):
+            fits = max(min(size, _FLOATS // group[0][1].floats), 1)
+            for start in range(0, len(group), fits):
+                some = group[start : start + fits]
+                for (i, _), answer in zip(some, _answers([request for _, request in some], fits)):
                     resume(i, answer)
     return results
 

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,3 @@ def _checked(settings: Settings) -> Settings:
     if len(settings) > MAX_ROWS:
         raise ValueError(f"{len(settings):,} settings: expected at most {MAX_ROWS:,}")
     return settings
-
-
-def unknown(names: Iterable[str]) -> list[str]:
-    """Names that are no argument of a setting."""
-    return [name for name in names if name not in NAMES]
