@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from stand_in import quick_account
@@ -257,6 +258,22 @@ def test_another_version_machine_or_data_set_is_refused(tmp_path, monkeypatch):
         _train(tmp_path / "gpu", checkpoint_every=1)
 
 
+def test_another_precision_is_refused(tmp_path):
+    _killed(tmp_path / "run", 8)
+    with jax.default_matmul_precision("highest"), pytest.raises(ResumeError, match="matmul_precision"):
+        _train(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"checkpoint_every": -1}, {"checkpoint_every": 0.5}, {"keep_checkpoints": 0}]
+)
+def test_bad_numbers_are_refused_before_anything_is_written(tmp_path, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        _train(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"no metrics\.jsonl"):
@@ -297,19 +314,20 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path):
 
 
 PROGRAM = """
-import json, sys
-from checkin_jax.training import data, loop, report
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.randomizers import Gaussian
+import sys
+from pathlib import Path
 from stand_in import quick_account
+from test_resume import run_for
+from checkin_jax.training import loop, report
 loop.account = report.account = quick_account
-config = TrainingConfig(
-    protocol=ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=int(sys.argv[2])),
-    randomizer=Gaussian(noise_multiplier=2.0), momentum=0.5, eval_every=20, seed=4,
-)
-loop.train(config, data.digits(), sys.argv[1], checkpoint_every=7, resume=True)
+run_for(int(sys.argv[2]), Path(sys.argv[1]))
 """
+
+
+def run_for(rounds, folder):
+    """The run that is killed, or what is left of it."""
+    protocol = ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=rounds)
+    loop.train(_config(protocol, eval_every=20), data.digits(), folder, checkpoint_every=7, resume=True)
 
 
 def _spawn(folder, rounds) -> subprocess.Popen:
@@ -339,11 +357,10 @@ def _kill_at_random(folder, rounds, rng) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kills", "rounds"), [(2, 150), pytest.param(15, 600, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("kills", "rounds"), [(2, 120), pytest.param(15, 600, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_killing_at_random_changes_nothing(tmp_path, kills, rounds):
-    with _spawn(tmp_path / "whole", rounds) as process:
-        assert process.wait() == 0
+    run_for(rounds, tmp_path / "whole")
     rng, folder = random.Random(kills), tmp_path / "run"
     killed = 0
     while killed < kills and _kill_at_random(folder, rounds, rng):

@@ -184,6 +184,8 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
             if hasattr(os, "sched_getaffinity")
             else os.cpu_count(),
             "XLA_FLAGS": flags,
+            "matmul_precision": jax.config.values["jax_default_matmul_precision"],
+            "x64": jax.config.values["jax_enable_x64"],
             "mesh": None if mesh is None else [int(size) for size in mesh.devices.shape],
         },
     }

@@ -74,13 +74,14 @@ def train(
       rounds that ran; if none did, the interrupt is raised again. Such a run may be resumed.
 
     Raises:
-      ValueError: no network for this image size. ResumeError, a kind of ValueError: the run to be resumed is another
-        one or has finished, or its checkpoints are gone.
+      ValueError, TypeError: an argument outside its range; no network for this image size.
+      ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
+        gone.
       FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
         before stays.
     """
-    _validate.integer(0, checkpoint_every=checkpoint_every)
-    _validate.integer(1, keep_checkpoints=keep_checkpoints)
+    every = _validate.integer(0, checkpoint_every=checkpoint_every)
+    keep = _validate.integer(1, keep_checkpoints=keep_checkpoints)
     plan = config.plan
     network = dataset.image_side, config.pool_stride, config.activation
     size, unravel, loss, accuracy = model(*network, dataset.max_value)
@@ -90,8 +91,7 @@ def train(
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
     mechanism = dataclasses.replace(mechanism, microbatch=min(mechanism.clients_at_once, capacity))
     first_averaged = plan.num_rounds - int(config.averaging * plan.num_rounds)
-    options = {"every": checkpoint_every, "keep": keep_checkpoints, "resume": resume, "mesh": mesh}
-    with Session(config, dataset, run_dir, **options) as session:
+    with Session(config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh) as session:
         state = session.begin(start(jnp.zeros((size,), jnp.float32)))
         entropy = session.entropy
         if state is None:

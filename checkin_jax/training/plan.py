@@ -132,8 +132,9 @@ class Draw:
     def __init__(self, plan: Plan, entropy: int) -> None:
         self._plan = plan
         self._entropy = entropy
-        # Two: a round may straddle two blocks of a sliding window.
-        self._unit = functools.lru_cache(maxsize=2)(self._draw_unit)
+        # A round may straddle two blocks of a sliding window.
+        kept = 2 if isinstance(plan.protocol, SlidingWindow) else 1
+        self._unit = functools.lru_cache(maxsize=kept)(self._draw_unit)
 
     def clients(self, index: int) -> np.ndarray:
         """(k,) int64: the clients whose messages make round `index`; -1 is a dummy's. Empty: no message, no step.
