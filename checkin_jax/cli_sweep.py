@@ -58,6 +58,8 @@ class Sweep:
     """Axis: delta of the run; 1e-6 when left out."""
     view: Axis = None
     """Axis: what the adversary sees: messages (default), aggregate, local, or several."""
+    neighboring_relation: Axis = None
+    """Axis: replace-one (default), add-or-remove-one, or both."""
     order: Axis = None
     """Axis: orders of --what rdp."""
     bound: Axis = None

@@ -110,6 +110,13 @@ def test_what_has_no_batched_kernel_is_answered_by_account():
     assert (found["epsilon"][1], found["lower"][1]) == (g.epsilon, g.lower)
 
 
+def test_another_relation_is_asked_for_by_name_and_refused_by_row():
+    words = {"neighboring_relation": ["replace-one", "add-or-remove-one"]}
+    found = cj.sweep(protocol=cj.Shuffle, num_clients=10**6, epsilon0=1.0, delta=1e-6, **words)
+    assert found.failed.tolist() == [False, True]
+    assert "neighboring_relation='add-or-remove-one'" in found["error"][1]
+
+
 def test_corners_are_those_of_account():
     """Nothing released, delta of one, no noise to speak of."""
     found = cj.sweep(

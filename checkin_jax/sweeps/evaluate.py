@@ -15,7 +15,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds import one_round
 from checkin_jax.accounting.calibration import calibrate
-from checkin_jax.accounting.guarantee import VIEWS
+from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS
 from checkin_jax.accounting.renyi import rdp
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -144,6 +144,7 @@ class Row:
     randomizer: Any
     delta: float
     view: str
+    relation: str
     order: float
     target: float
     unit: Any = None
@@ -169,10 +170,12 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     if question.what == "calibration":
         target = given["target_epsilon"]
     view = _validate.choice(VIEWS, view=given.get("view", "messages"))
+    relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
-    if question.what == "bracket" and isinstance(randomizer, PureLDP) and view != "local":
+    batched = question.what == "bracket" and view != "local" and relation == REPLACE
+    if batched and isinstance(randomizer, PureLDP):
         unit = one_round(protocol, randomizer, view, protocol.repeats, delta)
-    return Row(protocol, randomizer, delta, view, order, target, unit)
+    return Row(protocol, randomizer, delta, view, relation, order, target, unit)
 
 
 def _run(
@@ -196,7 +199,14 @@ def _run(
 
 
 def _bracket(question: Question, row: Row) -> dict[str, Any]:
-    g = account(row.protocol, row.randomizer, delta=row.delta, view=row.view, tight=question.tight)
+    g = account(
+        row.protocol,
+        row.randomizer,
+        delta=row.delta,
+        view=row.view,
+        tight=question.tight,
+        neighboring_relation=row.relation,
+    )
     return {
         "epsilon": g.epsilon,
         "lower": g.lower,
@@ -215,6 +225,7 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
         view=row.view,
         free=question.free,
         tight=question.tight,
+        neighboring_relation=row.relation,
     )
     g = found.guarantee
     return {
@@ -265,7 +276,7 @@ def check(question: Question, names: Sequence[str]) -> None:
         wanted += ["delta", "bound", "epsilon0"]
     else:
         wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])
-        allowed += ["view"]
+        allowed += ["view", "neighboring_relation"]
     free = question.free
     if (question.what == "calibration") != (free is not None):
         raise ValueError(f"free={free!r}: expected the name of a variable, for what='calibration' alone")

@@ -22,7 +22,7 @@ REAL = (
     "target_epsilon",
     "order",
 )
-WORDS = ("view", "empty_slots", "bound")
+WORDS = ("view", "neighboring_relation", "empty_slots", "bound")
 NAMES = (*WHOLE, *REAL, *WORDS)
 MAX_ROWS = 10**9
 _MAX_VALUES = 10**7

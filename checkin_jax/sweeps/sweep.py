@@ -101,7 +101,7 @@ def plan(
     else:
         made = settings.product(arguments)
     evaluate.check(question, list(made.axes))
-    if what == "published":
+    if what == "published" and table is None:
         for bound in dict.fromkeys(made.axes["bound"].tolist()):
             _validate.choice(published.BOUNDS, bound=bound)
     size = BLOCK_ROWS[what] if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
@@ -123,7 +123,8 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
 
     Args:
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
-        delta and view: numbers, sequences, or ranges as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
+        delta, view and neighboring_relation (replace-one by default): numbers, words, sequences, or ranges as text:
+        "1e3:1e9:log25", "0:1:lin11", ".1,.2".
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
