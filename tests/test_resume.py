@@ -303,6 +303,21 @@ def test_a_full_disk_is_one_clear_error_and_keeps_what_was_saved(tmp_path, monke
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
 
+def test_a_last_checkpoint_that_fails_in_the_background_is_told(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, {}, keep=1)
+    close = checkpoints._manager.close
+
+    def fail():
+        close()
+        raise ValueError("No space left")
+
+    monkeypatch.setattr(checkpoints._manager, "close", fail)
+    with pytest.raises(OSError, match="last checkpoint could not be written: No space left"), checkpoints:
+        pass
+    with pytest.raises(_KilledError), checkpoints:  # an error that is on its way is not replaced
+        raise _KilledError
+
+
 def test_two_processes_cannot_write_to_one_folder(tmp_path):
     with RunDirectory(tmp_path / "run"), pytest.raises(BlockingIOError, match=rf"in use .*{os.getpid()}"):
         _train(tmp_path / "run", resume=True)
