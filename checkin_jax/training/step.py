@@ -133,7 +133,7 @@ def round_sum(
     records = _checked(records, len(images))
     if mesh is not None and (mesh.axis_names != (AXIS,) or mesh.axis_types != (jax.sharding.AxisType.Auto,)):
         raise ValueError(f"mesh={mesh}: expected the one axis {AXIS!r} of type Auto")
-    clients_key, noise_key = jax.random.split(key)
+    clients_key, noise_key = _two_keys(key)
     sums = []
     for start in range(0, max(1, len(records)), capacity):
         chunk = records[start : start + capacity]
@@ -256,7 +256,7 @@ def _messages(
     key: jax.Array,
 ) -> jax.Array:
     clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, buffer)
-    return _sent(mechanism, clipped, jnp.int32(0), jax.random.split(key)[0])
+    return _sent(mechanism, clipped, jnp.int32(0), _two_keys(key)[0])
 
 
 def _clipped(
@@ -307,6 +307,13 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
         return total
     noise = mechanisms.gaussian_sum_noise(key, total.size, mechanism.clip_norm, multiplier, count)
     return total + noise
+
+
+@jax.jit
+def _two_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The keys of the clients' messages and of the noise drawn at once."""
+    first, second = jax.random.split(key)
+    return first, second
 
 
 def _fold(key: jax.Array, numbers: jax.Array) -> jax.Array:
