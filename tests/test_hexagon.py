@@ -16,7 +16,7 @@ from scipy.stats import binom, norm
 
 from checkin_jax.accounting import composer
 from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
-from checkin_jax.kernels import hexagon, host
+from checkin_jax.kernels import convex, hexagon, host
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -27,7 +27,7 @@ def at(num_clients, rate, epsilon0, c_minus_1):
     """T1+ at these c - 1, from the knots of its profile."""
     found = hexagon.profile(num_clients, rate, epsilon0, MASS)
     assert found is not None
-    return hexagon.chords(*found, np.log1p(np.asarray(c_minus_1, dtype=float)))
+    return convex.chords(*found, np.log1p(np.asarray(c_minus_1, dtype=float)))
 
 
 def deviation(num_clients, rate, epsilon0):
@@ -190,7 +190,7 @@ class Plus:
         return self.t1.instances
 
     def upper(self, loss):
-        return np.minimum(self.t1.upper(loss), hexagon.chords(*self.knots, np.asarray(loss)))
+        return np.minimum(self.t1.upper(loss), convex.chords(*self.knots, np.asarray(loss)))
 
 
 def composed(n, rate, epsilon0, rounds, delta):
@@ -404,12 +404,12 @@ def test_profiles_are_convex_and_nonincreasing_and_chords_meet_them(epsilon0, lo
     assert (np.diff(upper) <= 0).all()
     slopes = np.diff(upper) / np.diff(np.expm1(losses))
     assert (np.diff(slopes) >= -1e-9 * np.abs(slopes[1:])).all()
-    np.testing.assert_allclose(hexagon.chords(losses, upper, losses[:-1]), upper[:-1], rtol=1e-11)
+    np.testing.assert_allclose(convex.chords(losses, upper, losses[:-1]), upper[:-1], rtol=1e-11)
     middle = 0.5 * (losses[1:] + losses[:-1])
-    value = hexagon.chords(losses, upper, middle)
+    value = convex.chords(losses, upper, middle)
     assert (value >= upper[1:]).all()
     assert (value <= upper[:-1]).all()
-    assert hexagon.chords(losses, upper, np.array([epsilon0, 2 * epsilon0])).tolist() == [0.0, 0.0]
+    assert convex.chords(losses, upper, np.array([epsilon0, 2 * epsilon0])).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -196,20 +196,42 @@ def _search(
 def _close_in(excess: Callable[[float], float], good: float, bad: float, variable: _Variable) -> float:
     """The feasible end of a bracket shrunk to the tolerance, or to neighbouring whole numbers."""
     at_good, at_bad, side = excess(good), excess(bad), 0
+    last: tuple[float, float] | None = None  # the end that was given up
     for turn in range(1, 60):
         gap = abs(good - bad)
         if gap <= (1.0 if variable.whole else 0.0) or (
             gap <= _TOLERANCE * good and (not variable.whole or good > 1e4)
         ):
             break
+        width = math.log(bad / good)
         # Every fourth step halves, whatever the curve is like.
         share = at_good / (at_good - at_bad) if turn % 4 else 0.5
-        value = good * (bad / good) ** min(max(share, 0.02), 0.98)
+        if last is not None and turn % 4:
+            share = _inverse_quadratic(at_good, at_bad, last[1], math.log(last[0] / good) / width, share)
+        # A little to the feasible side; and once an end is that near, just across to close the bracket.
+        step = 0.4 * _TOLERANCE / abs(width)
+        share -= step
+        if share < step:
+            share = 2.0 * step
+        elif share > 1.0 - 2.0 * step:
+            share = 1.0 - 2.0 * step
+        value = good * (bad / good) ** min(max(share, 0.0), 1.0)
         if variable.whole:
             value = min(max(float(round(value)), min(good, bad) + 1.0), max(good, bad) - 1.0)
         here = excess(value)
         if here <= 0:
+            last = good, at_good
             good, at_good, at_bad, side = value, here, at_bad / (2.0 if side < 0 else 1.0), -1
         else:
+            last = bad, at_bad
             bad, at_bad, at_good, side = value, here, at_good / (2.0 if side > 0 else 1.0), 1
     return good
+
+
+def _inverse_quadratic(at_good: float, at_bad: float, at_last: float, last: float, share: float) -> float:
+    """Where the parabola through three points, value over excess, is at excess zero; `share` unless that is between."""
+    if min(abs(at_last - at_good), abs(at_last - at_bad)) < 1e-12:
+        return share
+    found = at_good * at_last / ((at_bad - at_good) * (at_bad - at_last))
+    found += last * at_good * at_bad / ((at_last - at_good) * (at_last - at_bad))
+    return found if 0.0 < found < 1.0 else share

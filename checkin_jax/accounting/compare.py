@@ -13,7 +13,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels import gaussian, host
+from checkin_jax.kernels import gaussian
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -200,12 +200,11 @@ def local_epsilon(mu: float, delta0: float) -> float:
     with jax.enable_x64(True):
         for _ in range(60):
             middle = 0.5 * (low + high)
-            enough = float(_log_delta(host(mu), host(middle))) <= np.log(delta0)
+            enough = float(gaussian.log_profile(mu, np.asarray(middle))) <= np.log(delta0)
             low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-_log_delta = jax.jit(gaussian.log_delta)
 _EPSILONS = np.geomspace(1e-4, MAX_EPSILON0 / 8, 512)
 
 
@@ -227,7 +226,7 @@ def _approximate(
         delta1 = np.where(usable, np.minimum(delta1, 0.5), 0.5)
         limit = published.delta0_limit(_EPSILONS, delta1)
         with jax.enable_x64(True):
-            log_delta0 = np.asarray(_log_delta(host(mu), host(_EPSILONS)))
+            log_delta0 = gaussian.log_profile(mu, _EPSILONS)
         usable &= (limit > 0) & (log_delta0 <= np.log(np.maximum(limit, 1e-300)))
         value = np.where(usable, pure.value, np.inf)
         best = int(np.argmin(value))

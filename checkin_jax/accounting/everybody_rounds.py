@@ -17,7 +17,7 @@ from checkin_jax.accounting.message_profiles import MOST_MU, GaussianProfile
 from checkin_jax.accounting.profile_rounds import HiddenMessages, hidden_instances
 from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
 from checkin_jax.accounting.rounds import Instance, LocalGaussian, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import binomial, check_in_gaussian, gaussian, hexagon, host
+from checkin_jax.kernels import binomial, check_in_gaussian, convex, gaussian, host
 from checkin_jax.kernels.check_in import ROUNDING
 from checkin_jax.randomizers import MAX_EPSILON0
 
@@ -92,7 +92,7 @@ class ShuffledEverybody:
         losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
         value = functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
         value = np.minimum.accumulate(np.minimum(value, self._alone(losses)))
-        kept = hexagon.hull(np.expm1(losses), value)
+        kept = convex.hull(np.expm1(losses), value)
         return losses[kept], value[kept]
 
     def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ class ShuffledEverybody:
         if self._profile is None:
             return alone
         losses, value = self._profile
-        chords = hexagon.chords(losses, value, np.minimum(loss, losses[-1]))
+        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
         return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
 
 

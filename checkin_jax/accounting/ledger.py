@@ -15,7 +15,6 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 
 # Raised whenever the meaning of a saved field changes; other versions are refused, never guessed at.
 SCHEMA = 1
-_KINDS = {kind.__name__: kind for kind in (*PROTOCOLS, PureLDP, Gaussian)}
 
 
 def save(counts: Mapping[UnitDpEvent, int], non_private: bool, neighboring_relation: str) -> dict[str, Any]:
@@ -82,8 +81,8 @@ def _built(plain: Any, kinds: tuple[type, ...]) -> Any:
     if not isinstance(plain, Mapping):
         raise TypeError(f"{plain!r}: expected a mapping with the kind and its fields")
     fields = dict(plain)
-    kind = _KINDS.get(str(fields.pop("kind", "")))
-    if kind not in kinds:
+    kind: Any = {each.__name__: each for each in kinds}.get(str(fields.pop("kind", "")))
+    if kind is None:
         raise ValueError(
             f"kind={plain.get('kind')!r}: expected one of {', '.join(k.__name__ for k in kinds)}"
         )

@@ -20,7 +20,7 @@ from jax import Array
 from checkin_jax import _validate
 from checkin_jax.accounting.message_profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.rounds import Instance, Lines, Round, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import check_in_gaussian, hexagon, host, one_record, t_star
+from checkin_jax.kernels import check_in_gaussian, convex, host, one_record, t_star
 from checkin_jax.kernels.check_in import ROUNDING
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
@@ -153,7 +153,7 @@ class _HiddenSum(abc.ABC):
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         value = np.minimum(self.hidden(), self.subsampled())
         value = np.minimum.accumulate(value)
-        kept = hexagon.hull(np.expm1(self._losses), value)
+        kept = convex.hull(np.expm1(self._losses), value)
         return self._losses[kept], value[kept]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -161,7 +161,7 @@ class _HiddenSum(abc.ABC):
         losses, value = self._profile
         loss = np.asarray(loss)
         inside = np.minimum(loss, losses[-1])
-        return np.where(loss >= losses[-1], value[-1], hexagon.chords(losses, value, inside))
+        return np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))
 
 
 @dataclasses.dataclass(frozen=True)

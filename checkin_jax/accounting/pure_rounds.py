@@ -14,8 +14,8 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.rounds import Instance, Lines, Round, Values, bucket_count
-from checkin_jax.kernels import binary_response, binomial, check_in, hexagon, host, occupancy, tails
+from checkin_jax.accounting.rounds import Instance, Least, Lines, Round, Values, bucket_count
+from checkin_jax.kernels import binary_response, check_in, convex, hexagon, host, occupancy, tails
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 _SPREADS = (
@@ -35,7 +35,7 @@ _HOPELESS = 4.0
 
 def _largest(mean: float, most: float, log_inverse_mass: float) -> float:
     """What a binomial count with this mean exceeds with probability exp(-log_inverse_mass) at most."""
-    return min(mean + float(binomial.bernstein_radius(host(mean), host(log_inverse_mass))) + 2.0, most)
+    return min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most)
 
 
 def _largest_loss(epsilon0: float, used: float) -> float:
@@ -215,7 +215,7 @@ class ShuffledPureLDP(_Instances):
 
     def upper(self, loss: np.ndarray) -> Values:
         plain = self._t1.upper(loss)
-        return plain if self._t1_plus is None else np.minimum(plain, hexagon.chords(*self._t1_plus, loss))
+        return plain if self._t1_plus is None else np.minimum(plain, convex.chords(*self._t1_plus, loss))
 
     def messages(self) -> float:
         return self.num_clients * self.rate
@@ -348,14 +348,14 @@ class Smaller:
 
     @property
     def name(self) -> str:
-        return " and ".join(one.name for one in self._tried)
+        return Least(self._tried).name
 
     @property
     def top(self) -> float:
         return min(self.first.top, self.second.top)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return functools.reduce(np.minimum, (np.asarray(one.upper(loss)) for one in self._tried))
+        return Least(self._tried).upper(loss)
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:

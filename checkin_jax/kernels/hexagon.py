@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax import _validate
-from checkin_jax.kernels import FLUSHED, host, sums
+from checkin_jax.kernels import FLUSHED, convex, host, sums
 from checkin_jax.kernels.check_in import ROUNDING
 from checkin_jax.kernels.lattice import FFT_CONSTANT, UNIT
 
@@ -390,28 +390,5 @@ def profile(
     above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
     losses = np.log1p(above)
     upper = np.asarray(profile_upper(host(num_clients), host(rate), host(epsilon0), stages, losses))
-    kept = hull(np.append(above, p_minus_1), np.append(upper, 0.0))
+    kept = convex.hull(np.append(above, p_minus_1), np.append(upper, 0.0))
     return np.append(losses, epsilon0)[kept], np.append(upper, 0.0)[kept]
-
-
-def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of the corners of the largest convex function below the points, from the first to the last."""
-    kept: list[int] = []
-    for i in range(len(x)):
-        while len(kept) > 1:
-            a, b = kept[-2:]
-            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
-                break
-            kept.pop()
-        kept.append(i)
-    return np.asarray(kept)
-
-
-def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:
-    """The bound at any `loss` in [0, epsilon0], from the knots of `profile`; zero beyond."""
-    right = np.clip(np.searchsorted(losses, loss, side="right"), 1, len(losses) - 1)
-    left = right - 1
-    # (c_1 - c) / (c_1 - c_0), without the rounding of c.
-    part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
-    value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
-    return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from checkin_jax.kernels import gaussian
+from checkin_jax.kernels import convex, gaussian
 from checkin_jax.kernels.lattice import UNIT
 
 # Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.
@@ -90,18 +90,11 @@ def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool =
     return Law(float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack)
 
 
-def _hull(values: np.ndarray) -> np.ndarray:
-    """Largest convex minorant of points at equal distances (monotone chain)."""
-    kept: list[int] = []
-    v = values.tolist()
-    for i in range(len(v)):
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
-            if (v[b] - v[a]) * (i - b) < (v[i] - v[b]) * (b - a):
-                break
-            kept.pop()
-        kept.append(i)
-    return np.interp(np.arange(len(v)), kept, values[kept])
+def _minorant(values: np.ndarray) -> np.ndarray:
+    """Values of the largest convex function below points at equal distances."""
+    places = np.arange(values.size, dtype=np.float64)
+    kept = convex.hull(places, values)
+    return np.interp(places, kept, values[kept])
 
 
 def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
@@ -134,13 +127,13 @@ def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
     if split:
         tangents[0] = max(np.min(tangents[parts[0]] - slope[0] * (levels[parts[0]] - levels[0])), 0.0)
     tangents[-1] = max(np.min(tangents[parts[-1]] + slope[-1] * (levels[-1] - levels[parts[-1]])), 0.0)
-    slopes = [np.diff(_hull(tangents[part])) / spacing for part in parts]
+    slopes = [np.diff(_minorant(tangents[part])) / spacing for part in parts]
     masses = _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
     size = float(time_value(mu, np.ones(1))[0])
     if masses.min() < -1e-12:
         # Too coarse for the two sides to be convex together at 1: one minorant for both.
         whole = tangents + np.where(np.arange(levels.size) <= split, np.maximum(1.0 - levels, 0.0), 0.0)
-        masses = _masses(np.zeros(0), -np.diff(_hull(whole)) / spacing)
+        masses = _masses(np.zeros(0), -np.diff(_minorant(whole)) / spacing)
         size = max(size, 1.0)
     if not (masses.min() > -1e-12 and masses.max() > 0):
         return None

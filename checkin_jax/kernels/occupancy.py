@@ -47,7 +47,7 @@ def moments(num_clients: float, num_slots: float, prob: float) -> tuple[float, f
     return mean, max(variance, 0.0) + 1e-12 * mean
 
 
-def _deviation(variance: float, log_inverse_mass: float) -> float:
+def deviation(variance: float, log_inverse_mass: float) -> float:
     """t with Pr[K - E K >= t] <= exp(-log_inverse_mass), and as much below (Bernstein)."""
     third = log_inverse_mass / 3.0
     return third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass)
@@ -57,14 +57,14 @@ def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float)
     """A number that K exceeds with a small probability at most, and that probability: exp(-log_inverse_mass), or 0."""
     limit = min(num_clients, num_slots)
     mean, variance = moments(float(num_clients), float(num_slots), prob)
-    found = math.ceil(mean * (1.0 + 1e-12) + _deviation(variance, log_inverse_mass))
+    found = math.ceil(mean * (1.0 + 1e-12) + deviation(variance, log_inverse_mass))
     return (found, math.exp(-log_inverse_mass)) if found < limit else (limit, 0.0)
 
 
 def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> int:
     """A number that K is below with probability exp(-log_inverse_mass) at most; 0 if there is none."""
     mean, variance = moments(float(num_clients), float(num_slots), prob)
-    return max(math.floor(mean * (1.0 - 1e-12) - _deviation(variance, log_inverse_mass)), 0)
+    return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
 
 
 def _tail(variance: float, distance: np.ndarray) -> np.ndarray:
@@ -128,8 +128,8 @@ def law(
     else:
         edges = np.unique(np.clip(np.rint(mean + sd * np.asarray(_EDGES)), low, high))
     levels = [level for level in _TAILS if level < log_inverse_mass] + [log_inverse_mass]
-    beyond = [math.floor(mean + _deviation(variance, level)) for level in levels]
-    below = [math.ceil(mean - _deviation(variance, level)) for level in levels]
+    beyond = [math.floor(mean + deviation(variance, level)) for level in levels]
+    below = [math.ceil(mean - deviation(variance, level)) for level in levels]
     # Pr[K > e] and Pr[K < e] for integers e: by Bernstein, and by summing the bulk where that is known.
     every = np.unique(np.clip(np.concatenate([edges, beyond, below, [most]]), 0, most))
     above, under = _tail(variance, every + 1.0 - mean), _tail(variance, mean - every + 1.0)

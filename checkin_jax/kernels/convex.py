@@ -1,0 +1,33 @@
+"""Convex functions on the host: the largest one below points, and its values between them. numpy float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of the corners of the largest convex function below the points, from the first to the last."""
+    kept: list[int] = []
+    # Lists: the loop goes point by point.
+    u, v = x.tolist(), y.tolist()
+    for i in range(len(u)):
+        while len(kept) > 1:
+            a, b = kept[-2:]
+            if (v[b] - v[a]) * (u[i] - u[a]) < (v[i] - v[a]) * (u[b] - u[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.asarray(kept)
+
+
+def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """Values at any `loss` >= losses[0] of the function that is linear in e^loss between knots, rounded up.
+
+    Zero from the last of `losses` on: for a function that does not vanish there, ask for none beyond.
+    """
+    right = np.clip(np.searchsorted(losses, loss, side="right"), 1, len(losses) - 1)
+    left = right - 1
+    # (c_1 - c) / (c_1 - c_0), without the rounding of c.
+    part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
+    value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
+    return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
