@@ -99,7 +99,7 @@ def coins_and_scores(
         if not counts[-1]:
             return
         parameters = unravel(jnp.asarray(before, jnp.float32))
-        total = (before - after) * (plan.divisor(len(counts) - 1, counts[-1]) / config.learning_rate)
+        total = (before - after) * (plan.divisor(counts[-1]) / config.learning_rate)
         one, other = (gradients(parameters, images[:number], label) for label in either)
         rest = gradients(parameters, images[known], labels[known])
         variance = counts[-1] * (multiplier * config.clip_norm) ** 2

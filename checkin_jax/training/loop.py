@@ -128,7 +128,7 @@ def train(
                         mesh=mesh,
                     )
                     averaged = max(0, rounds - first_averaged)
-                    state = update(state, total, plan.divisor(index, len(chosen)), averaged)
+                    state = update(state, total, plan.divisor(len(chosen)), averaged)
                 line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
                 if plan.slots_per_unit > 1:
                     line["window"] = plan.units(rounds)

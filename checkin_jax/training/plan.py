@@ -85,18 +85,18 @@ class Plan:
             return protocol.num_clients, protocol.rate
         return self.minibatch, 1.0
 
-    def divisor(self, index: int, messages: int) -> float:
-        """What turns the sum of round `index` into an update; only what the protocol makes public is used.
+    def divisor(self, messages: int) -> float:
+        """What turns the sum of a round into an update; only what the protocol makes public is used.
 
-        The expected number of check-ins (ShuffledCheckIn, Shuffle), the number of slots (FixedWindow,
-        SlidingWindow), or under AveragedUpdates, where loads are public, the realised number `messages`.
+        The expected number of check-ins (ShuffledCheckIn, Shuffle), `minibatch` (FixedWindow, SlidingWindow), or under
+        AveragedUpdates, where loads are public, the realised number `messages`. A window's last round may have fewer
+        slots than `minibatch`: dividing by their number would give a few messages, noise and all, the weight of many.
         """
         if isinstance(self.protocol, ShuffledCheckIn | Shuffle):
             return self.protocol.num_clients * self.protocol.rate
         if isinstance(self.protocol, AveragedUpdates):
             return float(messages)
-        low, high = self.slots(index % self.rounds_per_unit)
-        return float(high - low)
+        return float(self.minibatch)
 
     def slots(self, place: int) -> tuple[int, int]:
         """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
