@@ -141,7 +141,8 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
       rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
       error and without numbers. Rows do not depend on the other rows, the blocks or the devices. Against `account`: one
-      round differs by less than 1e-9, where both stop; more rounds by rounding, below 1e-8 (docs/sweeps.md).
+      round differs by less than 1e-9, where both stop; more rounds by rounding, which may tip the choice of a grid:
+      about 1e-6 then (docs/sweeps.md).
 
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
