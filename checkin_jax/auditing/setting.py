@@ -23,8 +23,8 @@ from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
 from checkin_jax.training.plan import Plan
 from checkin_jax.training.step import Mechanism
 
-# A protocol is small where one run of it is no more than this.
-MOST_MESSAGES, MOST_ROUNDS = 64, 16
+# A protocol is small where it has no more clients than this, and one unit of it is no more.
+MOST_CLIENTS, MOST_MESSAGES, MOST_ROUNDS = 8, 64, 16
 # The stand-in: as few clients as can hide each other, half of whom check in; enough units for an epsilon of one.
 CLIENTS, SLOTS, LEAST_RATE, LEAST_UNITS, MOST_UNITS = 3, 2, 0.5, 2, 8
 
@@ -107,17 +107,17 @@ class Setting:
 
     def units_within(self, rounds: int, messages: float) -> int:
         """How many units, of those there are, have at most so many rounds, and messages as expected; maybe none."""
-        possible = min(rounds // self.plan.rounds_per_unit, int(messages / self.messages_per_unit))
-        return min(possible, self.protocol.repeats)
+        affordable = messages / max(self.messages_per_unit, 1e-300)
+        return int(min(rounds // self.plan.rounds_per_unit, affordable, self.protocol.repeats))
 
     def small(self) -> Setting:
-        """Itself where one run is small; else a protocol of its kind with few clients and the same randomizer.
+        """Itself where it is small, or its first units; else a protocol of its kind with few clients and the same randomizer.
 
         Few clients, who check in often, make leaks large beside the statistical error, and the certified bounds
         tight; the less one message tells the more units there are.
         """
         units = self.units_within(MOST_ROUNDS, MOST_MESSAGES)
-        if units:
+        if units and self.protocol.num_clients <= MOST_CLIENTS:
             return self.repeated(units)
         fewer = _fewer_clients(self.protocol)
         slots = Plan(protocol=fewer).slots_per_unit
@@ -131,8 +131,8 @@ class Setting:
         if isinstance(protocol, ShuffledCheckIn | Shuffle | AveragedUpdates):
             return np.full(plan.rounds_per_unit, 1.0 / protocol.num_clients)
         if isinstance(protocol, FixedWindow):
-            used = (1.0 - self.empty) / protocol.num_clients
-            return np.full(plan.rounds_per_unit, used / (1.0 if self._dummies else 1.0 - self.empty))
+            used = 1.0 - self.empty if self._dummies else 1.0
+            return np.full(plan.rounds_per_unit, used / protocol.num_clients)
         # The client's window, over all slots of the pass, of which the first window - 1 are not used.
         slots = np.arange(plan.slots_per_unit) + protocol.window - 1
         inside = (slots >= client) & (slots < client + protocol.window)
