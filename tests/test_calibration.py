@@ -121,3 +121,31 @@ def test_bad_input_gets_one_clear_error(kwargs, error, part):
         cj.calibrate(**{"protocol": RUN, "delta": 1e-6, **kwargs})
     assert part in str(info.value)
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("run", "at_one", "target"),
+    [
+        (cj.AveragedUpdates(num_clients=1_000, num_slots=1, check_in_prob=1e-3), 0.2432, 0.24809),
+        (cj.AveragedUpdates(num_clients=200, num_slots=5, check_in_prob=0.02), 1.0363, 1.05706),
+    ],
+)
+def test_where_noise_adds_up_the_largest_rate_is_not_missed(run, at_one, target):
+    """Epsilon rises and falls again with the rate: every client at once may be the quietest."""
+    delta = 1e-6 if run.num_clients == 1_000 else 1e-4
+    noise = cj.Gaussian(noise_multiplier=1.0)
+    everybody = dataclasses.replace(run, check_in_prob=1.0)
+    few = dataclasses.replace(run, check_in_prob=0.1)
+    assert cj.account(everybody, noise, delta=delta, view="aggregate").epsilon == pytest.approx(
+        at_one, rel=1e-3
+    )
+    assert cj.account(few, noise, delta=delta, view="aggregate").epsilon > target
+    found = cj.calibrate(
+        run, noise, target_epsilon=target, delta=delta, view="aggregate", free="check_in_prob"
+    )
+    assert found.value == 1.0
+    tighter = cj.calibrate(
+        run, noise, target_epsilon=0.05, delta=delta, view="aggregate", free="check_in_prob"
+    )
+    assert tighter.value < 1e-3
+    assert tighter.guarantee.epsilon <= 0.05

@@ -43,7 +43,7 @@ _VARIABLES = {
     "window": _Variable(1, MAX_CLIENTS, -0.6, True),
 }
 # The longest step, as a factor, while no bracket is known; and how far a step aims beyond the target.
-_STRIDE, _BEYOND = 30.0, 1.05
+_STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,8 @@ def calibrate(
 
     Returns:
       A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
-      numerical slack of epsilon) and feasible: it was evaluated again.
+      numerical slack of epsilon) and feasible: it was evaluated again. Where noise adds up (Gaussian, view "aggregate")
+      epsilon is not monotone in check_in_prob: the value is the largest up to ups and downs within a factor of 2.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or no value in range is feasible.
@@ -113,7 +114,11 @@ def calibrate(
         one = one_round(here, noise, view, here.repeats, delta, tight=tight, relation=relation)
         return composer.upper_end([(one, here.repeats)], delta).upper
 
-    value = _search(epsilon, variable, start, target)
+    stride = _STRIDE
+    if name == "check_in_prob" and isinstance(randomizer, Gaussian) and view == "aggregate":
+        # More check-ins bring more noise, so epsilon rises and falls again: down from 1, to miss no larger value.
+        start, stride = variable.high, _SHORT_STRIDE
+    value = _search(epsilon, variable, start, target, stride)
     if value is None:
         tightest = variable.low if variable.power > 0 else variable.high
         raise ValueError(
@@ -153,11 +158,12 @@ def _free(
 
 
 def _search(
-    epsilon: Callable[[float], float], variable: _Variable, start: float, target: float
+    epsilon: Callable[[float], float], variable: _Variable, start: float, target: float, longest: float
 ) -> float | None:
     """The extreme value with epsilon <= target, None if there is none; what is returned has been evaluated.
 
-    Steps by the power law until the target is bracketed, then regula falsi (Illinois) in logarithms.
+    Steps by the power law, of a factor `longest` at most, until the target is bracketed, then regula falsi (Illinois)
+    in logarithms.
     """
     low, high = variable.low, variable.high
     loosest, tightest = (high, low) if variable.power > 0 else (low, high)
@@ -184,7 +190,7 @@ def _search(
             if value == tightest:
                 return None
         # Towards looser values as long as the target is met, also where it is met exactly.
-        stride = min((abs(here) + math.log(_BEYOND)) / abs(variable.power), math.log(_STRIDE))
+        stride = min((abs(here) + math.log(_BEYOND)) / abs(variable.power), math.log(longest))
         step = math.copysign(stride, variable.power if here <= 0 else -variable.power)
         moved = min(max(value * math.exp(step), low), high)
         if variable.whole:

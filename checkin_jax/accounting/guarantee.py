@@ -8,7 +8,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._version import __version__
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Gaussian, Randomizer
 
 VIEWS = ("local", "messages", "aggregate")
@@ -20,6 +20,13 @@ _ADVERSARY = {
     "(an untrusted aggregator behind a trusted shuffler)",
     "aggregate": "somebody who sees only the sum of the messages of each round "
     "(a trusted server or secure aggregation)",
+}
+
+_ADVERSARY_OF_SLOTS = {
+    "local": _ADVERSARY["local"],
+    "messages": "somebody who sees the message used in each slot, in the order of the slots and without names, and no "
+    "other message",
+    "aggregate": "somebody who sees what is made of the messages used in the slots, and no other message",
 }
 
 _COMPARED = {
@@ -93,10 +100,11 @@ class Guarantee:
             what = f"Gaussian noise of {r.noise_multiplier:.6g} clip norms per message"
         else:
             what = f"{r.epsilon0:.6g}-LDP messages"
+        one_a_slot = isinstance(p, FixedWindow | SlidingWindow)
         lines = [
             f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
-            f"  against    {_ADVERSARY[self.view]}",
+            f"  against    {(_ADVERSARY_OF_SLOTS if one_a_slot else _ADVERSARY)[self.view]}",
             f"  adjacency  {self.neighboring_relation}: {_COMPARED[self.neighboring_relation]}",
             f"  randomizer {what}",
             f"  bracket    {self.lower:.6g} <= epsilon <= {self.epsilon:.6g} at delta = {self.delta:.3g}",
