@@ -111,9 +111,9 @@ class Setting:
         return int(min(rounds // self.plan.rounds_per_unit, affordable, self.protocol.repeats))
 
     def small(self) -> Setting:
-        """Itself where it is small, or its first units; else a protocol of its kind with few clients and the same randomizer.
+        """Itself where it is small, or its first units; else a protocol of its kind with few clients in its place.
 
-        Few clients, who check in often, make leaks large beside the statistical error, and the certified bounds
+        The randomizer is the same. Few clients, who check in often, make leaks large beside the statistical error, and the certified bounds
         tight; the less one message tells the more units there are.
         """
         units = self.units_within(MOST_ROUNDS, MOST_MESSAGES)
