@@ -113,8 +113,8 @@ class Setting:
     def small(self) -> Setting:
         """Itself where it is small, or its first units; else a protocol of its kind with few clients in its place.
 
-        The randomizer is the same. Few clients, who check in often, make leaks large beside the statistical error, and the certified bounds
-        tight; the less one message tells the more units there are.
+        The randomizer is the same. Few clients, who check in often, make leaks large beside the statistical error,
+        and the certified bounds tight; the less one message tells the more units there are.
         """
         units = self.units_within(MOST_ROUNDS, MOST_MESSAGES)
         if units and self.protocol.num_clients <= MOST_CLIENTS:
