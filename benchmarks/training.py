@@ -4,7 +4,7 @@
         [--peak-flops 6.7e13 --peak-bytes 4.8e12]
 
 The yardstick is the non-private gradient of the mean loss over the same clients written the obvious way, with XLA's
-own convolutions and pooling, and microbatches of none. Variants run in turn within one process, over and over, and
+own convolutions and pooling, all at once. Variants run in turn within one process, over and over, and
 "ratio" is the median over these sweeps of a variant's time over the yardstick's in the same sweep, so that it means
 something on a busy machine. The first call includes compilation. Memory is XLA's temporary buffers for one compiled
 call. FLOP and bytes are what XLA's cost analysis counts for the program that ran (of a conditional, the branch that
