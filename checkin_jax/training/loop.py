@@ -7,6 +7,7 @@ window as a whole, before its result is used, so it can never count too few.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkin_jax import _validate
+from checkin_jax import _validate, mechanisms
 from checkin_jax.accounting import account
+from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import clients, networks, schedule
 from checkin_jax.training.clients import ClientUpdate
 from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
@@ -60,7 +62,8 @@ def train(
       run_dir: a folder that does not exist yet or is empty, unless `resume`.
       on_round: called after every round with its metrics line: round, check_ins (messages that arrived, dummies
         included), window (where the protocol has windows) and, at evaluations, accuracy, epsilon and
-        epsilon_lower (view "messages", over what has begun).
+        epsilon_lower (view "messages", over what has begun), update_norm and noise_norm (l2 norms of the released
+        update, and expected of the noise in it; the norm of no client's own update is ever recorded).
       checkpoint_every: rounds between checkpoints; 0: none. While the run lasts they hold its entropy, which must
         stay secret (see `checkpoints`); they are deleted when it has finished.
       keep_checkpoints: how many of the last ones are kept.
@@ -115,6 +118,8 @@ def train(
                     break
                 chosen = draw.clients(index)
                 session.rounds = rounds = index + 1
+                line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
+                evaluated = rounds % config.eval_every == 0 or rounds == plan.num_rounds
                 if len(chosen):  # nobody checked in: no message, no step
                     total = round_sum(
                         mechanism,
@@ -128,11 +133,13 @@ def train(
                         mesh=mesh,
                     )
                     averaged = max(0, rounds - first_averaged)
-                    state = update(state, total, plan.divisor(len(chosen)), averaged)
-                line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
+                    divisor = plan.divisor(len(chosen))
+                    state = update(state, total, divisor, averaged)
+                    if evaluated:
+                        line |= _norms(config, total, len(chosen), divisor)
                 if plan.slots_per_unit > 1:
                     line["window"] = plan.units(rounds)
-                if rounds % config.eval_every == 0 or rounds == plan.num_rounds:
+                if evaluated:
                     session.tested = rounds, float(accuracy(state.average, *test))
                     line |= {"accuracy": session.tested[1], **epsilon(rounds)}
                 session.log(line)
@@ -165,6 +172,17 @@ def _contribution(config: TrainingConfig, loss: Loss) -> Loss | ClientUpdate:
     if config.local_learning_rate is None:
         return loss
     return clients.local_steps(loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
+
+
+def _norms(config: TrainingConfig, total: jax.Array, messages: int, divisor: float) -> dict[str, Any]:
+    """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have."""
+    norm = float(jnp.linalg.norm(total)) / divisor
+    if isinstance(config.randomizer, Gaussian):
+        noise = config.randomizer.noise_multiplier * config.clip_norm * math.sqrt(total.size)
+    else:
+        noise = mechanisms.l2_message_norm(total.size, config.clip_norm, config.randomizer.epsilon0)
+    noise *= math.sqrt(messages) / divisor
+    return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 
 def _records(held: np.ndarray, chosen: np.ndarray) -> np.ndarray:

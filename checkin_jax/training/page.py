@@ -5,7 +5,6 @@ Nothing is loaded from anywhere: pictures are inline SVG. It reads well on a pho
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import io
 import json
@@ -19,6 +18,7 @@ import scipy.stats
 from checkin_jax import plotting
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.training import trace
 from checkin_jax.training.recorded import RecordedRun
 
 if TYPE_CHECKING:
@@ -47,15 +47,6 @@ pre{background:none;border:1px solid #ddd}}
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class _Point:
-    """An evaluated round, and the guarantees of all views once it had run."""
-
-    round: int
-    accuracy: float
-    guarantees: dict[str, Guarantee]
-
-
 def build(run: RecordedRun) -> str:
     """The page.
 
@@ -68,8 +59,12 @@ def build(run: RecordedRun) -> str:
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    final = {view: _guarantee(run, run.rounds, view) for view in VIEWS}
-    points = _points(run, final)
+    config = run.config
+    ran = config.plan.so_far(run.rounds)
+    final = {
+        view: account(ran, config.randomizer, delta=config.delta, view=view, tight=True) for view in VIEWS
+    }
+    points = trace.points(config, run.metrics, _POINTS)
     sections = [_headline(run, final), _words(run, final)]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
@@ -85,25 +80,6 @@ def build(run: RecordedRun) -> str:
 
 def _name(run: RecordedRun) -> str:
     return str(run.about.get("dataset", "unknown data"))
-
-
-def _guarantee(run: RecordedRun, rounds: int, view: str) -> Guarantee:
-    config = run.config
-    return account(config.plan.so_far(rounds), config.randomizer, delta=config.delta, view=view, tight=True)
-
-
-def _points(run: RecordedRun, final: dict[str, Guarantee]) -> list[_Point]:
-    """A few of the evaluations, evenly over the rounds, the last among them."""
-    evaluated = [line for line in run.metrics if "accuracy" in line]
-    if not evaluated:
-        return []
-    picked = sorted({round(i) for i in np.linspace(0, len(evaluated) - 1, _POINTS)})
-    out = []
-    for line in (evaluated[i] for i in picked):
-        last = line["round"] == run.rounds
-        known = final if last else {view: _guarantee(run, line["round"], view) for view in VIEWS}
-        out.append(_Point(line["round"], line["accuracy"], known))
-    return out
 
 
 def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
@@ -164,7 +140,7 @@ def _accuracy_over_rounds(run: RecordedRun) -> str:
     return _figure("Accuracy over the rounds", "On the public test set.", draw)
 
 
-def _accuracy_over_epsilon(points: Sequence[_Point]) -> str:
+def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
             kept = [point for point in points if 0 < point.guarantees[view].epsilon < np.inf]
@@ -185,7 +161,7 @@ def _accuracy_over_epsilon(points: Sequence[_Point]) -> str:
     )
 
 
-def _epsilon_over_rounds(points: Sequence[_Point]) -> str:
+def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
     if len(points) < 2:
         return ""
 
@@ -227,7 +203,7 @@ def _check_ins(run: RecordedRun) -> str:
 
 def _update_norms(run: RecordedRun) -> str:
     """Norms of the updates that were released: those of single clients are not covered by any guarantee."""
-    lines = [line for line in run.metrics if "update_norm" in line]
+    lines = [line for line in run.metrics if line.get("update_norm")]
     if not lines:
         return ""
     rounds = [line["round"] for line in lines]

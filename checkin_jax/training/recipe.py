@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 
-from checkin_jax.training import data
+from checkin_jax.training import data, recorded
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.loop import train
 from checkin_jax.training.progress import RoundBar
@@ -83,8 +82,7 @@ class Recipe:
                 mesh=mesh,
             )
         if jax.process_index() == 0:
-            lines = (self.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            metrics = [json.loads(line) for line in lines]
+            metrics = recorded.read(self.run_dir).metrics
             print(f"{table(points(config, metrics, TRACED))}\n\n{report}\nSaved in {self.run_dir}")
         return report
 
