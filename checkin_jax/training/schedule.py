@@ -50,9 +50,12 @@ def jax_key(entropy: int, stream: Stream) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
+_fold_in = jax.jit(jax.random.fold_in)
+
+
 def round_key(noise_key: jax.Array, round_index: int) -> jax.Array:
     """The key of one round's messages, of all keys that are folded from the run's `Stream.NOISE` the round's own."""
-    return jax.random.fold_in(noise_key, round_index)
+    return _fold_in(noise_key, np.uint32(round_index))
 
 
 def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int) -> np.ndarray:
