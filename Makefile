@@ -40,6 +40,7 @@ dist: $(STAMP)
 benchmarks: $(STAMP)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/sweeps.py
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
