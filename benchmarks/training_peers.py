@@ -5,6 +5,8 @@ jax-privacy also our form of it; Opacus the same network in torch. Clip norm and
 them little, is left out except where it cannot be (optax).
 """
 
+# The peers are not among what the project installs.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools
