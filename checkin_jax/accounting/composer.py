@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import jax
@@ -14,22 +14,23 @@ from jax import Array
 
 from checkin_jax.accounting.brackets import Bracket, ordered
 from checkin_jax.accounting.rounds import MAX_LOSS, Directed, Instance, Round, upper_sides
+from checkin_jax.accounting.search import (
+    EVEN,
+    REACHES,
+    SHRINK,
+    Build,
+    Grid,
+    Scales,
+    Search,
+    at_once,
+    corner,
+    finish,
+)
 from checkin_jax.accounting.single import single
 from checkin_jax.kernels import conversions, host, lattice
-from checkin_jax.kernels.check_in import ROUNDING
+from checkin_jax.kernels.composing import End
 
-_COARSE_KNOTS = 384
 _MIN_LOSS = 1e-9
-_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
-_POINTS_PER_ROUND_SD = 15.0
-_WINDOW_SDS = 9.0
-_PASSES = 4
-# The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
-# rounding of its two masses.
-_SHRINK = 1.0 - 4.0 * ROUNDING
-_TAIL_KNOTS = 256
-_KNOT_LADDER = (16, 64, 512, 1024, 4096)
 
 
 def log_inverse_mass(num_rounds: float, delta: float) -> float:
@@ -40,7 +41,7 @@ def log_inverse_mass(num_rounds: float, delta: float) -> float:
 def reach(one: Round, num_rounds: float, delta: float) -> float:
     """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
     top = min(one.top, MAX_LOSS)
-    grid = np.geomspace(1e-12, 1.0, 512) * top
+    grid = REACHES * top
     profile = np.asarray(one.upper(grid))
     enough = np.flatnonzero(profile <= float(profile[-1]) + 1e-6 * delta / num_rounds)
     return float(grid[enough[0]]) if enough.size else top
@@ -48,18 +49,6 @@ def reach(one: Round, num_rounds: float, delta: float) -> float:
 
 def _stack(items: Sequence[lattice.Atoms]) -> lattice.Atoms:
     return lattice.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
-
-
-def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
-    """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
-    last = math.ceil(reach / spacing - 1e-9)
-    if last <= size:
-        return np.arange(size + 1)
-    uniform = min(uniform, size - 1)
-    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
-    # Strictly increasing even where the geometric steps are below one.
-    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
-    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)
 
 
 def _first_below(values: np.ndarray, target: float) -> int:
@@ -128,29 +117,8 @@ def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bra
         return dataclasses.replace(found, upper=found.upper + tiny)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Grid:
-    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
-
-    spacing: float
-    losses: list[np.ndarray]
-    index: np.ndarray
-    first: int
-    points: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """An end of the bracket, the numerical part of its delta, and the knots and atoms it was found on."""
-
-    epsilon: float
-    error: float
-    losses: Sequence[np.ndarray]
-    atoms: lattice.Atoms
-
-
-class _Composer:
-    """Several rounds with their counts, and the grids on which their composition is evaluated."""
+class _Composer(Search):
+    """Several rounds with their counts; kernels answer at once."""
 
     def __init__(self, rounds: Sequence[tuple[Round, int]], delta: float) -> None:
         self.rounds = [one for one, _ in rounds]
@@ -159,6 +127,7 @@ class _Composer:
         self.delta = delta
         self.orders = 2 if any(isinstance(one, Directed) for one in self.rounds) else 1
         self.reaches = [reach(one, self.total, delta) for one in self.rounds]
+        self.largest = max((one.top for one in self.rounds if math.isfinite(one.top)), default=math.inf)
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
         """The rounds as P||Q and, unless no round is directed, as Q||P: all of them in the same order."""
@@ -175,12 +144,13 @@ class _Composer:
             _stack([lattice.join(at, minus, plus, True) for at, (plus, minus) in zip(losses, sides)]),
         ]
 
+    @at_once
     def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> lattice.Atoms:
         return self.uppers(losses)[side]
 
     def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[lattice.Atoms]:
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
-        losses = [at * _SHRINK for at in losses]
+        losses = [at * SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
         sides = [
             (lattice.side_lower(at, *p), lattice.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)
@@ -193,112 +163,46 @@ class _Composer:
             _stack([lattice.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
         ]
 
-    def coarse(self) -> list[np.ndarray]:
-        return [np.append(0.0, reach * np.geomspace(1e-12, 1.0, _COARSE_KNOTS)) for reach in self.reaches]
+    @at_once
+    def at_delta(self, atoms: lattice.Atoms) -> lattice.Tilt:
+        return lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
 
-    def grid(self, atoms: lattice.Atoms, tilt: lattice.Tilt, upper: bool) -> _Grid | None:
-        """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
+    @at_once
+    def centred(self, atoms: lattice.Atoms, epsilon: float) -> lattice.Tilt:
+        return lattice.saddle_tilt(atoms, self.counts, host(epsilon))
 
-        The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
-        law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
-        largest float64 loss.
-        """
+    @at_once
+    def tame(self, atoms: lattice.Atoms) -> lattice.Tilt:
+        return lattice.tame_tilt(atoms, self.counts)
+
+    @at_once
+    def scales(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> Scales:
         far = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta) - 16.0))
-        high = (float(far.log_mgf) - math.log(self.delta) + 16.0) / float(far.order)
         plain = lattice.tilt_at(atoms, self.counts, host(0.0))
-        plain_sd, sd = math.sqrt(float(plain.variance)), math.sqrt(float(tilt.variance))
-        # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
-        low = float(tilt.mean) - _WINDOW_SDS * sd
-        if sd < 1.5 * plain_sd:
-            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
-        low = max(low, -high)
-        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
-        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
-        if not (scale > 0 and 0 < wanted < math.inf):
-            return None
-        # Few sizes, since each compiles once; a longer window than wanted costs little.
-        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
-        spacing = (high - low) / min(wanted, points - 2)
-        if not spacing > 1e-13 * max(self.reaches):
-            return None
-        largest = max((one.top for one in self.rounds if math.isfinite(one.top)), default=math.inf)
-        if math.isfinite(largest):
-            # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
-            spacing = largest / max(math.floor(largest / spacing), 1)
-        uniform = 0
-        for i in range(len(self.rounds)):
-            event = lattice.Atoms(*(part[i : i + 1] for part in atoms))
-            one, bare = (lattice.tilt_at(event, host([1.0]), t.order) for t in (tilt, plain))
-            width = math.sqrt(min(float(one.variance), 2.0 * float(bare.variance)))
-            uniform = max(uniform, math.ceil((max(float(one.mean), 0.0) + 9.0 * width) / spacing) + 8)
-        # Never more knots than there are multiples below the largest reach.
-        knots = min(uniform + _TAIL_KNOTS, math.ceil(max(self.reaches) / spacing))
-        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
-        if size * spacing > MAX_LOSS + 10.0:
-            return None
-        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
-        index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
-        both = np.concatenate([-index[:, :0:-1], index], axis=1)
-        return _Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+        events = [lattice.Atoms(*(part[i : i + 1] for part in atoms)) for i in range(len(self.rounds))]
+        one, bare = (
+            [lattice.tilt_at(event, host([1.0]), order) for event in events]
+            for order in (tilt.order, plain.order)
+        )
+        return Scales(
+            float(far.order),
+            float(far.log_mgf),
+            float(plain.variance),
+            [float(each.mean) for each in one],
+            [float(each.variance) for each in one],
+            [float(each.variance) for each in bare],
+        )
 
-    def compose(self, atoms: lattice.Atoms, grid: _Grid, tilt: lattice.Tilt, upper: bool) -> lattice.Composed:
+    @at_once
+    def end(self, atoms: lattice.Atoms, grid: Grid, tilt: lattice.Tilt, upper: bool) -> End:
+        here = lattice.tilt_at(atoms, self.counts, tilt.order)
         first = cast(Array, np.int64(grid.first))
-        spacing = host(grid.spacing if upper else grid.spacing * _SHRINK)
-        return lattice.compose(atoms, grid.index, self.counts, spacing, tilt, first, grid.points, upper)
-
-    def search(
-        self,
-        build: Callable[[Sequence[np.ndarray]], lattice.Atoms],
-        losses: Sequence[np.ndarray],
-        guess: float,
-        upper: bool,
-    ) -> _Found:
-        """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
-
-        The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
-        that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
-        is kept.
-        """
-        atoms = build(losses)
-        start = lattice.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
-        if guess < float(start.mean):
-            start = lattice.saddle_tilt(atoms, self.counts, host(guess))
-        best = _Found(math.inf if upper else 0.0, 0.0, losses, atoms)
-        for tame in (True, False):
-            tilt, capped = start, False
-            for _ in range(_PASSES):
-                if tame:
-                    limit = lattice.tame_tilt(atoms, self.counts)
-                    settled = capped and float(limit.order) > 0.97 * float(tilt.order)
-                    capped = float(tilt.order) > float(limit.order)
-                    tilt = limit if capped else tilt
-                    if settled:
-                        break
-                grid = self.grid(atoms, tilt, upper)
-                if grid is None:
-                    break
-                atoms = build(grid.losses)
-                here = lattice.tilt_at(atoms, self.counts, tilt.order)
-                composed = self.compose(atoms, grid, here, upper)
-                ends = (
-                    _epsilon_upper(composed, self.delta)
-                    if upper
-                    else (_epsilon_lower(composed, self.delta), 0.0)
-                )
-                found = _Found(*ends, grid.losses, atoms)
-                if (found.epsilon < best.epsilon) if upper else (found.epsilon >= best.epsilon):
-                    best = found
-                if capped:
-                    continue
-                sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
-                known = 0 < found.epsilon < math.inf
-                if known and abs(found.epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
-                    break
-                target = found.epsilon if known else float(here.mean)
-                tilt = lattice.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
-            if not capped or (best.epsilon <= self.renyi(atoms)[0] if upper else best.epsilon > 0):
-                break
-        return best
+        spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
+        composed = lattice.compose(atoms, grid.index, self.counts, spacing, here, first, grid.points, upper)
+        epsilon, error = (
+            _epsilon_upper(composed, self.delta) if upper else (_epsilon_lower(composed, self.delta), 0.0)
+        )
+        return End(epsilon, error, float(here.mean), float(here.variance))
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, the larger of both orders', and the knots it was found on."""
@@ -306,12 +210,10 @@ class _Composer:
         orders = [self._upper(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
         return max(orders, key=lambda found: found[0].upper)
 
-    def _upper(
-        self, build: Callable[[Sequence[np.ndarray]], lattice.Atoms], coarse: Sequence[np.ndarray]
-    ) -> tuple[Bracket, Sequence[np.ndarray]]:
-        found = self.search(build, coarse, math.inf, True)
+    def _upper(self, build: Build, coarse: Sequence[np.ndarray]) -> tuple[Bracket, Sequence[np.ndarray]]:
+        found = finish(self.search(build, coarse, math.inf, True))
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
-        renyi, order = self.renyi(found.atoms)
+        renyi, order = finish(self.renyi(found.atoms))
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", optimal_order=order)
         pure = float(np.dot(self.counts, [one.top for one in self.rounds]))
@@ -322,34 +224,25 @@ class _Composer:
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The better of the composed instances, and of all rounds at their largest loss."""
-        even = [reach * np.linspace(0.0, 1.0, 65) for reach in self.reaches]
-        corners = self.lowers(instances, even)
-        best = max(self.corner(atoms) for atoms in corners)
+        corners = self.lowers(instances, [reach * EVEN for reach in self.reaches])
+        best = max(
+            corner(np.asarray(atoms.masses), np.asarray(atoms.losses), np.asarray(self.counts), self.delta)
+            for atoms in corners
+        )
         for i in range(len(corners)):
             build = functools.partial(self._lower_side, instances, i)
-            best = max(best, self.search(build, losses, upper, False).epsilon)
+            best = max(best, finish(self.search(build, losses, upper, False)).epsilon)
         return best
 
+    @at_once
     def _lower_side(
         self, instances: Sequence[Instance], side: int, losses: Sequence[np.ndarray]
     ) -> lattice.Atoms:
         return self.lowers(instances, losses)[side]
 
-    def corner(self, atoms: lattice.Atoms) -> float:
-        """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
-        masses, losses, counts = np.asarray(atoms.masses), np.asarray(atoms.losses), self.counts
-        last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
-        pick = np.arange(len(last)), last
-        log_p = float(counts @ np.log(masses[pick]))
-        if log_p <= math.log(self.delta):
-            return 0.0
-        # Rounding of K terms of a sum of this size.
-        slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
-        value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(self.delta) - log_p)) - slack
-        return max(value, 0.0)
-
+    @at_once
     def renyi(self, atoms: lattice.Atoms) -> tuple[float, float]:
-        """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
+        """What may be lost at infinite loss is taken off delta first."""
         remaining = self.delta - float(self.counts @ np.asarray(atoms.infinite))
         if not remaining > 0:
             return math.inf, math.inf

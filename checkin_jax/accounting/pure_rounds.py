@@ -18,22 +18,22 @@ from checkin_jax.accounting.rounds import Instance, Least, Lines, Round, Values,
 from checkin_jax.kernels import binary_response, check_in, convex, hexagon, host, occupancy, tails
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
-_SPREADS = (
+SPREADS = (
     (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
     (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
     (6e-6, (2.2, 4.5)),
 )
 # Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
 # the two records.
-_BINARY_UP_TO, _TERNARY_FROM = 0.75, 0.65
-_FEW_MESSAGES, _BINARY_UP_TO_IF_FEW = 60.0, 4.0
+BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
+FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
 # Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
-_MESSAGE_BUCKETS, _KNOWN_BUCKETS = 64, 16
+MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 # One of two bounds is not evaluated where its variance exceeds the other's by this factor.
 _HOPELESS = 4.0
 
 
-def _largest(mean: float, most: float, log_inverse_mass: float) -> float:
+def largest(mean: float, most: float, log_inverse_mass: float) -> float:
     """What a binomial count with this mean exceeds with probability exp(-log_inverse_mass) at most."""
     return min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most)
 
@@ -54,7 +54,7 @@ class _Mixture:
 
     @functools.cached_property
     def _plan(self) -> tuple[int, bool]:
-        return tails.plan(_largest(self._mean, self._most, self.log_inverse_mass), self.log_inverse_mass)
+        return tails.plan(largest(self._mean, self._most, self.log_inverse_mass), self.log_inverse_mass)
 
     @functools.cached_property
     def _most(self) -> float:
@@ -75,7 +75,7 @@ class _Mixture:
             buckets = min(buckets, 128)
         if not upper:
             return check_in.buckets_lower(self.law, mass, buckets)
-        offsets = next((points for least, points in _SPREADS if self.drift > least), ())
+        offsets = next((points for least, points in SPREADS if self.drift > least), ())
         plan = tails.plan(self._most, self.log_inverse_mass) if offsets else (0, True)
         return check_in.buckets_upper(self.law, mass, buckets, offsets, plan)
 
@@ -160,11 +160,11 @@ class _Instances(abc.ABC):
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        few = 2.0 * self.messages() < _FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
+        few = 2.0 * self.messages() < FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
         found: list[Instance] = []
-        if not self.removal and (few or self.epsilon0 >= _TERNARY_FROM):
+        if not self.removal and (few or self.epsilon0 >= TERNARY_FROM):
             found.append(self.ternary())
-        if self.removal or self.epsilon0 <= (_BINARY_UP_TO_IF_FEW if few else _BINARY_UP_TO):
+        if self.removal or self.epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO):
             found.append(self.binary())
         return tuple(found)
 
@@ -225,7 +225,7 @@ class ShuffledPureLDP(_Instances):
 
     def binary(self) -> Binary:
         mass = host(self.log_inverse_mass)
-        buckets = _KNOWN_BUCKETS if self.rate == 1.0 else _MESSAGE_BUCKETS
+        buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
         messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
 

@@ -159,10 +159,10 @@ def scales(atoms: lattice.Atoms, rounds: Array, log_delta: Array, order: Array) 
 class End(NamedTuple):
     """An end of the bracket on one grid, the numerical part of its delta, and the tilted law's moments."""
 
-    epsilon: Array
-    error: Array
-    mean: Array
-    variance: Array
+    epsilon: Array | float
+    error: Array | float
+    mean: Array | float
+    variance: Array | float
 
 
 @functools.cache

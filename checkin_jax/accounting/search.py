@@ -1,0 +1,257 @@
+"""The search for an end of the bracket: grids and tilts that close in on the answer, whoever evaluates the kernels.
+
+A search is a generator: what it needs of kernels it asks for by `yield from`, and its driver answers at once (one
+setting, `finish`) or together with others that wait for the like (`checkin_jax.sweeps`).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from checkin_jax.accounting.rounds import MAX_LOSS
+from checkin_jax.kernels import lattice
+from checkin_jax.kernels.check_in import ROUNDING
+from checkin_jax.kernels.composing import End
+
+_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+_POINTS_PER_ROUND_SD = 15.0
+_WINDOW_SDS = 9.0
+_PASSES = 4
+_TAIL_KNOTS = 256
+_KNOT_LADDER = (16, 64, 512, 1024, 4096)
+# The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
+# rounding of its two masses.
+SHRINK = 1.0 - 4.0 * ROUNDING
+# Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots, and those among which
+# the largest losses are looked for.
+REACHES = np.geomspace(1e-12, 1.0, 512)
+COARSE = np.append(0.0, np.geomspace(1e-12, 1.0, 384))
+EVEN = np.linspace(0.0, 1.0, 65)
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+Build = Callable[[Sequence[np.ndarray]], Steps[lattice.Atoms]]
+
+
+def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
+    """The function as a step that asks nobody."""
+
+    @functools.wraps(function)
+    def step(*arguments: Any) -> Steps[T]:
+        return function(*arguments)
+        yield  # what makes it a generator
+
+    return step
+
+
+def finish(steps: Steps[T]) -> T:
+    """What a search returns whose steps ask nobody."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a step of this search asks for an answer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
+
+    spacing: float
+    losses: list[np.ndarray]
+    index: np.ndarray
+    first: int
+    points: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An end of the bracket, the numerical part of its delta, and the knots and atoms it was found on."""
+
+    epsilon: float
+    error: float
+    losses: Sequence[np.ndarray]
+    atoms: lattice.Atoms
+
+
+class Scales(NamedTuple):
+    """What a grid is made from.
+
+    far_order, far_log_mgf: Chernoff's at delta e^-16. bare_variance: of all rounds, at order 0. means, variances,
+    bare_variances: of one round of every event, tilted and at order 0.
+    """
+
+    far_order: float
+    far_log_mgf: float
+    bare_variance: float
+    means: Sequence[float]
+    variances: Sequence[float]
+    bare_variances: Sequence[float]
+
+
+class Search(abc.ABC):
+    """Rounds and their counts at one delta; subclasses say how the kernels are asked.
+
+    Attributes:
+      total: number of rounds. delta: the target. reaches: the loss up to which every event is followed.
+      largest: the largest finite loss of any event, infinity if none has one.
+    """
+
+    total: float
+    delta: float
+    reaches: list[float]
+    largest: float
+
+    @abc.abstractmethod
+    def at_delta(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
+        """Chernoff's tilt at delta."""
+
+    @abc.abstractmethod
+    def centred(self, atoms: lattice.Atoms, epsilon: float) -> Steps[lattice.Tilt]:
+        """The tilt that centres the law at epsilon."""
+
+    @abc.abstractmethod
+    def tame(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
+        """The largest tilt at which rare large losses do not rule the law."""
+
+    @abc.abstractmethod
+    def scales(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> Steps[Scales]:
+        """What a grid for this tilt is made from."""
+
+    @abc.abstractmethod
+    def end(self, atoms: lattice.Atoms, grid: Grid, tilt: lattice.Tilt, upper: bool) -> Steps[End]:
+        """The end of the bracket of the law composed on this grid."""
+
+    @abc.abstractmethod
+    def renyi(self, atoms: lattice.Atoms) -> Steps[tuple[float, float]]:
+        """(epsilon, order) by RDP of the same pairs."""
+
+    def coarse(self) -> list[np.ndarray]:
+        """The first knots."""
+        return [reach * COARSE for reach in self.reaches]
+
+    def search(self, build: Build, losses: Sequence[np.ndarray], guess: float, upper: bool) -> Steps[Found]:
+        """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
+
+        The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
+        that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
+        is kept.
+        """
+        atoms = yield from build(losses)
+        start = yield from self.at_delta(atoms)
+        if guess < float(start.mean):
+            start = yield from self.centred(atoms, guess)
+        best = Found(math.inf if upper else 0.0, 0.0, losses, atoms)
+        for tame in (True, False):
+            tilt, capped = start, False
+            for _ in range(_PASSES):
+                if tame:
+                    limit = yield from self.tame(atoms)
+                    settled = capped and float(limit.order) > 0.97 * float(tilt.order)
+                    capped = float(tilt.order) > float(limit.order)
+                    tilt = limit if capped else tilt
+                    if settled:
+                        break
+                grid = self.grid((yield from self.scales(atoms, tilt)), tilt, upper)
+                if grid is None:
+                    break
+                atoms = yield from build(grid.losses)
+                here = yield from self.end(atoms, grid, tilt, upper)
+                epsilon = float(here.epsilon)
+                if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
+                    best = Found(epsilon, float(here.error), grid.losses, atoms)
+                if capped:
+                    continue
+                sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
+                known = 0 < epsilon < math.inf
+                if known and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                    break
+                target = epsilon if known else float(here.mean)
+                tilt = yield from self.centred(atoms, max(target, grid.spacing))
+            if not capped:
+                break
+            if upper:
+                enough = best.epsilon <= (yield from self.renyi(atoms))[0]
+            else:
+                enough = best.epsilon > 0
+            if enough:
+                break
+        return best
+
+    def grid(self, scales: Scales, tilt: lattice.Tilt, upper: bool) -> Grid | None:
+        """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
+
+        The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
+        law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
+        largest float64 loss.
+        """
+        high = (float(scales.far_log_mgf) - math.log(self.delta) + 16.0) / float(scales.far_order)
+        plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
+        # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
+        low = float(tilt.mean) - _WINDOW_SDS * sd
+        if sd < 1.5 * plain_sd:
+            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
+        low = max(low, -high)
+        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
+        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
+        if not (scale > 0 and 0 < wanted < math.inf):
+            return None
+        # Few sizes, since each compiles once; a longer window than wanted costs little.
+        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
+        spacing = (high - low) / min(wanted, points - 2)
+        farthest = max(self.reaches)
+        if not spacing > 1e-13 * farthest:
+            return None
+        if math.isfinite(self.largest):
+            # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
+            spacing = self.largest / max(math.floor(self.largest / spacing), 1)
+        uniform = 0
+        for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
+            width = math.sqrt(min(float(variance), 2.0 * float(bare)))
+            uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
+        # Never more knots than there are multiples below the largest reach.
+        knots = min(uniform + _TAIL_KNOTS, math.ceil(farthest / spacing))
+        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
+        if size * spacing > MAX_LOSS + 10.0:
+            return None
+        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
+        index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
+        both = np.concatenate([-index[:, :0:-1], index], axis=1)
+        return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+
+
+def corner(masses: np.ndarray, losses: np.ndarray, counts: np.ndarray, delta: float) -> float:
+    """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q).
+
+    Args:
+      masses, losses: (events, atoms). counts: (events,).
+    """
+    last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
+    pick = np.arange(len(last)), last
+    log_p = float(counts @ np.log(masses[pick]))
+    if log_p <= math.log(delta):
+        return 0.0
+    # Rounding of K terms of a sum of this size.
+    slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
+    value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
+    return max(value, 0.0)
+
+
+def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
+    """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
+    last = math.ceil(reach / spacing - 1e-9)
+    if last <= size:
+        return np.arange(size + 1)
+    uniform = min(uniform, size - 1)
+    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
+    # Strictly increasing even where the geometric steps are below one.
+    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
+    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)
