@@ -103,6 +103,8 @@ class Sweep:
             raise UsageError(f"--out {str(out)!r}: expected a file in a folder that is there")
         if self.plot is not None:
             plotting.check(self.plot)
+        elif self.plot_axis is not None:
+            raise UsageError("--plot-axis goes with --plot")
         together = (self.coordinator, self.num_processes, self.process_id)
         if any(part is not None for part in together) and None in together:
             raise UsageError("--coordinator, --num-processes and --process-id go together")
@@ -156,9 +158,11 @@ class Sweep:
         from checkin_jax.sweeps import table
 
         if self.plot is not None:
-            plotting.sweep(table.load(self.out).columns, self.what, self.plot_axis).savefig(
-                self.plot, dpi=200
-            )
+            try:
+                drawn = plotting.sweep(table.load(self.out).columns, self.what, self.plot_axis)
+            except ValueError as error:
+                raise UsageError(f"{error}; the rows are in {self.out}") from error
+            drawn.savefig(self.plot, dpi=200)
         if self.json:
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))

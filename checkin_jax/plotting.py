@@ -162,6 +162,10 @@ def sweep_axis(axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
     along = max(numbers, key=lambda name: several[name]) if along is None else along.replace("-", "_")
     if along not in numbers:
         raise ValueError(f"plot axis {along!r}: expected a number that varies, one of {', '.join(numbers)}")
+    for name in several:
+        column = np.asarray(axes[name])
+        if name != along and column.dtype.kind == "f" and np.isnan(column).any():
+            raise ValueError(f"{name} has a value that is no number, which tells no lines apart")
     _groups({name: count for name, count in several.items() if name != along})
     return along
 
@@ -196,6 +200,8 @@ def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None
     several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
     lines, panels = _groups({name: count for name, count in several.items() if count > 1})
     shown = {"rdp": "rdp", "calibration": "value"}.get(what, "epsilon")
+    if np.asarray(columns[shown]).dtype.kind not in "if":  # a file of empty cells
+        raise ValueError("nothing to draw: no setting has a result")
     drawn, places = figure(len(_values(axes, panels)))
     for axis, panel in zip(places, _values(axes, panels)):
         for line in _values(axes, lines):
@@ -263,5 +269,6 @@ def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
     if low > 0 and high > 10 * low:
         axis.set(yscale="log", ylim=(low / 1.5, high * 1.5))
     else:
+        low = min(0.0, low)
         margin = 0.05 * (high - low) or 1.0
-        axis.set_ylim(min(0.0, low) - margin, high + margin)
+        axis.set_ylim(low - margin, high + margin)

@@ -16,7 +16,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import cli, plotting
-from checkin_jax.sweeps import settings, store, table
+from checkin_jax.sweeps import evaluate, settings, store, table
 
 # The kernels of closed forms compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -284,3 +284,118 @@ def test_a_mesh_of_part_of_the_devices(tmp_path):
         mesh=mesh,
     )
     assert not found.failed.any()
+
+
+def test_a_column_called_order_is_kept(tmp_path):
+    out = tmp_path / "curve.csv"
+    written = cj.sweep_to_file(
+        out, what="rdp", protocol=cj.Shuffle, num_clients=10**4, epsilon0=1.0, order=[2.0, 3.0]
+    )
+    assert (written.rows, written.failed) == (2, 0)
+    held = table.load(out)
+    assert held["order"].tolist() == [2.0, 3.0]
+    run, noise = cj.Shuffle(num_clients=10**4), cj.PureLDP(epsilon0=1.0)
+    np.testing.assert_allclose(held["rdp"], cj.rdp(run, noise, [2.0, 3.0]), rtol=1e-6)
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
+
+
+PUBLISHED = {
+    "what": "published",
+    "bound": "theorem-3",
+    "delta": 1e-6,
+    "num_clients": [100, 1000],
+    "check_in_prob": 0.1,
+}
+
+
+def test_blocks_without_a_plan_are_nobodys(tmp_path):
+    """A kill while the folder of a finished sweep was being removed must not lend its blocks to the next one."""
+    out = tmp_path / "rows.csv"
+    folder = tmp_path / "rows.csv.blocks"
+    folder.mkdir()
+    (folder / "00000000.npz").write_bytes(b"another sweep's")
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="remove the folder"):
+            cj.sweep_to_file(out, resume=resume, epsilon0=1.0, **PUBLISHED)
+    (folder / "00000000.npz").unlink()
+    for damaged in ("[1]", "null", "{"):
+        (folder / "plan.json").write_text(damaged)
+        with pytest.raises(ValueError, match="not the plan of a sweep"):
+            cj.sweep_to_file(out, resume=True, epsilon0=1.0, **PUBLISHED)
+
+
+def test_of_two_sweeps_into_one_file_the_second_is_refused(tmp_path):
+    out = tmp_path / "rows.csv"
+    (tmp_path / "rows.csv.blocks").mkdir()  # the first has begun and written nothing yet
+    with pytest.raises(ValueError, match="goes on"):
+        cj.sweep_to_file(out, epsilon0=1.0, **PUBLISHED)
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    out = tmp_path / "rows.csv"
+    (tmp_path / ".rows.csv.123.tmp").write_bytes(b"half a file")
+    cj.sweep_to_file(out, epsilon0=1.0, **PUBLISHED)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_row_without_a_number_is_an_error_and_the_others_go_on(monkeypatch):
+    real = evaluate.rdp
+    monkeypatch.setattr(
+        evaluate, "rdp", lambda protocol, noise, orders: real(protocol, noise, orders) * [np.nan, 1.0, 1.0]
+    )
+    found = cj.sweep(what="rdp", protocol=cj.Shuffle, num_clients=100, epsilon0=1.0, order=[3.0, 4.0])
+    assert found["error"].tolist() == ["rdp: the evaluation gave no number", ""]
+    assert np.isnan(found["rdp"][0])
+    assert found["rdp"][1] > 0
+
+
+def test_a_sweep_and_its_file_serve_as_the_next_ones_table(tmp_path):
+    first = cj.sweep(epsilon0=[1.0, 2.0], **PUBLISHED)
+    again = cj.sweep(what="published", table=first)
+    assert again["epsilon"].tolist() == first["epsilon"].tolist()
+    loaded = cj.sweep(what="published", table=first.save(tmp_path / "first.csv"))
+    assert loaded["epsilon"].tolist() == first["epsilon"].tolist()
+
+
+def test_a_cell_that_is_no_number_is_one_row_with_an_error(tmp_path):
+    file = tmp_path / "settings.csv"
+    file.write_text(
+        "\ufeffnum_clients, check_in_prob, epsilon0, delta, bound\n"
+        "100, .1, 1, 1e-6, theorem-3\nbanana, .1, 1, 1e-6, theorem-3\n, .1, 1, 1e-6, theorem-3\n"
+    )
+    found = cj.sweep(what="published", table=file)
+    assert found.failed.tolist() == [False, True, True]
+    assert "num_clients" in found["error"][1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"what": "published", "delta": 1e-6, "bound": "theorem-3"}, {"what": "rdp", "order": 2}]
+)
+def test_noise_is_not_ignored_where_it_means_nothing(more):
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        cj.sweep(num_clients=100, check_in_prob=0.1, epsilon0=1.0, noise_multiplier=2.0, **more)
+
+
+def test_arguments_that_would_be_ignored_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="rows"):
+        cj.sweep(rows="garbage", table={"num_clients": [100]}, epsilon0=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match="table"):
+        cj.sweep(table=3, epsilon0=1.0, delta=1e-6)
+
+
+def test_pictures_of_nothing_are_refused():
+    axes = {"num_clients": np.array([10, 100]), "epsilon0": np.array([1.0, np.nan])}
+    with pytest.raises(ValueError, match="no number"):
+        plotting.sweep_axis(axes, "num_clients")
+    empty = {"num_clients": np.array([10, 100]), "epsilon": np.array(["", ""], dtype=object)}
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plotting.sweep(empty, "bracket")
+
+
+@pytest.mark.parametrize("epsilon0", [1e-300, 1e-160, 1e-12])
+def test_renyi_divergence_of_hardly_anything_is_above_zero(epsilon0):
+    """Kernels underflow there; the bound of a message by itself does not."""
+    run = cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5, num_rounds=3)
+    found = cj.rdp(run, cj.PureLDP(epsilon0=epsilon0), [2.0, 1.7e308])
+    assert np.all(found > 0)
+    assert np.all(found <= 3 * epsilon0 * (1 + 1e-9))

@@ -16,6 +16,8 @@ from checkin_jax.randomizers import PureLDP
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
 _KNOTS = 4096
+# Below, kernels underflow; a message by itself leaks as good as nothing.
+_MIN_EPSILON0 = 1e-9
 
 
 def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -53,6 +55,11 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
     shifted = np.asarray(checked) - 1.0
     if randomizer.epsilon0 == 0.0:
         return np.zeros(len(checked))
+    # Bun, Steinke (2016), Proposition 3.3: of each message by itself; never below the least positive float64.
+    local = 0.5 * np.asarray(checked) * randomizer.epsilon0 * randomizer.epsilon0 * (1.0 + 1e-12)
+    local = np.maximum(np.minimum(local, randomizer.epsilon0), np.finfo(np.float64).tiny) * protocol.repeats
+    if randomizer.epsilon0 < _MIN_EPSILON0:
+        return local
     with jax.enable_x64(True):
         # What is left out of a round counts with the largest loss: e^(order epsilon0) times its mass.
         left_out = math.exp(-min(max(checked) * randomizer.epsilon0 + 30.0, 690.0))
@@ -60,4 +67,6 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
         losses = np.append(0.0, randomizer.epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
         side = lattice.side_upper(host(losses), one.upper(losses))
         moments = lattice.symmetric_log_moments(host(losses), side, host(shifted))
-        return protocol.repeats * np.asarray(moments) / shifted * (1.0 + 1e-12)
+        with np.errstate(over="ignore"):
+            found = protocol.repeats * np.asarray(moments) / shifted * (1.0 + 1e-12)
+    return np.minimum(found, local)

@@ -30,6 +30,11 @@ RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "published": (("epsilon", "optimal_order"), ("method", "validity")),
     "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
 }
+# Every column that is no argument of a setting.
+ANSWERS = frozenset(
+    [name for numbers, words in RESULTS.values() for name in (*numbers, *words)]
+    + ["seconds", "version", "error"]
+)
 # Rows that one task of the slower kinds takes.
 _ROWS_PER_TASK = 8
 
@@ -73,12 +78,12 @@ class Results:
             (self.numbers if name in self.numbers else self.words)[name][index] = value
 
     def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
-        """Inputs and results, a row each. FloatingPointError if a row has neither result nor error."""
-        good = self.errors == ""
+        """Inputs and results, a row each; a row with neither result nor error has an error that says so."""
         for name, column in self.numbers.items():
+            self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
+        good = self.errors == ""
+        for column in self.numbers.values():
             column[~good] = np.nan
-            if np.isnan(column[good]).any():
-                raise FloatingPointError(f"{name}: not a number, in a row without an error")
         for column in self.words.values():
             column[~good] = ""
         count = len(self.errors)
@@ -269,12 +274,13 @@ def check(question: Question, names: Sequence[str]) -> None:
     """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
     fields = question.fields
     wanted = [name for name, required in fields.items() if required]
-    allowed = [*fields, "epsilon0", "noise_multiplier"]
+    allowed = [*fields, "epsilon0"]
     if question.what == "rdp":
         wanted += ["order", "epsilon0"]
     elif question.what == "published":
         wanted += ["delta", "bound", "epsilon0"]
     else:
+        allowed += ["noise_multiplier"]
         wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])
         allowed += ["view", "neighboring_relation"]
     free = question.free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from checkin_jax.sweeps.table import Columns, replacing
 
 _SCHEMA = 1
+# No column is called so.
+_NAMES = "names of columns"
 
 
 class Store:
@@ -34,20 +37,25 @@ class Store:
         self.folder = out.with_name(f"{out.name}.blocks")
         plan = {"schema": _SCHEMA, **plan}
         here = self.folder / "plan.json"
-        if not here.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True)  # of two that begin together one makes it
+        except FileExistsError:
+            if not resume:
+                raise ValueError(
+                    f"{str(self.folder)!r} holds the finished blocks of a sweep that was stopped or goes on: "
+                    "resume it, or remove the folder"
+                ) from None
+        # A sweep that was killed before its plan was written has no blocks either.
+        if not here.exists() and not any(self.folder.glob("*.npz")):
             with replacing(here) as stream:
                 stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
             return
-        if not resume:
-            raise ValueError(
-                f"{str(self.folder)!r} holds the finished blocks of a sweep that was stopped: "
-                "resume it, or remove the folder"
-            )
         try:
             found = json.loads(here.read_text())
-        except ValueError:
-            raise ValueError(f"{str(here)!r}: not the plan of a sweep") from None
+        except (ValueError, FileNotFoundError):
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(f"{str(here)!r}: not the plan of a sweep; remove the folder to begin anew")
         for name in dict.fromkeys([*plan, *found]):
             if found.get(name) != plan.get(name):
                 raise ValueError(
@@ -68,9 +76,9 @@ class Store:
         numbers = {name: column for name, column in columns.items() if name not in words}
         # Words as one JSON text each: an array of them would be as wide as the longest.
         texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
-        order = np.array(json.dumps(list(columns)))
+        names = {_NAMES: np.array(json.dumps(list(columns)))}
         with replacing(self._path(block)) as stream:
-            np.savez(stream, allow_pickle=False, order=order, **texts, **numbers)
+            np.savez(stream, allow_pickle=False, **names, **texts, **numbers)
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
@@ -84,8 +92,10 @@ class Store:
                 yield _Columns(held)
 
     def remove(self) -> None:
-        """Deletes the folder, once the sweep is a file."""
-        shutil.rmtree(self.folder)
+        """Deletes the folder, once the sweep is a file; a kill meanwhile leaves no blocks under its name."""
+        gone = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.gone")
+        os.replace(self.folder, gone)
+        shutil.rmtree(gone)
 
 
 class _Columns(Mapping[str, np.ndarray]):
@@ -93,7 +103,7 @@ class _Columns(Mapping[str, np.ndarray]):
 
     def __init__(self, held: Mapping[str, np.ndarray]) -> None:
         self._held = held
-        self._names: list[str] = json.loads(str(held["order"]))
+        self._names: list[str] = json.loads(str(held[_NAMES]))
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._held:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import glob
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,7 +49,7 @@ class Plan:
     settings: Settings
     block_rows: int
 
-    @property
+    @functools.cached_property
     def blocks(self) -> list[tuple[int, int]]:
         """(first row, row after the last) of every block."""
         return tables.batched(len(self.settings), self.block_rows)
@@ -94,9 +96,10 @@ def plan(
     else:
         tried = ()
     question = Question(what, protocol, _validate.flag(tight=tight), free, tried)
+    _validate.choice(ROWS, rows=rows)
     if table is not None:
         made = settings.zipped({**_columns(table), **arguments})
-    elif _validate.choice(ROWS, rows=rows) == "zip":
+    elif rows == "zip":
         made = settings.zipped(arguments)
     else:
         made = settings.product(arguments)
@@ -109,9 +112,15 @@ def plan(
 
 
 def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Columns of settings; of an earlier sweep without its results, of a file with NaN for what is no number."""
     if isinstance(given, str | Path):
         given = tables.load(given)
-    return given.columns if isinstance(given, Sweep) else given
+    if isinstance(given, Sweep):
+        inputs = {name: c for name, c in given.columns.items() if name not in evaluate.ANSWERS}
+        return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"table={given!r}: expected a file's name, a Sweep, or columns by name")
+    return given
 
 
 def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Any) -> Sweep:
@@ -204,6 +213,8 @@ def sweep_to_file(
     if shared:
         multihost_utils.sync_global_devices("checkin-jax sweep: counted")
     if jax.process_index() == 0:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a run that was killed here
+            left.unlink(missing_ok=True)
         tables.write(path, lambda: store.blocks(len(made.blocks)))
         store.remove()
     if shared:

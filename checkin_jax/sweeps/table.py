@@ -186,9 +186,9 @@ def load(path: str | Path) -> Sweep:
 
 
 def _read_csv(path: Path) -> Columns:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        names = next(reader, [])
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a mark
+        reader = csv.reader(file, skipinitialspace=True)
+        names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names):
             raise ValueError("two columns have one name")
         rows = [row for row in reader if row]
@@ -206,6 +206,20 @@ def _guessed(cells: Sequence[str]) -> np.ndarray:
         with contextlib.suppress(ValueError):
             return np.array([float(cell) if cell else np.nan for cell in cells])
     return np.array(cells, dtype=object)
+
+
+def numbers(column: np.ndarray) -> np.ndarray:
+    """The column as numbers, NaN where a cell is none: the row will have an error."""
+    if column.dtype.kind in "if":
+        return column
+
+    def number(cell: object) -> float:
+        try:
+            return float(cell)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return np.nan
+
+    return np.array([number(cell) for cell in column])
 
 
 def _read_npz(path: Path) -> Columns:
