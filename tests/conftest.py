@@ -37,6 +37,13 @@ settings.load_profile("checkin")
 ORACLE_ROUNDING = 1e-11
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """A worker keeps what it compiled for one file of tests, not for all: that would be gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """Kernels are called inside `jax.enable_x64(True)`, as the library does."""
