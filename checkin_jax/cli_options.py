@@ -34,7 +34,7 @@ Count = Annotated[
     ),
 ]
 
-_PROTOCOLS: dict[str, Callable[..., CheckInProtocol]] = {
+PROTOCOLS: dict[str, Callable[..., CheckInProtocol]] = {
     "shuffled-check-in": ShuffledCheckIn,
     "shuffle": Shuffle,
     "fixed-window": FixedWindow,
@@ -92,7 +92,7 @@ class ProtocolOptions:
         Raises:
           ValueError, TypeError: an option is missing, not one of the protocol's, or outside its range.
         """
-        kind: Any = _PROTOCOLS[self.protocol]
+        kind: Any = PROTOCOLS[self.protocol]
         fields = {field.name: field for field in dataclasses.fields(kind)}
         given = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
         for name in given:

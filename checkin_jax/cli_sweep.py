@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from checkin_jax.cli_options import _PROTOCOLS, Job, UsageError
+from checkin_jax.cli_options import PROTOCOLS, Job, UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.sweep import Written
@@ -115,7 +115,7 @@ class Sweep:
             given.setdefault("delta", "1e-6")
         arguments = {
             "what": self.what,
-            "protocol": _PROTOCOLS[self.protocol],
+            "protocol": PROTOCOLS[self.protocol],
             "rows": self.rows,
             "table": rows,
             "tight": self.tight,

@@ -32,7 +32,7 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
-    for module in (loop, report, trace):
+    for module in (loop, report):
         monkeypatch.setattr(module, "account", quick_account)
     spec = importlib.util.spec_from_file_location(name, ROOT / "train" / f"{name}.py")
     program = importlib.util.module_from_spec(spec)
@@ -53,15 +53,15 @@ def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, 
 
 
 def test_points_account_for_whole_windows_and_end_with_the_last(monkeypatch):
-    monkeypatch.setattr(trace, "account", quick_account)
+    monkeypatch.setattr(report, "account", quick_account)
     window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
     config = TrainingConfig(protocol=window, minibatch=4, randomizer=PureLDP(epsilon0=1.0))
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
-    found = trace.points(config, metrics, 3)
+    found = trace.points(config, metrics, 3, {})
     assert [point.round for point in found] == [1, 5, 9]
     assert [point.guarantees["local"].protocol.num_epochs for point in found] == [1, 2, 3]
     assert [point.accuracy for point in found] == [0.1, 0.5, 0.9]
-    assert trace.points(config, metrics[1::2], 3) == []
+    assert trace.points(config, metrics[1::2], 3, {}) == []
 
 
 SHARED = """
@@ -72,9 +72,9 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 from stand_in import quick_account
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import loop, report, schedule, trace
+from checkin_jax.training import loop, report, schedule
 from checkin_jax.training.recipe import Recipe
-for module in (loop, report, trace):
+for module in (loop, report):
     module.account = quick_account
 folder, number, port = sys.argv[1:]
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)} if port != "0" else {}

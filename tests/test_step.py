@@ -8,33 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from digits_problem import digits_problem
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from checkin_jax import mechanisms
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training import data, networks, step
+from checkin_jax.training import step
 from checkin_jax.training.config import TrainingConfig
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 
-@functools.cache
-def _problem():
-    digits = data.digits()
-    parameters, apply = networks.functional(networks.build(8, jax.random.key(0)))
-
-    def loss(parameters, image, label):
-        logits = apply(parameters, image.astype(jnp.float32)[..., None] * (1 / 16))
-        return networks.cross_entropy(logits, label.astype(jnp.int32))
-
-    return parameters, loss, jnp.asarray(digits.train_images), jnp.asarray(digits.train_labels)
-
-
 def _sum(mechanism: step.Mechanism, records, key=0, capacity=360) -> np.ndarray:
-    parameters, loss, images, labels = _problem()
+    parameters, loss, images, labels = digits_problem()
     records = np.asarray(records, np.int32)
     key = jax.random.key(key)
     return np.asarray(
@@ -45,7 +34,7 @@ def _sum(mechanism: step.Mechanism, records, key=0, capacity=360) -> np.ndarray:
 @functools.cache
 def _reference() -> np.ndarray:
     """Clipped gradients of all training records, by plain vmap over flat parameters."""
-    parameters, loss, images, labels = _problem()
+    parameters, loss, images, labels = digits_problem()
     flat, unravel = ravel_pytree(parameters)
     rows = jax.vmap(jax.grad(lambda flat, x, y: loss(unravel(flat), x, y)), (None, 0, 0))(
         flat, images, labels
@@ -61,7 +50,7 @@ def _reference() -> np.ndarray:
 def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
     mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate="messages")
     records = np.array([3, -1, 5, 5])
-    arguments = *_problem(), records, jax.random.key(0)
+    arguments = *digits_problem(), records, jax.random.key(0)
     messages = step.round_messages(mechanism, arguments[1], arguments[0], *arguments[2:], capacity=40)
     assert messages.shape == (4, 1_722)
     np.testing.assert_allclose(messages.sum(0), _sum(mechanism, records, capacity=40), rtol=1e-4, atol=1e-5)
@@ -149,7 +138,7 @@ def test_no_two_messages_and_no_two_rounds_share_noise(randomizer, simulate):
 
 def test_absent_clients_send_nothing_even_with_broken_gradients():
     # The buffer is padded with record 0; here that record is the one whose gradient overflows.
-    parameters, loss, images, labels = _problem()
+    parameters, loss, images, labels = digits_problem()
 
     def broken(parameters, image, label):
         return loss(parameters, image, label) * jnp.where(jnp.all(image == images[0]), jnp.inf, 1.0)
@@ -176,7 +165,7 @@ def test_dummies_send_the_privatised_zero_gradient(randomizer, simulate):
 
 
 def test_a_dummy_has_the_gradient_zero_exactly():
-    parameters, loss, images, labels = _problem()
+    parameters, loss, images, labels = digits_problem()
     mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS)
     key, records = jax.random.key(0), np.full(7, -1, np.int32)
     total = step.round_sum(

@@ -14,9 +14,7 @@ import tyro
 
 from checkin_jax.protocols import AveragedUpdates
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.plan import Plan
 from checkin_jax.training.recipe import Recipe
-from checkin_jax.training.step_size import suggested_learning_rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,14 +45,11 @@ def main(experiment: Experiment) -> None:
         check_in_prob=experiment.check_in_prob,
         num_epochs=experiment.num_epochs,
     )
-    randomizer = PureLDP(epsilon0=experiment.epsilon0)
-    plan = Plan(protocol=protocol)
     experiment.run(
         protocol=protocol,
-        randomizer=randomizer,
+        randomizer=PureLDP(epsilon0=experiment.epsilon0),
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
-        learning_rate=suggested_learning_rate(plan, randomizer, experiment.clip_norm),
     )
 
 

@@ -17,9 +17,7 @@ import tyro
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training.plan import Plan
 from checkin_jax.training.recipe import Recipe
-from checkin_jax.training.step_size import suggested_learning_rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,6 @@ def main(experiment: Experiment) -> None:
         randomizer=randomizer,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
-        learning_rate=suggested_learning_rate(Plan(protocol=protocol), randomizer, experiment.clip_norm),
     )
 
 

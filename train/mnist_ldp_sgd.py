@@ -14,9 +14,7 @@ import tyro
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.plan import Plan
 from checkin_jax.training.recipe import Recipe
-from checkin_jax.training.step_size import suggested_learning_rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,12 +38,10 @@ def main(experiment: Experiment) -> None:
     protocol = ShuffledCheckIn(
         num_clients=60_000, check_in_prob=experiment.check_in_prob, num_rounds=experiment.num_rounds
     )
-    randomizer = PureLDP(epsilon0=experiment.epsilon0)
     experiment.run(
         protocol=protocol,
-        randomizer=randomizer,
+        randomizer=PureLDP(epsilon0=experiment.epsilon0),
         clip_norm=experiment.clip_norm,
-        learning_rate=suggested_learning_rate(Plan(protocol=protocol), randomizer, experiment.clip_norm),
     )
 
 

@@ -15,9 +15,7 @@ import tyro
 
 from checkin_jax.protocols import SlidingWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.plan import Plan
 from checkin_jax.training.recipe import Recipe
-from checkin_jax.training.step_size import suggested_learning_rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,15 +45,12 @@ def main(experiment: Experiment) -> None:
         window=experiment.window,
         num_epochs=experiment.num_epochs,
     )
-    randomizer = PureLDP(epsilon0=experiment.epsilon0)
-    plan = Plan(protocol=protocol, minibatch=experiment.minibatch)
     experiment.run(
         protocol=protocol,
-        randomizer=randomizer,
+        randomizer=PureLDP(epsilon0=experiment.epsilon0),
         minibatch=experiment.minibatch,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
-        learning_rate=suggested_learning_rate(plan, randomizer, experiment.clip_norm),
     )
 
 

@@ -15,7 +15,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds import one_round
 from checkin_jax.accounting.calibration import calibrate
-from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS
+from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS, Guarantee
 from checkin_jax.accounting.renyi import rdp
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -212,13 +212,7 @@ def _bracket(question: Question, row: Row) -> dict[str, Any]:
         tight=question.tight,
         neighboring_relation=row.relation,
     )
-    return {
-        "epsilon": g.epsilon,
-        "lower": g.lower,
-        "method": g.method,
-        "lower_method": g.lower_method,
-        "validity": g.validity,
-    }
+    return _of(g, "epsilon", "lower", "method", "lower_method", "validity")
 
 
 def _calibration(question: Question, row: Row) -> dict[str, Any]:
@@ -232,14 +226,11 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
         tight=question.tight,
         neighboring_relation=row.relation,
     )
-    g = found.guarantee
-    return {
-        "value": found.value,
-        "epsilon": g.epsilon,
-        "lower": g.lower,
-        "method": g.method,
-        "validity": g.validity,
-    }
+    return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
+
+
+def _of(guarantee: Guarantee, *names: str) -> dict[str, Any]:
+    return {name: getattr(guarantee, name) for name in names}
 
 
 def _curves(rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]) -> list[Task]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax.sweeps.table import Columns, replacing
+from checkin_jax._files import replacing
+from checkin_jax.sweeps.table import Columns
 
 _SCHEMA = 1
 # No column is called so.
@@ -47,7 +48,7 @@ class Store:
                 ) from None
         # A sweep that was killed before its plan was written has no blocks either.
         if not here.exists() and not any(self.folder.glob("*.npz")):
-            with replacing(here) as stream:
+            with replacing(here, shared=True) as stream:
                 stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
             return
         try:
@@ -77,7 +78,7 @@ class Store:
         # Words as one JSON text each: an array of them would be as wide as the longest.
         texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
         names = {_NAMES: np.array(json.dumps(list(columns)))}
-        with replacing(self._path(block)) as stream:
+        with replacing(self._path(block), shared=True) as stream:
             np.savez(stream, allow_pickle=False, **names, **texts, **numbers)
 
     def errors(self, block: int) -> list[str]:

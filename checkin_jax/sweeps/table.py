@@ -7,13 +7,14 @@ import csv
 import dataclasses
 import io
 import itertools
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from checkin_jax._files import replacing
 
 SUFFIXES = (".csv", ".npz", ".parquet")
 Columns = dict[str, np.ndarray]
@@ -79,24 +80,9 @@ def _pyarrow() -> Any:
 def write(path: Path, blocks: Blocks) -> Path:
     """Joins the blocks into one file, which appears whole or not at all; memory for a block or two."""
     writer = {".csv": _write_csv, ".npz": _write_npz, ".parquet": _write_parquet}[path.suffix]
-    with replacing(path) as stream:
+    with replacing(path, shared=True) as stream:
         writer(stream, blocks)
     return path
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the name `path` once it is whole and on the disk; nothing is left of a failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _write_csv(stream: IO[bytes], blocks: Blocks) -> None:

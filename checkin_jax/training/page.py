@@ -16,10 +16,11 @@ import numpy as np
 import scipy.stats
 
 from checkin_jax import plotting
-from checkin_jax.accounting import account
+from checkin_jax._files import replacing
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.training import trace
 from checkin_jax.training.recorded import RecordedRun
+from checkin_jax.training.report import every_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,10 +62,8 @@ def build(run: RecordedRun) -> str:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
     config = run.config
     ran = config.plan.so_far(run.rounds)
-    final = {
-        view: account(ran, config.randomizer, delta=config.delta, view=view, tight=True) for view in VIEWS
-    }
-    points = trace.points(config, run.metrics, _POINTS)
+    final = every_view(config, ran)
+    points = trace.points(config, run.metrics, _POINTS, {ran: final})
     sections = [_headline(run, final), _words(run, final)]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
@@ -271,7 +270,6 @@ def write(run: RecordedRun, out: Path) -> Path:
       OSError: it cannot be written.
     """
     text = build(run)
-    temporary = out.with_name(f".{out.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(out)
+    with replacing(out) as stream:
+        stream.write(text.encode())
     return out

@@ -14,6 +14,7 @@ from checkin_jax.training.loop import train
 from checkin_jax.training.progress import RoundBar
 from checkin_jax.training.report import Report
 from checkin_jax.training.step import AXIS
+from checkin_jax.training.step_size import suggested_learning_rate
 from checkin_jax.training.trace import points, table
 
 TRACED = 6
@@ -53,7 +54,7 @@ class Recipe:
     """This host's number, from 0."""
 
     def run(self, **settings: Any) -> Report:
-        """Trains, and prints accuracy against epsilon in all views, and the report.
+        """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
 
         Args:
           settings: of TrainingConfig, beside those that are options here.
@@ -65,6 +66,7 @@ class Recipe:
         draft = TrainingConfig(**settings)
         config = dataclasses.replace(
             draft,
+            learning_rate=suggested_learning_rate(draft.plan, draft.randomizer, draft.clip_norm),
             seed=self.seed,
             eval_every=self.eval_every or max(1, draft.plan.num_rounds // 30),
             target_accuracy=self.target_accuracy,
@@ -83,7 +85,8 @@ class Recipe:
             )
         if jax.process_index() == 0:
             metrics = recorded.read(self.run_dir).metrics
-            print(f"{table(points(config, metrics, TRACED))}\n\n{report}\nSaved in {self.run_dir}")
+            known = {config.plan.so_far(report.rounds): report.guarantees}
+            print(f"{table(points(config, metrics, TRACED, known))}\n\n{report}\nSaved in {self.run_dir}")
         return report
 
     def _devices(self) -> jax.sharding.Mesh | None:

@@ -157,7 +157,7 @@ def make_report(
     Raises:
       ValueError: no round ran, or more than planned.
     """
-    protocol, randomizer, delta = config.protocol, config.randomizer, config.delta
+    protocol = config.protocol
     if not 1 <= rounds <= config.plan.num_rounds:
         raise ValueError(f"rounds={rounds!r}: expected a number in [1, {config.plan.num_rounds}]")
     ran = config.plan.so_far(rounds)
@@ -170,12 +170,18 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees={view: account(ran, randomizer, delta=delta, view=view, tight=True) for view in VIEWS},
-        planned={view: account(protocol, randomizer, delta=delta, view=view, tight=True) for view in VIEWS}
-        if early
-        else {},
-        message=message_privacy(protocol, randomizer),
+        guarantees=every_view(config, ran),
+        planned=every_view(config, protocol) if early else {},
+        message=message_privacy(protocol, config.randomizer),
     )
+
+
+def every_view(config: TrainingConfig, protocol: CheckInProtocol) -> dict[str, Guarantee]:
+    """view -> Guarantee of `protocol`, the run or what has begun of it, by the tight bounds."""
+    return {
+        view: account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
+        for view in VIEWS
+    }
 
 
 def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from checkin_jax._files import replacing
 
 try:
     import fcntl
@@ -105,11 +107,13 @@ class RunDirectory:
 
     def write_text(self, name: str, text: str) -> None:
         """Writes one UTF-8 text file."""
-        self._replace(name, lambda stream: stream.write(text.encode()))
+        with replacing(self.path / name) as stream:
+            stream.write(text.encode())
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes one .npz file of named arrays."""
-        self._replace(name, lambda stream: np.savez(stream, allow_pickle=False, **arrays))
+        with replacing(self.path / name) as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
 
     def _check(self, resume: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -123,14 +127,6 @@ class RunDirectory:
     def _unlock(self) -> None:
         (self.path / LOCK).unlink(missing_ok=True)
         self._lock.close()
-
-    def _replace(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
-        temporary = self.path / f".{name}.tmp"
-        with temporary.open("wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, self.path / name)
 
 
 def _lock(path: Path) -> IO[str]:

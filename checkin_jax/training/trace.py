@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.report import every_view
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,24 +23,29 @@ class Point:
     guarantees: dict[str, Guarantee]
 
 
-def points(config: TrainingConfig, metrics: Sequence[Mapping[str, Any]], count: int) -> list[Point]:
+def points(
+    config: TrainingConfig,
+    metrics: Sequence[Mapping[str, Any]],
+    count: int,
+    known: Mapping[CheckInProtocol, dict[str, Guarantee]],
+) -> list[Point]:
     """A few of the evaluations in the lines of metrics.jsonl, evenly over the rounds, the last among them.
 
     Every point takes the tight bounds of all views, seconds where a setting is new. Looking at many of a run's models
     costs no more than its last guarantee, which covers them all.
+
+    Args:
+      known: `every_view` of what was accounted for already.
     """
     evaluated = [line for line in metrics if "accuracy" in line]
     if not evaluated:
         return []
-    out, known = [], {}
+    out, known = [], dict(known)
     for i in sorted({round(i) for i in np.linspace(0, len(evaluated) - 1, count)}):
         line = evaluated[i]
         protocol = config.plan.so_far(line["round"])
         if protocol not in known:
-            known[protocol] = {
-                view: account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
-                for view in VIEWS
-            }
+            known[protocol] = every_view(config, protocol)
         out.append(Point(line["round"], line["accuracy"], known[protocol]))
     return out
 
