@@ -1,31 +1,120 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that one process at a time may have."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:  # no such locks outside POSIX systems
+    fcntl = None
+
+# What file systems say that have no locks.
+_LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
 
 @contextlib.contextmanager
-def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the name `path` once it is whole and on the disk; nothing is left of a failure.
 
     A kill leaves `.NAME.tmp`, which the next write of that name replaces.
 
-    Args:
-      shared: other processes may write this name at the same time: each has a temporary file of its own,
-        `.NAME.PID.tmp`, and a kill leaves it for good.
+    Raises:
+      BlockingIOError: another process is writing it.
+      OSError: it cannot be written; it is named.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if shared else f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as stream:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with naming(path):
+        stream = _held(temporary)
+        if stream is None:
+            raise BlockingIOError(f"{str(path)!r}: another process is writing it")
+    with naming(path), stream:
+        try:
+            stream.truncate()
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            if fcntl is None:
+                stream.close()  # elsewhere it is held until it has its name
+            os.replace(temporary, path)
+        except BaseException:
+            if fcntl is None:
+                stream.close()
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the disk say which file they are about, which those of an open file do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def hold(path: Path, what: str) -> IO[bytes]:
+    """The lock file `path`, held until it is closed or the process ends, however it ends.
+
+    Where the operating or the file system has no locks nobody is kept out.
+
+    Raises:
+      BlockingIOError: another process holds it; says of `what`, and the process's number.
+      OSError: it cannot be written.
+    """
+    file = _held(path)
+    if file is None:
+        owner = path.read_text().strip() if path.exists() else ""
+        raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
+    with naming(path):
+        file.truncate()
+        file.write(f"{os.getpid()}\n".encode())
+        file.flush()
+    return file
+
+
+def _held(path: Path) -> IO[bytes] | None:
+    """The file, made if it is not there and kept as it is, open and locked; None if another process has locked it."""
+    while True:
+        file = open(path, "w+b", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        except OSError as error:
+            if error.errno not in _LOCKLESS:
+                file.close()
+                raise
+        # Whoever held it may have deleted or renamed the file between our opening and locking it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
+
+
+def delete(folder: Path) -> None:
+    """Deletes a folder; a kill leaves it whole or nothing under its name, and then a rest for `delete_rest`."""
+    delete_rest(folder)
+    os.replace(folder, _going(folder))
+    delete_rest(folder)
+
+
+def delete_rest(folder: Path) -> None:
+    """Deletes what a kill while `folder` was being deleted has left, if there was one."""
+    while _going(folder).exists():
+        with contextlib.suppress(FileNotFoundError):  # another process is at it too
+            shutil.rmtree(_going(folder))
+
+
+def _going(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.gone")

@@ -139,6 +139,8 @@ class Sweep:
         try:
             with RowBar() as bar:
                 written = sweep_to_file(self.out, resume=self.resume, progress=bar, **arguments)
+        except BlockingIOError as error:  # another sweep into this file goes on
+            raise UsageError(str(error)) from error
         except OSError as error:
             raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
         except ValueError as error:  # blocks of another run
@@ -162,7 +164,7 @@ class Sweep:
                 drawn = plotting.sweep(table.load(self.out).columns, self.what, self.plot_axis)
             except ValueError as error:
                 raise UsageError(f"{error}; the rows are in {self.out}") from error
-            drawn.savefig(self.plot, dpi=200)
+            plotting.write(drawn, self.plot)
         if self.json:
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))

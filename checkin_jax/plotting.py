@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
+from checkin_jax._files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,11 +86,19 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
     rows = list(rows)
     if not rows:
         raise ValueError("rows=[]: expected at least one row")
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(path) as stream:
+        stream.write(text.getvalue().encode())
     return path
+
+
+def write(drawn: Figure, out: Path) -> None:
+    """Writes a picture, whole or not at all."""
+    with replacing(out) as stream:
+        drawn.savefig(stream, format=out.suffix[1:], dpi=200)
 
 
 def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tuple[Path, Path]:
@@ -98,7 +109,7 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
     """
     check(out)
     table = write_csv(out.with_suffix(".csv"), rows)
-    drawn.savefig(out, dpi=200)
+    write(drawn, out)
     return out, table
 
 

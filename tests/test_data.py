@@ -143,7 +143,7 @@ def _no_records(folder):
         (_truncate, "truncated or damaged IDX file, 15679 bytes of data where its header promises 15680"),
         (_lengthen, "15681 bytes of data where its header promises 15680"),
         (_cut_header, "truncated IDX header, 6 of 16 bytes"),
-        (_empty, "not an IDX file"),
+        (_empty, "train-images-idx3-ubyte: an empty file; download it again"),
         (_cut_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
         (_damage_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
         (_not_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),

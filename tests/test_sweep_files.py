@@ -131,10 +131,12 @@ def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
 
 def test_a_sweep_of_another_version_is_not_resumed(tmp_path):
     plan = {"version": "0.0.1", "rows": 5}
-    store.Store(tmp_path / "s.csv", plan, resume=False)
+    with store.Store(tmp_path / "s.csv", plan, resume=False):
+        pass
     with pytest.raises(ValueError, match=r"cannot resume: version was '0\.0\.1' and is '0\.0\.2'"):
         store.Store(tmp_path / "s.csv", {**plan, "version": "0.0.2"}, resume=True)
-    store.Store(tmp_path / "s.csv", plan, resume=True)
+    with store.Store(tmp_path / "s.csv", plan, resume=True):
+        pass
 
 
 def test_a_full_disk_gets_one_line_and_keeps_finished_blocks(tmp_path, monkeypatch, capsys, right):
@@ -324,17 +326,52 @@ def test_blocks_without_a_plan_are_nobodys(tmp_path):
             cj.sweep_to_file(out, resume=True, epsilon0=1.0, **PUBLISHED)
 
 
-def test_of_two_sweeps_into_one_file_the_second_is_refused(tmp_path):
+@pytest.mark.parametrize("resume", [False, True])
+def test_of_two_sweeps_into_one_file_the_second_is_refused(tmp_path, resume):
     out = tmp_path / "rows.csv"
-    (tmp_path / "rows.csv.blocks").mkdir()  # the first has begun and written nothing yet
-    with pytest.raises(ValueError, match="goes on"):
-        cj.sweep_to_file(out, epsilon0=1.0, **PUBLISHED)
+    with (
+        store.Store(out, {}, resume=False),
+        pytest.raises(BlockingIOError, match=rf"rows\.csv'.* in use .*{os.getpid()}"),
+    ):
+        cj.sweep_to_file(out, resume=resume, epsilon0=1.0, **PUBLISHED)
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
+def test_a_stopped_sweep_is_not_begun_again_by_accident(tmp_path):
+    (tmp_path / "rows.csv.blocks").mkdir()  # killed before it wrote anything
+    with pytest.raises(ValueError, match="was stopped"):
+        cj.sweep_to_file(tmp_path / "rows.csv", epsilon0=1.0, **PUBLISHED)
+    assert cj.sweep_to_file(tmp_path / "rows.csv", resume=True, epsilon0=1.0, **PUBLISHED).rows == 2
+
+
+def test_what_kills_left_is_removed(tmp_path):
     out = tmp_path / "rows.csv"
-    (tmp_path / ".rows.csv.123.tmp").write_bytes(b"half a file")
+    (tmp_path / ".rows.csv.tmp").write_bytes(b"half a file, longer than the whole one" * 99)
+    (tmp_path / ".rows.csv.blocks.gone").mkdir()
+    (tmp_path / ".rows.csv.blocks.gone" / "00000000.npz").touch()
     cj.sweep_to_file(out, epsilon0=1.0, **PUBLISHED)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+    assert len(table.load(out)) == 2
+
+
+@pytest.mark.parametrize("how", ["empty", "half", "text", "one bit"])
+def test_a_damaged_block_is_named(tmp_path, monkeypatch, how):
+    out = tmp_path / "rows.csv"
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "write", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cj.sweep_to_file(out, epsilon0=1.0, block_rows=1, **PUBLISHED)
+    block = tmp_path / "rows.csv.blocks" / "00000001.npz"
+    content = block.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index(b"NUMPY", content.index(b"epsilon.npy")) + 130] ^= 1
+    block.write_bytes(
+        {"empty": b"", "half": content[:999], "text": b"no table", "one bit": bytes(flipped)}[how]
+    )
+    with pytest.raises(ValueError, match=r"00000001\.npz': a damaged block .* remove it and resume"):
+        cj.sweep_to_file(out, resume=True, epsilon0=1.0, block_rows=1, **PUBLISHED)
+    block.unlink()
+    cj.sweep_to_file(out, resume=True, epsilon0=1.0, block_rows=1, **PUBLISHED)
+    assert len(table.load(out)) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from checkin_jax._files import replacing
+from checkin_jax._files import delete, delete_rest, hold, replacing
 from checkin_jax.sweeps.table import Columns
 
 _SCHEMA = 1
+_LOCK = ".lock"
 # No column is called so.
 _NAMES = "names of columns"
 
@@ -22,33 +24,65 @@ _NAMES = "names of columns"
 class Store:
     """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .npz for each block.
 
-    Files appear whole or not at all. Several processes may share the folder if each writes blocks of its own.
+    Files appear whole or not at all. Several processes may share the folder if each writes blocks of its own and one
+    of them leads, which holds a lock on the folder until the end; use as a context manager.
 
     Args:
       out: the file that the sweep will be.
       plan: what the sweep is; another version, other settings or options make another plan.
       resume: go on with what is there; a folder that is not there is made.
+      leads: False for a process that joins one that leads.
 
     Raises:
       ValueError: the folder is there and resume is not asked for, or it is of another sweep.
+      BlockingIOError: another sweep into this file goes on.
       OSError: it cannot be written.
     """
 
-    def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
+    def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool, leads: bool = True) -> None:
         self.folder = out.with_name(f"{out.name}.blocks")
         plan = {"schema": _SCHEMA, **plan}
-        here = self.folder / "plan.json"
+        self._lock = self._locked(out, resume) if leads else None
         try:
-            self.folder.mkdir(parents=True)  # of two that begin together one makes it
-        except FileExistsError:
-            if not resume:
+            self._check(plan)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def _locked(self, out: Path, resume: bool) -> IO[bytes]:
+        """The lock of the folder, which is made if it is not there."""
+        while True:
+            try:
+                self.folder.mkdir(parents=True)  # of two that begin together one makes it
+                found = False
+            except FileExistsError:
+                found = True
+            try:
+                lock = hold(self.folder / _LOCK, f"out={str(out)!r}")
+            except FileNotFoundError:
+                continue  # the sweep that held it is finished
+            if found and not resume:
+                lock.close()
                 raise ValueError(
-                    f"{str(self.folder)!r} holds the finished blocks of a sweep that was stopped or goes on: "
+                    f"{str(self.folder)!r} holds the finished blocks of a sweep that was stopped: "
                     "resume it, or remove the folder"
-                ) from None
+                )
+            delete_rest(self.folder)
+            return lock
+
+    def _check(self, plan: Mapping[str, Any]) -> None:
+        """Writes the plan of a sweep that begins; compares that of one that goes on."""
+        here = self.folder / "plan.json"
         # A sweep that was killed before its plan was written has no blocks either.
         if not here.exists() and not any(self.folder.glob("*.npz")):
-            with replacing(here, shared=True) as stream:
+            with replacing(here) as stream:
                 stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
             return
         try:
@@ -78,41 +112,62 @@ class Store:
         # Words as one JSON text each: an array of them would be as wide as the longest.
         texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
         names = {_NAMES: np.array(json.dumps(list(columns)))}
-        with replacing(self._path(block), shared=True) as stream:
+        with replacing(self._path(block)) as stream:
             np.savez(stream, allow_pickle=False, **names, **texts, **numbers)
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
-        with np.load(self._path(block), allow_pickle=False) as held:
-            return [text for text in json.loads(str(held["words error"])) if text]
+        with self._opened(block) as columns:
+            return [text for text in columns["error"] if text]
 
     def blocks(self, count: int) -> Iterator[Mapping[str, np.ndarray]]:
-        """All blocks, in order; a block's columns are read when they are asked for, until the next block is."""
+        """All blocks, in order; a block's columns are read when they are asked for, until the next block is.
+
+        Raises:
+          ValueError: one is damaged; it is named.
+        """
         for block in range(count):
-            with np.load(self._path(block), allow_pickle=False) as held:
-                yield _Columns(held)
+            with self._opened(block) as columns:
+                yield columns
 
     def remove(self) -> None:
         """Deletes the folder, once the sweep is a file; a kill meanwhile leaves no blocks under its name."""
-        gone = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.gone")
-        os.replace(self.folder, gone)
-        shutil.rmtree(gone)
+        delete(self.folder)
+
+    @contextlib.contextmanager
+    def _opened(self, block: int) -> Iterator[_Columns]:
+        path = self._path(block)
+        with path.open("rb") as file:
+            with _reading(path):
+                held = np.load(file, allow_pickle=False)
+            with held:
+                yield _Columns(held, path)
 
 
 class _Columns(Mapping[str, np.ndarray]):
     """The columns of an open block."""
 
-    def __init__(self, held: Mapping[str, np.ndarray]) -> None:
-        self._held = held
-        self._names: list[str] = json.loads(str(held[_NAMES]))
+    def __init__(self, held: Mapping[str, np.ndarray], path: Path) -> None:
+        self._held, self._path = held, path
+        with _reading(path):
+            self._names: list[str] = json.loads(str(held[_NAMES]))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name in self._held:
-            return self._held[name]
-        return np.array(json.loads(str(self._held[f"words {name}"])), dtype=object)
+        with _reading(self._path):
+            if name in self._held:
+                return self._held[name]
+            return np.array(json.loads(str(self._held[f"words {name}"])), dtype=object)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{str(path)!r}: a damaged block ({error}); remove it and resume") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import glob
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -186,39 +185,38 @@ def sweep_to_file(
 
     Raises:
       TypeError, ValueError: as `sweep`; or there are blocks of a stopped run and resume is False, or they are of
-      another version or sweep. OSError: a disk that is full or cannot be written; finished blocks are kept.
+      another version or sweep, or damaged. BlockingIOError: another sweep into this file goes on. OSError: a disk that
+      is full or cannot be written; finished blocks are kept.
     """
     made, path = plan(**arguments), tables.check(Path(out))
     shared = jax.process_count() > 1
     if shared and jax.process_index() > 0:
         multihost_utils.sync_global_devices("checkin-jax sweep: folder")
         resume = True
-    store = Store(path, made.identity(), resume=resume)
-    if shared and jax.process_index() == 0:
-        multihost_utils.sync_global_devices("checkin-jax sweep: folder")
-    mine = range(jax.process_index(), len(made.blocks), jax.process_count())
-    tell = _Told(progress, sum(made.blocks[block][1] - made.blocks[block][0] for block in mine))
-    with Workers(mesh) as workers:
-        for block in mine:
-            if store.has(block):
-                tell(made.blocks[block][1] - made.blocks[block][0])
-            else:
-                store.write(block, _evaluated(made, workers, block, tell))
-    if shared:
-        multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
-    failed, first_error = 0, ""
-    for block in range(len(made.blocks)):
-        errors = store.errors(block)
-        failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
-    if shared:
-        multihost_utils.sync_global_devices("checkin-jax sweep: counted")
-    if jax.process_index() == 0:
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a run that was killed here
-            left.unlink(missing_ok=True)
-        tables.write(path, lambda: store.blocks(len(made.blocks)))
-        store.remove()
-    if shared:
-        multihost_utils.sync_global_devices("checkin-jax sweep: file")
+    with Store(path, made.identity(), resume=resume, leads=jax.process_index() == 0) as store:
+        if shared and jax.process_index() == 0:
+            multihost_utils.sync_global_devices("checkin-jax sweep: folder")
+        mine = range(jax.process_index(), len(made.blocks), jax.process_count())
+        tell = _Told(progress, sum(made.blocks[block][1] - made.blocks[block][0] for block in mine))
+        with Workers(mesh) as workers:
+            for block in mine:
+                if store.has(block):
+                    tell(made.blocks[block][1] - made.blocks[block][0])
+                else:
+                    store.write(block, _evaluated(made, workers, block, tell))
+        if shared:
+            multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
+        failed, first_error = 0, ""
+        for block in range(len(made.blocks)):
+            errors = store.errors(block)
+            failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
+        if shared:
+            multihost_utils.sync_global_devices("checkin-jax sweep: counted")
+        if jax.process_index() == 0:
+            tables.write(path, lambda: store.blocks(len(made.blocks)))
+            store.remove()
+        if shared:
+            multihost_utils.sync_global_devices("checkin-jax sweep: file")
     return Written(path, len(made.settings), failed, first_error)
 
 

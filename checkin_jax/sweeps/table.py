@@ -49,7 +49,8 @@ class Sweep:
         """Writes .csv, .npz or .parquet, by the name's ending; whole or not at all.
 
         Raises:
-          ValueError: another ending. ModuleNotFoundError: .parquet without pyarrow. OSError: it cannot be written.
+          ValueError: another ending. ModuleNotFoundError: .parquet without pyarrow. OSError: it cannot be written, or
+            another process is writing it.
         """
         return write(check(Path(path)), lambda: iter([dict(self.columns)]))
 
@@ -80,7 +81,7 @@ def _pyarrow() -> Any:
 def write(path: Path, blocks: Blocks) -> Path:
     """Joins the blocks into one file, which appears whole or not at all; memory for a block or two."""
     writer = {".csv": _write_csv, ".npz": _write_npz, ".parquet": _write_parquet}[path.suffix]
-    with replacing(path, shared=True) as stream:
+    with replacing(path) as stream:
         writer(stream, blocks)
     return path
 

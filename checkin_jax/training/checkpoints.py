@@ -27,6 +27,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from checkin_jax._files import delete
 from checkin_jax.training.data import Dataset
 from checkin_jax.training.run_directory import ResumeError
 from checkin_jax.training.server import State
@@ -128,9 +129,9 @@ class Checkpoints:
             yield Saved(step, state, progress)
 
     def delete_all(self) -> None:
-        """Deletes the folder, with the entropy in it."""
+        """Deletes the folder, with the entropy in it; what a kill leaves of it `_files.delete_rest` deletes."""
         self._manager.close()
-        shutil.rmtree(self._folder)
+        delete(self._folder)
 
     def _check_same(self, run: Mapping[str, Any]) -> None:
         before, now = _flattened(run), _flattened(self._run)

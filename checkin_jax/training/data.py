@@ -10,6 +10,7 @@ import gzip
 import importlib
 import logging
 import math
+import os
 import zlib
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,11 @@ _MNIST_FILES = {
     "test_images": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+_PREPARE = (
+    "pip install 'checkin-jax[tfds]' tensorflow-cpu; "
+    "tensorflow_datasets.builder('mnist', file_format='array_record').download_and_prepare()"
+)
+_AGAIN = "download it again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,8 @@ def mnist(data_dir: str | Path | None = None) -> Dataset:
 
     Raises:
       FileNotFoundError: the folder or one of its files is missing, or there is no TFDS copy.
-      ValueError: a file is not what its name says.
+      ValueError: a file is damaged or not what its name says.
+      OSError: a file cannot be read.
     """
     if data_dir is None:
         return _mnist_from_tfds()
@@ -114,15 +121,31 @@ def mnist(data_dir: str | Path | None = None) -> Dataset:
 def _read_idx(folder: Path, name: str) -> np.ndarray:
     """One file of the folder, plain or gzipped, as an array of bytes of the shape its header states."""
     plain, zipped = folder / name, folder / f"{name}.gz"
-    if plain.is_file():
-        return parse_idx(plain.read_bytes(), str(plain))
-    if not zipped.is_file():
-        raise FileNotFoundError(f"data_dir={str(folder)!r}: neither {name} nor {name}.gz is there")
+    if plain.exists():
+        return _parsed(_content(plain), plain)
+    if not zipped.exists():
+        raise FileNotFoundError(
+            f"data_dir={str(folder)!r}: neither {name} nor {name}.gz is there; expected the four IDX files of MNIST"
+        )
     try:
-        content = gzip.decompress(zipped.read_bytes())
+        content = gzip.decompress(_content(zipped))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{zipped}: damaged or truncated gzip file ({error})") from error
-    return parse_idx(content, str(zipped))
+        raise ValueError(f"{zipped}: damaged or truncated gzip file ({error}); {_AGAIN}") from error
+    return _parsed(content, zipped)
+
+
+def _content(file: Path) -> bytes:
+    content = file.read_bytes()
+    if not content:
+        raise ValueError(f"{file}: an empty file; {_AGAIN}")
+    return content
+
+
+def _parsed(content: bytes, file: Path) -> np.ndarray:
+    try:
+        return parse_idx(content, str(file))
+    except ValueError as error:
+        raise ValueError(f"{error}; {_AGAIN}") from error
 
 
 def parse_idx(content: bytes, source: str) -> np.ndarray:
@@ -167,12 +190,20 @@ def _mnist_from_tfds() -> Dataset:
             arrays[f"{part}_images"] = np.stack([example["image"][..., 0] for example in examples])
             arrays[f"{part}_labels"] = np.array([example["label"] for example in examples], np.uint8)
     except (FileNotFoundError, ImportError, KeyError, ValueError, AssertionError) as error:
-        reason = str(error).strip("\"' \n").partition("\n")[0]
         raise FileNotFoundError(
             "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
-            " Datasets' copy once (pip install 'checkin-jax[tfds]' tensorflow-cpu; tensorflow_datasets."
-            f"builder('mnist', file_format='array_record').download_and_prepare()). TFDS said: {reason}"
+            f" Datasets' copy once ({_PREPARE}). TFDS said: {_first_line(error)}"
+        ) from error
+    except Exception as error:  # protobuf and Riegeli, beneath TFDS, have errors of their own
+        base = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        raise ValueError(
+            f"{base}/mnist: TensorFlow Datasets' copy of MNIST is damaged or incomplete: remove that folder and prepare"
+            f" it again ({_PREPARE}). TFDS said: {_first_line(error)}"
         ) from error
     finally:
         absl_logger.setLevel(level)
     return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip("\"' \n").partition("\n")[0]

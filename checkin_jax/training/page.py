@@ -267,9 +267,8 @@ def write(run: RecordedRun, out: Path) -> Path:
 
     Raises:
       ValueError, ModuleNotFoundError: see `build`.
-      OSError: it cannot be written.
+      OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
-    text = build(run)
     with replacing(out) as stream:
-        stream.write(text.encode())
+        stream.write(build(run).encode())
     return out

@@ -11,16 +11,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from checkin_jax._files import replacing
-
-try:
-    import fcntl
-except ImportError:  # no such locks outside POSIX systems
-    fcntl = None
+from checkin_jax._files import hold, naming, replacing
 
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
@@ -46,20 +41,21 @@ class RunDirectory:
         self.path = Path(path)
         self._check(resume)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.path / LOCK)
+        self._lock = hold(self.path / LOCK, f"run_dir={str(self.path)!r}")
         try:
             self._check(resume)  # again: another process may have begun and ended in between
-        except FileExistsError:
+            self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
+        except OSError:
             self._unlock()
             raise
-        self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
 
     def __enter__(self) -> RunDirectory:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         try:
-            self._metrics.close()
+            with naming(self.path / METRICS):
+                self._metrics.close()
         finally:
             self._unlock()
 
@@ -80,8 +76,9 @@ class RunDirectory:
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl and flushes it, so that a killed run keeps it."""
-        self._metrics.write(json.dumps(record, allow_nan=False) + "\n")
-        self._metrics.flush()
+        with naming(self.path / METRICS):
+            self._metrics.write(json.dumps(record, allow_nan=False) + "\n")
+            self._metrics.flush()
 
     def metrics_size(self) -> int:
         """Length of metrics.jsonl in bytes."""
@@ -89,7 +86,8 @@ class RunDirectory:
 
     def sync_metrics(self) -> None:
         """Returns once the lines logged so far would survive a power cut."""
-        os.fsync(self._metrics.fileno())
+        with naming(self.path / METRICS):
+            os.fsync(self._metrics.fileno())
 
     def cut_metrics(self, size: int) -> None:
         """Drops what was logged beyond the first `size` bytes.
@@ -127,26 +125,3 @@ class RunDirectory:
     def _unlock(self) -> None:
         (self.path / LOCK).unlink(missing_ok=True)
         self._lock.close()
-
-
-def _lock(path: Path) -> IO[str]:
-    """The open lock file, held until it is closed or the process ends, however it ends."""
-    while True:
-        file = path.open("a+", encoding="utf-8")
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
-                file.close()
-                raise BlockingIOError(
-                    f"run_dir={str(path.parent)!r}: in use by another process (number {owner})"
-                ) from None
-        # Its owner may have deleted the file between our opening and locking it.
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-            return file
-        file.close()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from checkin_jax._files import delete_rest
 from checkin_jax.training import schedule
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.data import Dataset
@@ -69,7 +70,9 @@ class Session:
         with contextlib.ExitStack() as opened:
             if jax.process_index() == 0:
                 self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
-                found = (self._folder.path / CHECKPOINTS).is_dir()
+                kept = self._folder.path / CHECKPOINTS
+                delete_rest(kept)
+                found = kept.is_dir()
                 if self._folder.is_complete and not found:
                     raise ResumeError(
                         f"run_dir={str(run_dir)!r}: this run has finished; there is nothing to resume"
@@ -79,9 +82,7 @@ class Session:
                     from checkin_jax.training import checkpoints
 
                     run = checkpoints.describe(config.as_dict(), dataset, mesh)
-                    self._checkpoints = opened.enter_context(
-                        checkpoints.Checkpoints(self._folder.path / CHECKPOINTS, run, keep=keep)
-                    )
+                    self._checkpoints = opened.enter_context(checkpoints.Checkpoints(kept, run, keep=keep))
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Session:
