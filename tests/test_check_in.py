@@ -12,7 +12,7 @@ from oracles import krr, large, pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
-from checkin_jax.kernels import check_in
+from checkin_jax.kernels import check_in, tails
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -118,9 +118,11 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     mix = check_in.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5), (128, True))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
+        tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)
+        padded = jnp.asarray(check_in.padded(losses))
         ours = check_in.profile_upper(
-            mix, jnp.asarray(losses), jnp.float64(epsilon0), jnp.float64(MASS), plan
-        )
+            mix, tables, padded, jnp.int32(losses.size), jnp.float64(epsilon0), plan[1]
+        )[: losses.size]
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
 
 

@@ -33,14 +33,35 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 _HOPELESS = 4.0
 
 
-def largest(mean: float, most: float, log_inverse_mass: float) -> float:
-    """What a binomial count with this mean exceeds with probability exp(-log_inverse_mass) at most."""
-    return min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most)
-
-
 def _largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
     return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
+
+
+def cut(
+    most: float,
+    mean: float,
+    log_inverse_mass: float,
+    drift: float,
+    upper: bool,
+    *,
+    absent: bool,
+    parts: int = 1,
+) -> check_in.Cut:
+    """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
+
+    drift: what the spread of the absent adds goes with it. absent: whether there are any.
+    """
+    plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
+    if most <= check_in.SMALL:
+        return check_in.Cut(0, check_in.SMALL if absent else 1, (), (0, True), plan)
+    buckets = bucket_count(mean)
+    if parts > 1:
+        # The parts differ among themselves by more than finer buckets would tell.
+        buckets = min(buckets, 128)
+    offsets = next((points for least, points in SPREADS if upper and drift > least), ())
+    spread_plan = tails.plan(most, log_inverse_mass) if offsets else (0, True)
+    return check_in.Cut(buckets, 1, offsets, spread_plan, plan)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,51 +73,32 @@ class _Mixture:
     log_inverse_mass: float
     drift: float = 0.0
 
-    @functools.cached_property
-    def _plan(self) -> tuple[int, bool]:
-        return tails.plan(largest(self._mean, self._most, self.log_inverse_mass), self.log_inverse_mass)
+    def _tabulated(self, upper: bool) -> tuple[check_in.Buckets, tails.Tables, bool]:
+        """The mixture, the tables of its signs, and whether these are exact."""
+        n, special = np.asarray(self.law.n), np.asarray(self.law.special)
+        mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
+        most, mean = float(n.max()), float((n * special).max())
+        chosen = cut(most, mean, mass, self.drift, upper, absent=absent, parts=len(n))
+        return *check_in.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
 
     @functools.cached_property
-    def _most(self) -> float:
-        return float(np.asarray(self.law.n).max())
+    def _above(self) -> tuple[check_in.Buckets, tails.Tables, bool]:
+        return self._tabulated(True)
 
     @functools.cached_property
-    def _mean(self) -> float:
-        return float((np.asarray(self.law.n) * np.asarray(self.law.special)).max())
-
-    def _buckets(self, upper: bool) -> check_in.Buckets:
-        if self._most <= check_in.SMALL:
-            return check_in.buckets_exact(
-                self.law, check_in.SMALL if np.asarray(self.law.absent).any() else 1
-            )
-        mass, buckets = host(self.log_inverse_mass), bucket_count(self._mean)
-        if len(np.asarray(self.law.n)) > 1:
-            # The parts differ among themselves by more than finer buckets would tell.
-            buckets = min(buckets, 128)
-        if not upper:
-            return check_in.buckets_lower(self.law, mass, buckets)
-        offsets = next((points for least, points in SPREADS if self.drift > least), ())
-        plan = tails.plan(self._most, self.log_inverse_mass) if offsets else (0, True)
-        return check_in.buckets_upper(self.law, mass, buckets, offsets, plan)
-
-    @functools.cached_property
-    def _above(self) -> check_in.Buckets:
-        return self._buckets(True)
-
-    @functools.cached_property
-    def _below(self) -> check_in.Buckets:
-        return self._buckets(False)
+    def _below(self) -> tuple[check_in.Buckets, tails.Tables, bool]:
+        return self._tabulated(False)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        mix, tables, exact = self._above
         return check_in.at_losses(
-            lambda at: check_in.profile_upper(self._above, at, epsilon0, mass, self._plan), loss
+            lambda *at: check_in.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss
         )
 
     def lower(self, loss: np.ndarray) -> Lines:
-        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        mix, tables, exact = self._below
         return check_in.at_losses(
-            lambda at: check_in.lines_lower(self._below, at, epsilon0, mass, self._plan), loss
+            lambda *at: check_in.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss
         )
 
 
@@ -115,6 +117,16 @@ class Ternary:
         return lines, lines
 
 
+def binary_plans(
+    most: float, epsilon0: float, log_inverse_mass: float
+) -> tuple[tuple[int, bool], tuple[int, bool]]:
+    """`tails.plan` of both directions, for at most `most` messages."""
+    forward, backward = (
+        tails.plan(most, log_inverse_mass, 1.0 / (1.0 + math.exp(sign * epsilon0))) for sign in (1.0, -1.0)
+    )
+    return forward, backward
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
     """Binary randomized response, all other clients (and dummies) at one of the two records."""
@@ -127,15 +139,25 @@ class Binary:
     name = "binary randomized response, all others at one of the two records"
     symmetric = False
 
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+    @functools.cached_property
+    def _tables(self) -> tuple[tuple[tails.Tables, bool], ...]:
+        """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
+        plans = binary_plans(most, self.epsilon0, self.log_inverse_mass)
         epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        return tuple(
+            (binary_response.tabulate(self.messages, epsilon0, mass, plan, reverse), plan[1])
+            for plan, reverse in zip(plans, (False, True))
+        )
 
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
-            prob = 1.0 / (1.0 + math.exp(-self.epsilon0 if reverse else self.epsilon0))
-            plan = tails.plan(most, self.log_inverse_mass, prob)
+            tables, exact = self._tables[reverse]
             return check_in.at_losses(
-                lambda at: binary_response.lines_lower(self.messages, at, epsilon0, mass, plan, reverse), loss
+                lambda *at: binary_response.lines_lower(
+                    self.messages, tables, *at, host(self.epsilon0), exact, reverse
+                ),
+                loss,
             )
 
         return lines(False), lines(True)

@@ -11,34 +11,43 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from jax import Array
 
-from checkin_jax.accounting.rounds import MAX_LOSS
-from checkin_jax.kernels import lattice
+from checkin_jax.accounting.brackets import Bracket
+from checkin_jax.accounting.rounds import MAX_LOSS, Values
+from checkin_jax.kernels import composing, host, lattice
 from checkin_jax.kernels.check_in import ROUNDING
-from checkin_jax.kernels.composing import End
+from checkin_jax.kernels.composing import End, Scales
 
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
 _POINTS_PER_ROUND_SD = 15.0
 _WINDOW_SDS = 9.0
 _PASSES = 4
+# Windows end where Chernoff leaves e^-16 of delta.
+_FAR = 16.0
 _TAIL_KNOTS = 256
-_KNOT_LADDER = (16, 64, 512, 1024, 4096)
+# Most rounds reach as far as 70 to 130 grid points.
+_KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
 # The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
 # rounding of its two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING
-# Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots, and those among which
-# the largest losses are looked for.
-REACHES = np.geomspace(1e-12, 1.0, 512)
-COARSE = np.append(0.0, np.geomspace(1e-12, 1.0, 384))
+# How much of delta may lie beyond the reaches of all rounds.
+ENOUGH = 1e-6
+# Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
+# step of the ladder has), and those among which the largest losses are looked for.
+_REACHES = np.geomspace(1e-12, 1.0, 512)
+COARSE = np.append(0.0, np.geomspace(1e-12, 1.0, 128))
 EVEN = np.linspace(0.0, 1.0, 65)
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 Build = Callable[[Sequence[np.ndarray]], Steps[lattice.Atoms]]
+# P||Q and, unless all are the same in both directions, Q||P.
+BuildBoth = Callable[[Sequence[np.ndarray]], Steps[Sequence[lattice.Atoms]]]
 
 
 def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
@@ -82,63 +91,91 @@ class Found:
     atoms: lattice.Atoms
 
 
-class Scales(NamedTuple):
-    """What a grid is made from.
-
-    far_order, far_log_mgf: Chernoff's at delta e^-16. bare_variance: of all rounds, at order 0. means, variances,
-    bare_variances: of one round of every event, tilted and at order 0.
-    """
-
-    far_order: float
-    far_log_mgf: float
-    bare_variance: float
-    means: Sequence[float]
-    variances: Sequence[float]
-    bare_variances: Sequence[float]
-
-
 class Search(abc.ABC):
-    """Rounds and their counts at one delta; subclasses say how the kernels are asked.
+    """Rounds and their counts at one delta; subclasses say how the kernels of `kernels.composing` are asked.
 
     Attributes:
-      total: number of rounds. delta: the target. reaches: the loss up to which every event is followed.
-      largest: the largest finite loss of any event, infinity if none has one.
+      counts: rounds of every event, [events]. tops: the largest loss of each, or infinity.
+      reaches: the loss up to which each is followed. delta: the target.
     """
 
-    total: float
+    counts: Array
+    tops: Sequence[float]
+    reaches: Sequence[float]
     delta: float
-    reaches: list[float]
-    largest: float
 
     @abc.abstractmethod
-    def at_delta(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
+    def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
+        """The kernel's answer; floats: about how many numbers it holds at once."""
+
+    @property
+    def total(self) -> float:
+        """Number of rounds."""
+        return float(np.sum(self.counts))
+
+    def _at_delta(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
         """Chernoff's tilt at delta."""
+        return self.ask(lattice.chernoff_tilt, (atoms, self.counts, host(math.log(self.delta))))
 
-    @abc.abstractmethod
-    def centred(self, atoms: lattice.Atoms, epsilon: float) -> Steps[lattice.Tilt]:
+    def _centred(self, atoms: lattice.Atoms, epsilon: float) -> Steps[lattice.Tilt]:
         """The tilt that centres the law at epsilon."""
+        return self.ask(lattice.saddle_tilt, (atoms, self.counts, host(epsilon)))
 
-    @abc.abstractmethod
-    def tame(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
+    def _tame(self, atoms: lattice.Atoms) -> Steps[lattice.Tilt]:
         """The largest tilt at which rare large losses do not rule the law."""
+        return self.ask(lattice.tame_tilt, (atoms, self.counts))
 
-    @abc.abstractmethod
-    def scales(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> Steps[Scales]:
+    def _scales(self, atoms: lattice.Atoms, tilt: lattice.Tilt) -> Steps[Scales]:
         """What a grid for this tilt is made from."""
+        log_far = host(math.log(self.delta) - _FAR)
+        return self.ask(composing.scales, (atoms, self.counts, log_far, tilt.order))
 
-    @abc.abstractmethod
-    def end(self, atoms: lattice.Atoms, grid: Grid, tilt: lattice.Tilt, upper: bool) -> Steps[End]:
+    def _end(self, atoms: lattice.Atoms, grid: Grid, tilt: lattice.Tilt, upper: bool) -> Steps[End]:
         """The end of the bracket of the law composed on this grid."""
+        spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
+        place = (grid.index, spacing, tilt.order, np.int64(grid.first), host(self.delta))
+        kernel = composing.end(grid.points, upper)
+        return self.ask(kernel, (atoms, self.counts, *place), grid.points * len(grid.index))
 
-    @abc.abstractmethod
-    def renyi(self, atoms: lattice.Atoms) -> Steps[tuple[float, float]]:
-        """(epsilon, order) by RDP of the same pairs."""
+    def _renyi(self, atoms: lattice.Atoms) -> Steps[tuple[float, float]]:
+        """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
+        remaining = self.delta - float(np.asarray(self.counts) @ np.asarray(atoms.infinite))
+        if not remaining > 0:
+            return math.inf, math.inf
+        log_delta = host(math.log(remaining))
+        epsilon, order = yield from self.ask(composing.renyi, (atoms, self.counts, log_delta))
+        return float(epsilon), float(order)
+
+    def above(self, build: Build, losses: Sequence[np.ndarray]) -> Steps[tuple[Bracket, Found]]:
+        """The upper end, `build` making laws from above; and where it was found."""
+        found = yield from self._search(build, losses, math.inf, True)
+        best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
+        renyi, order = yield from self._renyi(found.atoms)
+        if renyi < best.upper:
+            best = Bracket(0.0, renyi, "RDP", optimal_order=order)
+        pure = float(np.dot(self.counts, self.tops)) * (1.0 + 1e-12)
+        if pure < best.upper:
+            best = Bracket(0.0, pure, "largest loss")
+        return best, found
+
+    def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> Steps[float]:
+        """The lower end: the better direction of the composed instances, and of all rounds at their largest loss."""
+        corners = yield from build([reach * EVEN for reach in self.reaches])
+        best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
+        for side in range(len(corners)):
+
+            def one(losses: Sequence[np.ndarray], side: int = side) -> Steps[lattice.Atoms]:
+                return (yield from build(losses))[side]
+
+            found = yield from self._search(one, losses, upper, False)
+            best = max(best, found.epsilon)
+        return best
 
     def coarse(self) -> list[np.ndarray]:
         """The first knots."""
         return [reach * COARSE for reach in self.reaches]
 
-    def search(self, build: Build, losses: Sequence[np.ndarray], guess: float, upper: bool) -> Steps[Found]:
+    def _search(self, build: Build, losses: Sequence[np.ndarray], guess: float, upper: bool) -> Steps[Found]:
         """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
 
         The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
@@ -146,25 +183,25 @@ class Search(abc.ABC):
         is kept.
         """
         atoms = yield from build(losses)
-        start = yield from self.at_delta(atoms)
+        start = yield from self._at_delta(atoms)
         if guess < float(start.mean):
-            start = yield from self.centred(atoms, guess)
+            start = yield from self._centred(atoms, guess)
         best = Found(math.inf if upper else 0.0, 0.0, losses, atoms)
         for tame in (True, False):
             tilt, capped = start, False
             for _ in range(_PASSES):
                 if tame:
-                    limit = yield from self.tame(atoms)
+                    limit = yield from self._tame(atoms)
                     settled = capped and float(limit.order) > 0.97 * float(tilt.order)
                     capped = float(tilt.order) > float(limit.order)
                     tilt = limit if capped else tilt
                     if settled:
                         break
-                grid = self.grid((yield from self.scales(atoms, tilt)), tilt, upper)
+                grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
                 if grid is None:
                     break
                 atoms = yield from build(grid.losses)
-                here = yield from self.end(atoms, grid, tilt, upper)
+                here = yield from self._end(atoms, grid, tilt, upper)
                 epsilon = float(here.epsilon)
                 if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
                     best = Found(epsilon, float(here.error), grid.losses, atoms)
@@ -175,25 +212,25 @@ class Search(abc.ABC):
                 if known and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
                     break
                 target = epsilon if known else float(here.mean)
-                tilt = yield from self.centred(atoms, max(target, grid.spacing))
+                tilt = yield from self._centred(atoms, max(target, grid.spacing))
             if not capped:
                 break
             if upper:
-                enough = best.epsilon <= (yield from self.renyi(atoms))[0]
+                enough = best.epsilon <= (yield from self._renyi(atoms))[0]
             else:
                 enough = best.epsilon > 0
             if enough:
                 break
         return best
 
-    def grid(self, scales: Scales, tilt: lattice.Tilt, upper: bool) -> Grid | None:
+    def _grid(self, scales: Scales, tilt: lattice.Tilt, upper: bool) -> Grid | None:
         """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
 
         The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
         law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
         largest float64 loss.
         """
-        high = (float(scales.far_log_mgf) - math.log(self.delta) + 16.0) / float(scales.far_order)
+        high = (float(scales.far_log_mgf) - math.log(self.delta) + _FAR) / float(scales.far_order)
         plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
         # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
         low = float(tilt.mean) - _WINDOW_SDS * sd
@@ -210,9 +247,10 @@ class Search(abc.ABC):
         farthest = max(self.reaches)
         if not spacing > 1e-13 * farthest:
             return None
-        if math.isfinite(self.largest):
+        largest = max(filter(math.isfinite, self.tops), default=math.inf)
+        if math.isfinite(largest):
             # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
-            spacing = self.largest / max(math.floor(self.largest / spacing), 1)
+            spacing = largest / max(math.floor(largest / spacing), 1)
         uniform = 0
         for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
             width = math.sqrt(min(float(variance), 2.0 * float(bare)))
@@ -228,12 +266,9 @@ class Search(abc.ABC):
         return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
 
 
-def corner(masses: np.ndarray, losses: np.ndarray, counts: np.ndarray, delta: float) -> float:
-    """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q).
-
-    Args:
-      masses, losses: (events, atoms). counts: (events,).
-    """
+def _corner(atoms: lattice.Atoms, counts: np.ndarray, delta: float) -> float:
+    """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
+    masses, losses = np.asarray(atoms.masses), np.asarray(atoms.losses)
     last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
     pick = np.arange(len(last)), last
     log_p = float(counts @ np.log(masses[pick]))
@@ -243,6 +278,20 @@ def corner(masses: np.ndarray, losses: np.ndarray, counts: np.ndarray, delta: fl
     slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
     value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
     return max(value, 0.0)
+
+
+def reach(profile: Callable[[np.ndarray], Steps[Values]], top: float, enough: float) -> Steps[float]:
+    """The loss up to which a round is followed: beyond it the profile falls by `enough` at most.
+
+    profile: upper bounds at any 32 losses, nonincreasing but for rounding. top: the largest loss.
+    """
+    grid = _REACHES * min(top, MAX_LOSS)
+    rough = np.asarray((yield from profile(grid[15::16])))
+    bound = float(rough[-1]) + enough
+    first = min(max(16 * int(np.argmax(rough <= bound)) - 16, 0), grid.size - 32)
+    fine = np.asarray((yield from profile(grid[first : first + 32])))
+    below = np.flatnonzero(fine <= bound)
+    return float(grid[first + below[0]]) if below.size else float(grid[-1])
 
 
 def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:

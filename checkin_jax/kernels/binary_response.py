@@ -66,6 +66,7 @@ def lines_at(
     return difference, base - (difference if reverse else 0.0) + FLUSHED
 
 
+@functools.partial(jax.jit, static_argnames=("plan", "reverse"))
 def tabulate(
     mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: bool
 ) -> tails.Tables:
@@ -78,18 +79,18 @@ def _prob(epsilon0: Array, reverse: bool) -> Array:
     return p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "reverse"))
+@functools.partial(jax.jit, static_argnames=("exact", "reverse"))
 def lines_lower(
     mix: Messages,
+    tables: tails.Tables,
     loss: Array,
+    count: Array,
     epsilon0: Array,
-    log_inverse_mass: Array,
-    plan: tuple[int, bool],
+    exact: bool,
     reverse: bool,
 ) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) for A = {loss > loss}, [losses], loss > 0, rounded down and up; reverse: of Q||P.
+    """(P(A) - Q(A), Q(A)) for A = {loss > loss}, loss > 0, rounded down and up; reverse: of Q||P.
 
-    The line first - (c - 1) second is below the round's profile at every c. plan: of `tails.plan`.
+    The line first - (c - 1) second is below the round's profile at every c. Arguments as in `check_in.lines_lower`.
     """
-    tables = tabulate(mix, epsilon0, log_inverse_mass, plan, reverse)
-    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, plan[1], reverse), loss)  # type: ignore[return-value]
+    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact, reverse), loss, count)  # type: ignore[return-value]

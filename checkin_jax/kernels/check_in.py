@@ -294,27 +294,65 @@ def _terms(
     return pmf.reshape(share.shape), tail.reshape(share.shape), y
 
 
-# Losses handled at once: the working set of a block stays in the cache.
+# Losses handled at once (the working set of a block stays in the cache), and the most that a kernel takes. It evaluates
+# the blocks in use, so that one size is compiled.
 _BLOCK = 32
+MOST = 129 * _BLOCK
 
 
-# Numbers of losses that kernels are compiled for.
-_SIZES = (32, 96, 544, 1056, 4128)
+def padded(loss: np.ndarray) -> np.ndarray:
+    """At most MOST losses, the last one repeated until there are MOST."""
+    return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
 
 
-def at_losses(kernel: Callable[[Array], Any], loss: np.ndarray) -> Any:
-    """kernel(loss) for any number of losses: padded to one of a few sizes, since each size compiles once."""
-    size = next((size for size in _SIZES if size >= len(loss)), len(loss))
-    padded = np.pad(np.asarray(loss, dtype=np.float64), (0, size - len(loss)), mode="edge")
-    return jax.tree.map(lambda part: np.asarray(part)[: len(loss)], kernel(host(padded)))
+def at_losses(kernel: Callable[[Array, Array], Any], loss: np.ndarray) -> Any:
+    """kernel(losses [MOST], how many count) for any number of losses."""
+    found = []
+    for start in range(0, len(loss), MOST):
+        some = loss[start : start + MOST]
+        values = kernel(host(padded(some)), np.int32(len(some)))  # type: ignore[arg-type]
+        found.append(jax.tree.map(lambda part, like=some: np.asarray(part)[: len(like)], values))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
-def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array) -> tuple[Array, ...]:
-    """evaluate(loss), block by block; memory does not grow with the number of losses."""
-    count = loss.shape[0]
-    blocks = -(-count // _BLOCK)
-    padded = jnp.pad(loss, (0, blocks * _BLOCK - count), mode="edge").reshape(blocks, _BLOCK)
-    return tuple(part.ravel()[:count] for part in jax.lax.map(evaluate, padded))
+def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
+    """evaluate(loss) for the first `count` of MOST losses, block by block; nothing of use after them."""
+    parts = jax.eval_shape(evaluate, loss[:_BLOCK])
+
+    def step(i: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
+        some = evaluate(jax.lax.dynamic_slice(loss, (i * _BLOCK,), (_BLOCK,)))
+        return tuple(
+            jax.lax.dynamic_update_slice(whole, part, (i * _BLOCK,)) for whole, part in zip(found, some)
+        )
+
+    none = tuple(jnp.zeros(loss.shape, part.dtype) for part in parts)
+    return jax.lax.fori_loop(0, (count + _BLOCK - 1) // _BLOCK, step, none)
+
+
+class Cut(NamedTuple):
+    """Static choices for a law's mixture and its tables.
+
+    buckets: 0 for the law itself, absent counts below `absences`. offsets, spread_plan: of `buckets_upper`.
+    plan: of `tails.plan`, for the fair signs.
+    """
+
+    buckets: int
+    absences: int
+    offsets: tuple[float, ...]
+    spread_plan: tuple[int, bool]
+    plan: tuple[int, bool]
+
+
+@functools.partial(jax.jit, static_argnames=("cut", "upper"))
+def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
+    """A mixture on one side of the law, and tables of its fair signs, tails rounded to that side."""
+    if cut.buckets == 0:
+        mix = buckets_exact(law, cut.absences)
+    elif upper:
+        mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets, cut.spread_plan)
+    else:
+        mix = buckets_lower(law, log_inverse_mass, cut.buckets)
+    return mix, tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *cut.plan, not upper)
 
 
 def lines_at(
@@ -329,18 +367,16 @@ def lines_at(
     return difference * jnp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
 
 
-@functools.partial(jax.jit, static_argnames="plan")
+@functools.partial(jax.jit, static_argnames="exact")
 def lines_lower(
-    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool]
+    mix: Buckets, tables: tails.Tables, loss: Array, count: Array, epsilon0: Array, exact: bool
 ) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; [losses], loss > 0.
+    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
 
     P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c >= 1; by
-    symmetry the same holds for Q||P. plan: of `tails.plan`.
+    symmetry the same holds for Q||P. For the first `count` of MOST losses; exact: whether the tables are.
     """
-    points, exact = plan
-    tables = tails.tabulate(mix.number - 1.0, None, log_inverse_mass, points, exact, True)
-    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss)  # type: ignore[return-value]
+    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss, count)  # type: ignore[return-value]
 
 
 def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
@@ -356,12 +392,10 @@ def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array,
     return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
 
 
-@functools.partial(jax.jit, static_argnames="plan")
+@functools.partial(jax.jit, static_argnames="exact")
 def profile_upper(
-    mix: Buckets, loss: Array, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool]
+    mix: Buckets, tables: tails.Tables, loss: Array, count: Array, epsilon0: Array, exact: bool
 ) -> Array:
-    """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; zero from epsilon0 on."""
-    points, exact = plan
-    tables = tails.tabulate(mix.number - 1.0, None, log_inverse_mass, points, exact, False)
-    (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss)
+    """Upper bound on H at e^loss for one round, loss >= 0; zero from epsilon0 on. See `lines_lower`."""
+    (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss, count)
     return value

@@ -1,4 +1,7 @@
-"""Many rounds of shuffled eps0-LDP messages: what `accounting.composer` asks of one setting, as kernels of one lane."""
+"""What `accounting.search` asks about one setting: kernels that run by themselves or in lanes.
+
+Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,19 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import binary_response, check_in, conversions, crossing, lattice, tails
-from checkin_jax.kernels.crossing import Cut, Lane
+from checkin_jax.kernels.check_in import Cut
+from checkin_jax.kernels.crossing import Lane
 
 Parts = tuple[check_in.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Plans = tuple[tuple[int, bool], tuple[int, bool]]
+Lines = tuple[Array, Array]
 
 
 @functools.cache
 def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
-    """A kernel: the mixture and its tables, for T1 (upper) or 3-ary randomized response."""
-
-    def kernel(lane: Lane) -> Parts:
-        mix = crossing.mixture(lane, cut, upper)
-        return mix, crossing.signs(mix, lane, cut, upper)
-
-    return kernel
+    """A kernel: `crossing.tabulated`, for T1 (upper) or 3-ary randomized response."""
+    return lambda lane: crossing.tabulated(lane, cut, upper)
 
 
 @functools.cache
@@ -48,72 +48,34 @@ def binary_parts(buckets: int, plans: Plans) -> Callable[[Lane], BinaryParts]:
 
 
 @functools.cache
-def reach(exact: bool) -> Callable[..., Array]:
-    """A kernel (parts, epsilon0, grid [512], enough): the first loss of the grid with a profile of at most `enough`."""
-
-    def kernel(mix: check_in.Buckets, tables: tails.Tables, epsilon0: Array, grid: Array, enough: Array):
-        rough = grid[15::16]
-        low = jnp.argmax(check_in.profile_at(mix, tables, rough, epsilon0, exact) <= enough)
-        some = jax.lax.dynamic_slice(grid, (16 * low,), (16,))
-        return some[jnp.argmax(check_in.profile_at(mix, tables, some, epsilon0, exact) <= enough)]
-
-    return kernel
+def profile(exact: bool) -> Callable[..., Array]:
+    """A kernel (parts, losses, count, epsilon0): `check_in.profile_upper`."""
+    return functools.partial(check_in.profile_upper, exact=exact)
 
 
 @functools.cache
-def upper_atoms(exact: bool) -> Callable[..., lattice.Atoms]:
-    """A kernel (parts, losses, epsilon0): the law of the loss of a round, from above."""
-
-    def kernel(mix: check_in.Buckets, tables: tails.Tables, losses: Array, epsilon0: Array):
-        (profile,) = check_in.in_blocks(
-            lambda some: (check_in.profile_at(mix, tables, some, epsilon0, exact),), losses
-        )
-        side = lattice.side_upper(losses, profile)
-        return lattice.join(losses, side, side, True)
-
-    return kernel
-
-
-def _middles(losses: Array) -> Array:
-    return 0.5 * (losses[1:] + losses[:-1])
+def ternary_lines(exact: bool) -> Callable[..., Lines]:
+    """A kernel (parts, losses, count, epsilon0): `check_in.lines_lower`."""
+    return functools.partial(check_in.lines_lower, exact=exact)
 
 
 @functools.cache
-def ternary_atoms(exact: bool) -> Callable[..., tuple[lattice.Atoms]]:
-    """A kernel (parts, losses, epsilon0): the law from below for 3-ary randomized response, a symmetric pair."""
-
-    def kernel(mix: check_in.Buckets, tables: tails.Tables, losses: Array, epsilon0: Array):
-        lines = check_in.in_blocks(
-            lambda some: check_in.lines_at(mix, tables, some, epsilon0, exact), _middles(losses)
-        )
-        side = lattice.side_lower(losses, *lines)
-        return (lattice.join(losses, side, side, False),)
-
-    return kernel
-
-
-@functools.cache
-def binary_atoms(exact: tuple[bool, bool]) -> Callable[..., tuple[lattice.Atoms, lattice.Atoms]]:
-    """A kernel (parts, losses, epsilon0): the laws from below of P||Q and Q||P for binary randomized response."""
+def binary_lines(exact: tuple[bool, bool]) -> Callable[..., tuple[Lines, Lines]]:
+    """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
 
     def kernel(
         mix: binary_response.Messages,
         forward: tails.Tables,
         backward: tails.Tables,
         losses: Array,
+        count: Array,
         epsilon0: Array,
-    ):
-        sides = []
-        for tables, flat, reverse in zip((forward, backward), exact, (False, True)):
-            lines = check_in.in_blocks(
-                lambda some, tables=tables, flat=flat, reverse=reverse: binary_response.lines_at(
-                    mix, tables, some, epsilon0, flat, reverse
-                ),
-                _middles(losses),
-            )
-            sides.append(lattice.side_lower(losses, *lines))
-        plus, minus = sides
-        return lattice.join(losses, plus, minus, False), lattice.join(losses, minus, plus, False)
+    ) -> tuple[Lines, Lines]:
+        plus, minus = (
+            binary_response.lines_lower(mix, tables, losses, count, epsilon0, flat, reverse)
+            for tables, flat, reverse in zip((forward, backward), exact, (False, True))
+        )
+        return plus, minus
 
     return kernel
 
@@ -122,65 +84,75 @@ def _stacked(atoms: lattice.Atoms) -> lattice.Atoms:
     return lattice.Atoms(*(part[None] for part in atoms))
 
 
-def chernoff(atoms: lattice.Atoms, rounds: Array, log_delta: Array) -> lattice.Tilt:
-    """`lattice.chernoff_tilt` of one pair."""
-    return lattice.chernoff_tilt(_stacked(atoms), rounds[None], log_delta)
+def above(losses: Array, profile: Array) -> lattice.Atoms:
+    """The law of the loss of a round from its profile at the knots, from above."""
+    side = lattice.side_upper(losses, profile)
+    return _stacked(lattice.join(losses, side, side, True))
 
 
-def saddle(atoms: lattice.Atoms, rounds: Array, epsilon: Array) -> lattice.Tilt:
-    """`lattice.saddle_tilt` of one pair."""
-    return lattice.saddle_tilt(_stacked(atoms), rounds[None], epsilon)
+def below(losses: Array, plus: Lines, minus: Lines) -> tuple[lattice.Atoms, lattice.Atoms]:
+    """The laws of the loss of P||Q and of Q||P, from below; lines at the middles of the knots' intervals."""
+    sides = lattice.side_lower(losses, *plus), lattice.side_lower(losses, *minus)
+    forward, backward = (lattice.join(losses, *pair, False) for pair in (sides, sides[::-1]))
+    return _stacked(forward), _stacked(backward)
 
 
-def tame(atoms: lattice.Atoms, rounds: Array) -> lattice.Tilt:
-    """`lattice.tame_tilt` of one pair."""
-    return lattice.tame_tilt(_stacked(atoms), rounds[None])
+def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[lattice.Atoms]:
+    """`below` for a pair that is the same in both directions."""
+    side = lattice.side_lower(losses, difference, far)
+    return (_stacked(lattice.join(losses, side, side, False)),)
 
 
 class Scales(NamedTuple):
-    """What a grid is made from: Chernoff's order and log moment at delta e^-16, and one round at order 0 and tilted."""
+    """What a grid is made from.
+
+    far_order, far_log_mgf: Chernoff's at the delta asked for. bare_variance: of all rounds, at order 0. means,
+    variances, bare_variances: of one round of every event, tilted and at order 0; [events].
+    """
 
     far_order: Array
     far_log_mgf: Array
     bare_variance: Array
-    mean: Array
-    variance: Array
+    means: Array
+    variances: Array
+    bare_variances: Array
 
 
-def scales(atoms: lattice.Atoms, rounds: Array, log_delta: Array, order: Array) -> Scales:
-    """See `Scales`; rounds is 1 of the variances and of the mean."""
-    stacked = _stacked(atoms)
-    far = lattice.chernoff_tilt(stacked, rounds[None], log_delta - 16.0)
-    one = jnp.ones(1)
-    bare, tilted = lattice.tilt_at(stacked, one, jnp.zeros(())), lattice.tilt_at(stacked, one, order)
-    return Scales(far.order, far.log_mgf, bare.variance, tilted.mean, tilted.variance)
+def scales(atoms: lattice.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
+    """See `Scales`."""
+    far = lattice.chernoff_tilt(atoms, counts, log_delta)
+
+    def each(order: Array) -> lattice.Tilt:
+        return jax.vmap(lambda event: lattice.tilt_at(_stacked(event), jnp.ones(1), order))(atoms)
+
+    bare, tilted = each(jnp.zeros(())), each(order)
+    return Scales(far.order, far.log_mgf, counts @ bare.variance, tilted.mean, tilted.variance, bare.variance)
 
 
 class End(NamedTuple):
     """An end of the bracket on one grid, the numerical part of its delta, and the tilted law's moments."""
 
-    epsilon: Array | float
-    error: Array | float
-    mean: Array | float
-    variance: Array | float
+    epsilon: Array
+    error: Array
+    mean: Array
+    variance: Array
 
 
 @functools.cache
 def end(points: int, upper: bool) -> Callable[..., End]:
-    """A kernel (atoms, index, rounds, spacing, order, first, delta): the end of the composed law on that grid."""
+    """A kernel (atoms, counts, index, spacing, order, first, delta): the end of the composed law on that grid."""
 
     def kernel(
         atoms: lattice.Atoms,
+        counts: Array,
         index: Array,
-        rounds: Array,
         spacing: Array,
         order: Array,
         first: Array,
         delta: Array,
     ) -> End:
-        stacked, counts = _stacked(atoms), rounds[None]
-        tilt = lattice.tilt_at(stacked, counts, order)
-        composed = lattice.compose(stacked, index[None], counts, spacing, tilt, first, points, upper)
+        tilt = lattice.tilt_at(atoms, counts, order)
+        composed = lattice.compose(atoms, index, counts, spacing, tilt, first, points, upper)
         found = (_smallest if upper else _largest)(composed, delta)
         return End(*found, tilt.mean, tilt.variance)
 
@@ -213,12 +185,11 @@ def _largest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
 _AROUND = np.geomspace(0.25, 4.0, 65)
 
 
-def renyi(atoms: lattice.Atoms, rounds: Array, log_delta: Array) -> tuple[Array, Array]:
-    """(epsilon, order) by RDP of the pair; log_delta: of what infinite losses leave."""
-    stacked, counts = _stacked(atoms), rounds[None]
-    orders = lattice.chernoff_tilt(stacked, counts, log_delta).order * _AROUND
-    moments = lattice.log_moments(stacked, counts, orders)
+def renyi(atoms: lattice.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
+    """(epsilon, order) by RDP of the pairs; log_delta: of what infinite losses leave."""
+    orders = lattice.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
+    moments = lattice.log_moments(atoms, counts, orders)
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
-    epsilon = epsilon + 64.0 * lattice.UNIT * rounds / orders  # rounding of a log moment, each round
+    epsilon = epsilon + 64.0 * lattice.UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
     best = jnp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0

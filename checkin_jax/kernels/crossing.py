@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import binary_response, check_in, tails
+from checkin_jax.kernels.check_in import Cut
 
 # Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
 TOLERANCE = 1e-9
@@ -96,28 +97,10 @@ class Lane(NamedTuple):
     guess: Array
 
 
-class Cut(NamedTuple):
-    """Static choices of `pure_rounds`: offsets and `spread_plan` are for upper ends alone."""
-
-    buckets: int
-    offsets: tuple[float, ...]
-    spread_plan: tuple[int, bool]
-    plan: tuple[int, bool]
-
-
-def mixture(lane: Lane, cut: Cut, upper: bool) -> check_in.Buckets:
-    """T1's mixture, or that of 3-ary randomized response; buckets = 0: the round itself."""
+def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[check_in.Buckets, tails.Tables]:
+    """`check_in.tabulated` of T1's law, or of that of 3-ary randomized response."""
     law = (check_in.upper_law if upper else check_in.lower_law)(lane.num_clients, lane.rate, lane.epsilon0)
-    if cut.buckets == 0:
-        return check_in.buckets_exact(law, check_in.SMALL)
-    if not upper:
-        return check_in.buckets_lower(law, lane.log_inverse_mass, cut.buckets)
-    return check_in.buckets_upper(law, lane.log_inverse_mass, cut.buckets, cut.offsets, cut.spread_plan)
-
-
-def signs(mix: check_in.Buckets, lane: Lane, cut: Cut, upper: bool) -> tails.Tables:
-    """Tables of the fair signs, tails rounded so that the profile is an upper (lower) bound."""
-    return tails.tabulate(mix.number - 1.0, None, lane.log_inverse_mass, *cut.plan, not upper)
+    return check_in.tabulated(law, lane.log_inverse_mass, cut, upper)
 
 
 @functools.cache
@@ -125,8 +108,7 @@ def upper_end(cut: Cut) -> Callable[[Lane], Array]:
     """A kernel: the least loss found at which T1's profile is at most delta; 0 if it is at once."""
 
     def kernel(lane: Lane) -> Array:
-        mix = mixture(lane, cut, True)
-        tables = signs(mix, lane, cut, True)
+        mix, tables = tabulated(lane, cut, True)
 
         def value(loss: Array) -> Array:
             return check_in.profile_at(mix, tables, loss, lane.epsilon0, cut.plan[1])
@@ -147,8 +129,7 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
     """A kernel: the largest loss found at which 3-ary randomized response leaks more than delta; 0 if none."""
 
     def kernel(lane: Lane) -> Array:
-        mix = mixture(lane, cut, False)
-        tables = signs(mix, lane, cut, False)
+        mix, tables = tabulated(lane, cut, False)
 
         def value(loss: Array) -> Array:
             return _line(*check_in.lines_at(mix, tables, loss, lane.epsilon0, cut.plan[1]), loss)

@@ -32,7 +32,7 @@ class Tables(NamedTuple):
 def plan(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
     """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
-    for points in (64, 128, 256, 512):
+    for points in (128, 512):
         if points >= min(reach, (1.0 - prob) * largest_number + 4.0):
             return points, True
     return 256, False

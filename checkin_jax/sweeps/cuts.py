@@ -10,9 +10,8 @@ import numpy as np
 import scipy.special
 
 from checkin_jax.accounting import pure_rounds
-from checkin_jax.accounting.rounds import bucket_count
-from checkin_jax.kernels import check_in, occupancy, tails
-from checkin_jax.kernels.crossing import Cut
+from checkin_jax.kernels import occupancy
+from checkin_jax.kernels.check_in import Cut
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,36 +23,26 @@ class Cuts:
     binary: tuple[int, tuple[tuple[int, bool], tuple[int, bool]]] | None
 
 
-def _cut(n: float, special: float, drift: float, mass: float, upper: bool) -> Cut:
-    mean = n * special
-    plan = tails.plan(pure_rounds.largest(mean, n, mass), mass)
-    if n <= check_in.SMALL:
-        return Cut(0, (), (0, True), plan)
-    offsets: tuple[float, ...] = ()
-    if upper:
-        offsets = next((points for least, points in pure_rounds.SPREADS if drift > least), ())
-    spread = tails.plan(n, mass) if offsets else (0, True)
-    return Cut(bucket_count(mean), offsets, spread, plan)
-
-
 def cuts(unit: pure_rounds.ShuffledPureLDP) -> Cuts:
     """The choices for one unit."""
     n, rate, epsilon0, mass = float(unit.num_clients), unit.rate, unit.epsilon0, unit.log_inverse_mass
     p, drift = math.exp(epsilon0), rate * (1.0 - rate) / n
+
+    def cut(labels: float, upper: bool) -> Cut:
+        mean = n * 2.0 * rate / (p + labels)
+        return pure_rounds.cut(n, mean, mass, drift, upper, absent=True)
+
     few = 2.0 * unit.messages() < pure_rounds.FEW_MESSAGES * (1.0 + p)
     ternary = binary = None
     if few or epsilon0 >= pure_rounds.TERNARY_FROM:
-        ternary = _cut(n, 2.0 * rate / (p + 2.0), drift, mass, False)
+        ternary = cut(2.0, False)
     if epsilon0 <= (pure_rounds.BINARY_UP_TO_IF_FEW if few else pure_rounds.BINARY_UP_TO):
         known = rate == 1.0
         buckets = pure_rounds.KNOWN_BUCKETS if known else pure_rounds.MESSAGE_BUCKETS
         # The last bucket's first value is below this; a larger table than need be is as exact.
         most = n if known else min(n, n * rate + occupancy.deviation(n * rate * (1.0 - rate), mass) + 2.0)
-        forward, backward = (
-            tails.plan(most, mass, 1.0 / (1.0 + math.exp(sign * epsilon0))) for sign in (1.0, -1.0)
-        )
-        binary = (buckets, (forward, backward))
-    return Cuts(_cut(n, 2.0 * rate / (p + 1.0), drift, mass, True), ternary, binary)
+        binary = (buckets, pure_rounds.binary_plans(most, epsilon0, mass))
+    return Cuts(cut(1.0, True), ternary, binary)
 
 
 @functools.cache
