@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_DIR ?= runs/digits-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-exhaustive lint format docs dist benchmarks clean
+.PHONY: demo test test-exhaustive lint format docs pictures dist benchmarks clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
@@ -27,6 +27,9 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir build/site
+
+pictures: $(STAMP)
+	$(BIN)/python accountants/pictures.py --out docs/pictures
 
 # The wheel and the archive; the wheel must install and run where nothing else is.
 dist: $(STAMP)

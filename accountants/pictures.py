@@ -1,0 +1,212 @@
+"""The pictures of README.md and of the pages, drawn from what the library computes today: `make pictures`.
+
+python accountants/pictures.py --out docs/pictures
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import tyro
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+import checkin_jax as cj
+from checkin_jax import plotting
+from checkin_jax.accounting import published
+
+# Of README.md and the pages.
+RUN, MESSAGES, DELTA = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800), 2.0, 1e-6
+ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 4096, 60).round()]))
+CERTIFIED, PUBLISHED, INVALID = (plotting.COLORS[name] for name in ("certified", "published", "invalid"))
+
+
+def main(out: Path, points: int = 13) -> None:
+    """Draws every picture into a folder, as SVG with its text as text.
+
+    Args:
+      out: Folder to write to; made if it is not there.
+      points: Values along the axis of a curve.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    # The same bytes whenever the same is drawn.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "checkin-jax"}):
+        for draw in (bracket, profile, amplification, views):
+            draw(points).savefig(out / f"{draw.__name__}.svg", metadata={"Date": None})
+
+
+def bracket(points: int) -> Figure:
+    """Epsilon against rounds: the bracket, what is published, and what is published and no bound."""
+    rounds = np.unique(np.append(np.geomspace(1, 100_000, points).round(), RUN.num_rounds))
+    setting = RUN.num_clients, RUN.rate, MESSAGES
+    run = {"num_rounds": rounds, "delta": DELTA}
+    small = ORDERS[ORDERS <= 128]
+    curves = (
+        ("strong composition", published.strong_composition(*setting, **run)),
+        ("Theorem 1", published.epsilon(published.theorem_1(*setting, ORDERS), ORDERS, **run)),
+        ("Theorem 2, no bound", published.epsilon(published.theorem_2(*setting, ORDERS), ORDERS, **run)),
+        (
+            "Approach 2, no bound",
+            published.epsilon(published.approach_2(*setting, small, shuffle_delta=DELTA), small, **run),
+        ),
+    )
+    drawn, axis = _axis("rounds", "ε (nats)")
+    for name, bound in curves:
+        wrong = bound.validity == "invalid"
+        color = INVALID if wrong else PUBLISHED
+        axis.plot(rounds, bound.value, "--" if wrong else "-", color=color)
+        _name(axis, rounds[-1], bound.value[-1], name, color)
+    ends = [
+        cj.account(RUN.repeated(int(t)), cj.PureLDP(epsilon0=MESSAGES), delta=DELTA, tight=True)
+        for t in rounds
+    ]
+    lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
+    plotting.bracket(axis, rounds, lower, upper, "", CERTIFIED)
+    _name(axis, rounds[-1], upper[-1], "this package:\nboth ends", CERTIFIED)
+    here = ends[rounds.tolist().index(RUN.num_rounds)]
+    axis.plot(RUN.num_rounds, here.epsilon, "o", color=CERTIFIED, markersize=5)
+    axis.annotate(
+        f"{RUN.num_rounds:,} rounds:\n{_down(here.lower)} ≤ ε ≤ {_up(here.epsilon)}",
+        (RUN.num_rounds, here.lower),
+        (0, -64),
+        textcoords="offset points",
+        ha="center",
+        color=CERTIFIED,
+        arrowprops={"arrowstyle": "-", "color": CERTIFIED, "linewidth": 0.6},
+    )
+    axis.set(xscale="log", yscale="log")
+    return drawn
+
+
+def profile(points: int) -> Figure:
+    """Delta against epsilon: both ends of one run, and where its statement stands."""
+    deltas = np.unique(np.append(np.geomspace(1e-12, 0.1, 2 * points), DELTA))
+    ends = [cj.account(RUN, cj.PureLDP(epsilon0=MESSAGES), delta=d) for d in deltas]
+    lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
+    drawn, axis = _axis("ε (nats)", "δ")
+    axis.fill_betweenx(deltas, lower, upper, color=CERTIFIED, alpha=0.25, linewidth=0)
+    axis.plot(upper, deltas, color=CERTIFIED)
+    axis.plot(lower, deltas, color=CERTIFIED, linestyle=":")
+    here = ends[deltas.tolist().index(DELTA)]
+    axis.plot([here.lower, here.epsilon], [DELTA, DELTA], "o", color=CERTIFIED, markersize=5)
+    words: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": CERTIFIED}
+    axis.annotate(f"the statement:\nε = {_up(here.epsilon)}", (here.epsilon, DELTA), (10, 8), **words)
+    axis.annotate(f"{_down(here.lower)}", (here.lower, DELTA), (-8, -8), ha="right", **words)
+    middle = len(deltas) // 4
+    axis.annotate("proven: nobody\ndoes better", (upper[middle], deltas[middle]), (12, 6), **words)
+    axis.annotate(
+        "shown: somebody\ndoes this well", (lower[middle], deltas[middle]), (-12, -4), ha="right", **words
+    )
+    axis.set(yscale="log", xlim=(0, 2.6))
+    return drawn
+
+
+def amplification(points: int) -> Figure:
+    """Epsilon against clients: ten 1-LDP messages a client under each protocol, and with the client's name on them."""
+    clients = np.unique(np.geomspace(3_000, 10_000_000, points).round()).astype(int)
+    blue, orange, green, _, grey = plotting.SERIES
+    drawn, axis = _axis("clients", "ε (nats)")
+    for name, color, view, run in (
+        ("names on messages\n(view local)", grey, "local", _shuffle),
+        ("SlidingWindow", orange, "messages", _sliding_window),
+        ("ShuffledCheckIn\nShuffle\nAveragedUpdates", blue, "messages", _shuffled_check_in),
+        ("FixedWindow", green, "messages", _fixed_window),
+    ):
+        randomizer = cj.PureLDP(epsilon0=1.0)
+        ends = [cj.account(run(int(n)), randomizer, delta=DELTA, view=view) for n in clients]
+        lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
+        plotting.bracket(axis, clients, lower, upper, "", color)
+        _name(axis, clients[-1], upper[-1], name, color)
+    axis.set(xscale="log", yscale="log", ylim=(None, 30))
+    return drawn
+
+
+# Ten messages a client, as expected; windows of 1,000 slots.
+
+
+def _shuffle(num_clients: int) -> cj.Shuffle:
+    return cj.Shuffle(num_clients=num_clients, num_rounds=10)
+
+
+def _shuffled_check_in(num_clients: int) -> cj.ShuffledCheckIn:
+    return cj.ShuffledCheckIn(num_clients=num_clients, check_in_prob=0.01, num_rounds=1_000)
+
+
+def _fixed_window(num_clients: int) -> cj.FixedWindow:
+    return cj.FixedWindow(num_clients=num_clients, num_slots=1_000, num_epochs=10)
+
+
+def _sliding_window(num_clients: int) -> cj.SlidingWindow:
+    return cj.SlidingWindow(num_clients=num_clients, window=1_000, num_epochs=10)
+
+
+def views(points: int) -> Figure:
+    """Who sees what, from the clients past the shuffler to the sum. Nothing is computed."""
+    drawn = Figure(figsize=(7.0, 3.4))
+    axis = drawn.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis.set(xlim=(0, 100), ylim=(0, 48))
+    axis.axis("off")
+    blue, orange, green, _, grey = plotting.SERIES
+    # Clients from the top; None stays at home. Where a message comes out of the shuffler.
+    clients = {"A": 2, "B": None, "C": 0, "D": 1}
+    text: dict[str, Any] = {"ha": "center", "va": "center"}
+    arrow = {"arrowstyle": "->", "color": grey}
+    box: dict[str, Any] = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": blue}
+    for place, (name, order) in enumerate(clients.items()):
+        y = 40 - 7 * place
+        there = order is not None
+        axis.text(8, y, f"client {name}", color=blue if there else grey, **text)
+        if not there:
+            axis.text(16, y, "its coin says: stay away", color=grey, va="center")
+            continue
+        axis.annotate("", (22, y), (14, y), arrowprops=arrow)
+        axis.text(30, y, f"{name}: message", bbox=box, fontsize=9, **text)
+        axis.annotate("", (45.5, y), (37.5, y), arrowprops=arrow)
+        out = 40 - 10.5 * order
+        axis.annotate("", (60, out), (52.5, out), arrowprops=arrow)
+        axis.text(66, out, "message", bbox=box, fontsize=9, **text)
+        axis.annotate("", (82.5, 29.5), (72, out), arrowprops=arrow)
+    axis.add_patch(FancyBboxPatch((47.2, 17), 3.6, 25, boxstyle="round", facecolor="white", edgecolor=blue))
+    axis.text(49, 29.5, "shuffler", rotation=90, **text)
+    axis.text(90, 29.5, "sum of\nthe round", bbox=box, fontsize=9, **text)
+    for x, color, view, trusted in (
+        (30, orange, "local", "sees whose message is whose;\nnobody is trusted"),
+        (66, green, "messages", "sees all, without names;\nthe shuffler is trusted"),
+        (90, blue, "aggregate", "sees sums only;\nthe server is trusted"),
+    ):
+        axis.plot([x, x], [14, 11], color=color)
+        axis.text(x, 8.5, f"view {view}", color=color, weight="bold", **text)
+        axis.text(x, 3.5, trusted, color=color, fontsize=8, **text)
+    return drawn
+
+
+def _axis(x: str, y: str) -> tuple[Figure, Axes]:
+    drawn, (axis,) = plotting.figure(height=3.9)
+    drawn.set_figwidth(7.0)
+    axis.set(xlabel=x, ylabel=y)
+    return drawn, axis
+
+
+def _name(axis: Axes, x: float, y: float, name: str, color: str) -> None:
+    """A curve's name at its right end."""
+    axis.annotate(name, (x, y), (6, 0), textcoords="offset points", va="center", color=color)
+
+
+# A figure on a picture is still a bound.
+
+
+def _up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e3) / 1e3:.3f}"
+
+
+def _down(epsilon: float) -> str:
+    return f"{math.floor(epsilon * 1e3) / 1e3:.3f}"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
