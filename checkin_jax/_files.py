@@ -74,10 +74,15 @@ def hold(path: Path, what: str) -> IO[bytes]:
     if file is None:
         owner = path.read_text().strip() if path.exists() else ""
         raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
-    with naming(path):
-        file.truncate()
-        file.write(f"{os.getpid()}\n".encode())
-        file.flush()
+    try:
+        with naming(path):
+            file.truncate()
+            file.write(f"{os.getpid()}\n".encode())
+            file.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # it has not been written yet
+            file.close()
+        raise
     return file
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import importlib
+import re
 import sys
 import types
 
 import numpy as np
 import pytest
 
+from checkin_jax import cli
 from checkin_jax.training import data
 
 FILES = {
@@ -137,30 +140,114 @@ def _no_records(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(_idx(np.zeros(0)))
 
 
-@pytest.mark.parametrize(
-    ("damage", "match"),
-    [
-        (_truncate, "truncated or damaged IDX file, 15679 bytes of data where its header promises 15680"),
-        (_lengthen, "15681 bytes of data where its header promises 15680"),
-        (_cut_header, "truncated IDX header, 6 of 16 bytes"),
-        (_empty, "train-images-idx3-ubyte: an empty file; download it again"),
-        (_cut_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-        (_damage_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-        (_not_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-        (_magic, "train-images-idx3-ubyte: not an IDX file of unsigned bytes"),
-        (_labels_for_images, "expected 28x28 images"),
-        (_images_for_labels, "expected a list of labels"),
-        (_wrong_size, "expected 28x28 images"),
-        (_count, "expected 20 uint8 labels"),
-        (_label, "10 found, expected 0..9"),
-        (_no_records, "there are none"),
-    ],
-)
+def _folder_for_file(folder):
+    (folder / "train-images-idx3-ubyte").unlink()
+    (folder / "train-images-idx3-ubyte").mkdir()
+
+
+def _empty_gzip(folder):
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"")
+
+
+def _half_a_download(folder):
+    for name in ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"):
+        (folder / name).unlink()
+
+
+DAMAGES = [
+    (_truncate, "truncated or damaged IDX file, 15679 bytes of data where its header promises 15680"),
+    (_lengthen, "15681 bytes of data where its header promises 15680"),
+    (_cut_header, "truncated IDX header, 6 of 16 bytes"),
+    (_empty, "train-images-idx3-ubyte: an empty file; download it again"),
+    (_cut_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
+    (_damage_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
+    (_not_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
+    (_magic, "train-images-idx3-ubyte: not an IDX file of unsigned bytes"),
+    (_labels_for_images, "expected 28x28 images"),
+    (_images_for_labels, "expected a list of labels"),
+    (_wrong_size, "expected 28x28 images"),
+    (_count, "expected 20 uint8 labels"),
+    (_label, "10 found, expected 0..9"),
+    (_no_records, "there are none"),
+    (_empty_gzip, "train-labels-idx1-ubyte.gz: an empty file; download it again"),
+]
+
+
+@pytest.mark.parametrize(("damage", "match"), DAMAGES)
 def test_damaged_files_are_refused_in_one_line(folder, damage, match):
     damage(folder)
     with pytest.raises(ValueError, match=match) as caught:
         data.mnist(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        *DAMAGES,
+        (_folder_for_file, "Is a directory: .*train-images-idx3-ubyte"),
+        (_half_a_download, "neither t10k-images-idx3-ubyte nor .*; expected the four IDX files"),
+    ],
+)
+def test_the_command_refuses_them_before_it_writes(folder, capsys, damage, match):
+    damage(folder)
+    _refused(capsys, match, "--data-dir", str(folder), "--run-dir", str(folder / "run"))
+    assert not (folder / "run").exists()
+
+
+def _refused(capsys, match, *args):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "mnist", *args])
+    assert stop.value.code == 2
+    assert re.fullmatch(rf"checkin: .*{match}.*\n", capsys.readouterr().err)
+
+
+def test_a_file_that_may_not_be_read_is_named(folder, capsys, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    _refused(
+        capsys,
+        "Permission denied: .*train-images",
+        "--data-dir",
+        str(folder),
+        "--run-dir",
+        str(folder / "run"),
+    )
+
+
+class ParseError(Exception):
+    """Stands in for protobuf's."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Corrupted Riegeli/records file: chunk header hash mismatch\nMore."),
+        RuntimeError(
+            "open() failed: No such file or directory; opening mnist-train.array_record-00000-of-00001"
+        ),
+        ParseError("Failed to load JSON: Unterminated string starting at: line 14 column 7 (char 547)."),
+    ],
+)
+def test_a_damaged_tfds_copy_is_to_be_prepared_again(tmp_path, capsys, monkeypatch, error):
+    """What TFDS says of a preparation that was cut short after its folder had its name."""
+
+    def data_source(name, **kwargs):
+        raise error
+
+    fake = types.ModuleType("tensorflow_datasets")
+    fake.data_source = data_source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    monkeypatch.setenv("TFDS_DATA_DIR", "/somewhere")
+    said = re.escape(str(error).partition("\n")[0])
+    _refused(
+        capsys,
+        rf"/somewhere/mnist: .* prepare it again .* TFDS said: {said}",
+        "--run-dir",
+        str(tmp_path / "run"),
+    )
 
 
 def test_missing_folders_and_files_are_named(folder):

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import random
 import shutil
-import signal
 import stat
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax
@@ -326,62 +320,3 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path):
     with RunDirectory(tmp_path / "run", resume=True):
         pass
     assert not (tmp_path / "run" / LOCK).exists()
-
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from stand_in import quick_account
-from test_resume import run_for
-from checkin_jax.training import loop, report
-loop.account = report.account = quick_account
-run_for(int(sys.argv[2]), Path(sys.argv[1]))
-"""
-
-
-def run_for(rounds, folder):
-    """The run that is killed, or what is left of it."""
-    protocol = ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=rounds)
-    loop.train(_config(protocol, eval_every=20), data.digits(), folder, checkpoint_every=7, resume=True)
-
-
-def _spawn(folder, rounds) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "cache")}
-    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), str(rounds)], env=environment | cache
-    )
-
-
-def _kill_at_random(folder, rounds, rng) -> bool:
-    """Lets the run go for a random number of rounds, and kills it; False if it ended by itself."""
-    metrics = folder / "metrics.jsonl"
-    logged = len(metrics.read_bytes()) if metrics.exists() else 0
-    wanted = logged + rng.randint(1, 1_500)
-    with _spawn(folder, rounds) as process:
-        while process.poll() is None:
-            if metrics.exists() and metrics.stat().st_size >= wanted:
-                time.sleep(rng.random() * 0.02)
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                return True
-            time.sleep(0.002)
-    assert process.returncode == 0
-    return False
-
-
-@pytest.mark.parametrize(
-    ("kills", "rounds"), [(2, 120), pytest.param(15, 600, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_killing_at_random_changes_nothing(tmp_path, kills, rounds):
-    run_for(rounds, tmp_path / "whole")
-    rng, folder = random.Random(kills), tmp_path / "run"
-    killed = 0
-    while killed < kills and _kill_at_random(folder, rounds, rng):
-        killed += 1
-    assert killed >= min(2, kills)
-    with _spawn(folder, rounds) as process:
-        assert process.wait() == 0
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
-    assert json.loads((folder / "report.json").read_text())["rounds"] == rounds

@@ -32,6 +32,7 @@ from checkin_jax.training.data import Dataset
 from checkin_jax.training.run_directory import ResumeError
 from checkin_jax.training.server import State
 
+_FOREVER = 10**9  # seconds
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
@@ -60,10 +61,18 @@ class Checkpoints:
         self._run = json.loads(json.dumps(run))
         self._folder.mkdir(mode=0o700, exist_ok=True)
         os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells of every file
+        # Orbax tells of every file, and of errors that it also raises.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         self._manager = ocp.CheckpointManager(
             self._folder,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                # Orbax waits by the time of day and gives up where that jumps ahead.
+                async_options=ocp.options.AsyncOptions(
+                    timeout_secs=_FOREVER, create_directories_asynchronously=False
+                ),
+            ),
         )
 
     def __enter__(self) -> Checkpoints:
@@ -202,7 +211,8 @@ def _processor() -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200] or type(error).__name__
+    text = str(error).partition("\n")[0] or type(error).__name__
+    return text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # the reason may come last
 
 
 def _as_tree(state: State) -> dict[str, Any]:
