@@ -181,6 +181,23 @@ def test_a_run_goes_on_once_there_is_space(folder, capsys, monkeypatch, trained,
     assert _outcome(folder / "run") == _outcome(trained)
 
 
+def test_entropy_that_a_kill_left_is_deleted(folder, capsys, monkeypatch, trained):
+    deleted = shutil.rmtree
+
+    def kill(path, *args, **kwargs) -> None:
+        if Path(path).name == ".checkpoints.gone":
+            raise _KilledError
+        deleted(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", kill)
+        with pytest.raises(_KilledError):
+            cli.main(f"{TRAIN} --checkpoint-every 5".split())
+    assert (folder / "run" / ".checkpoints.gone").is_dir()
+    assert "has finished" in _refused(capsys, f"{TRAIN} --resume")
+    assert _outcome(folder / "run") == _outcome(trained)
+
+
 @pytest.mark.parametrize("old", [None, "an old page"])
 def test_a_page_that_does_not_fit_is_not_there(folder, capsys, monkeypatch, trained, old):
     pytest.importorskip("matplotlib")
