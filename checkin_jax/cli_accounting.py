@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
+from checkin_jax._digits import down, up
 from checkin_jax.cli_options import Job, ProtocolOptions, Relation, UsageError, View, randomizer_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
@@ -197,7 +198,7 @@ def _table(rows: Sequence[ComparedBound]) -> str:
             if text and text != "checkin-jax"
         ]
         marks = "".join(f"[{number}]" for number in numbers)
-        epsilon = f"{'>=' if row.direction == 'lower' else '<='} {row.epsilon:.5g}"
+        epsilon = f">= {down(row.epsilon, 5)}" if row.direction == "lower" else f"<= {up(row.epsilon, 5)}"
         lines.append(f"{epsilon:<13} {row.validity:<10} {row.method} {marks}".rstrip())
     lines.sort(key=lambda line: line.split()[2] == "invalid")
     below = [f"[{number}] {text}" for text, number in notes.items()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from checkin_jax._digits import down, up
 from checkin_jax._files import replacing
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def comparison(rows: Sequence[Compared]) -> Figure:
         shown = min(max(row.epsilon, low), high)
         axis.plot([low, shown], [place, place], color=color, linewidth=1, alpha=0.35)
         axis.plot(shown, place, ">" if row.direction == "lower" else "o", color=color)
-        axis.annotate(f"{row.epsilon:.3g}", (shown, place), (7, -3), textcoords="offset points", fontsize=8)
+        text = (down if row.direction == "lower" else up)(row.epsilon, 3)
+        axis.annotate(text, (shown, place), (7, -3), textcoords="offset points", fontsize=8)
     names = [row.method if row.validity != "invalid" else f"{row.method} (no bound)" for row in rows]
     axis.set_yticks(range(len(rows)), names, fontsize=8)
     axis.set(xscale="log", xlim=(low, high * 2), ylim=(len(rows) - 0.5, -0.5), xlabel="$\\varepsilon$ (nats)")

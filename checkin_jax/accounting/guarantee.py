@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from checkin_jax import _validate
+from checkin_jax._digits import down, up
 from checkin_jax._version import __version__
 from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Gaussian, Randomizer
@@ -102,12 +103,12 @@ class Guarantee:
             what = f"{r.epsilon0:.6g}-LDP messages"
         one_a_slot = isinstance(p, FixedWindow | SlidingWindow)
         lines = [
-            f"({self.epsilon:.6g}, {self.delta:.3g})-differential privacy, {self.validity}, view {self.view!r}",
+            f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
             f"  against    {(_ADVERSARY_OF_SLOTS if one_a_slot else _ADVERSARY)[self.view]}",
             f"  adjacency  {self.neighboring_relation}: {_COMPARED[self.neighboring_relation]}",
             f"  randomizer {what}",
-            f"  bracket    {self.lower:.6g} <= epsilon <= {self.epsilon:.6g} at delta = {self.delta:.3g}",
+            f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",
         ]

@@ -1,0 +1,24 @@
+"""Numbers in text, cut to a few significant digits on the side on which they stay true."""
+
+from __future__ import annotations
+
+import decimal
+import math
+
+
+def up(value: float, digits: int = 6) -> str:
+    """The upper end of a bracket: never below it."""
+    return _cut(value, digits, decimal.ROUND_CEILING)
+
+
+def down(value: float, digits: int = 6) -> str:
+    """The lower end of a bracket: never above it."""
+    return _cut(value, digits, decimal.ROUND_FLOOR)
+
+
+def _cut(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return str(float(value))
+    # The shortest text that reads as this float, so that 0.1 stays 0.1.
+    cut = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
+    return f"{float(cut):.{digits}g}"
