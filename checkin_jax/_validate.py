@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SHOWN = 200  # characters of a value in an error
 
 
 def real(
@@ -18,7 +23,7 @@ def real(
     ((name, x),) = value.items()
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={x!r}: expected a real number in {interval}")
+        raise TypeError(f"{name}={shown(x)}: expected a real number in {interval}")
     try:
         x = float(x)
     except OverflowError:  # a whole number of more than 308 digits
@@ -27,7 +32,7 @@ def real(
     above = x > low if open_low else x >= low
     below = x < high if open_high else x <= high
     if not (above and below):
-        raise ValueError(f"{name}={x!r}: expected a number in {interval}")
+        raise ValueError(f"{name}={shown(x)}: expected a number in {interval}")
     return x
 
 
@@ -43,17 +48,18 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
     ((name, x),) = value.items()
     interval = f"[{low}, {high:g}]"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={x!r}: expected a whole number in {interval}")
-    if not (low <= x <= high and math.isfinite(x) and float(x).is_integer()):
-        raise ValueError(f"{name}={x!r}: expected a whole number in {interval}")
+        raise TypeError(f"{name}={shown(x)}: expected a whole number in {interval}")
+    # Whole numbers too large for a float are whole.
+    if not (low <= x <= high and (isinstance(x, numbers.Integral) or float(x).is_integer())):
+        raise ValueError(f"{name}={shown(x)}: expected a whole number in {interval}")
     return int(x)
 
 
 def choice(options: tuple[str, ...], **value: str) -> str:
     """Returns the one keyword's value if it is one of `options`; ValueError otherwise."""
     ((name, x),) = value.items()
-    if x not in options:
-        raise ValueError(f"{name}={x!r}: expected one of {', '.join(map(repr, options))}")
+    if not isinstance(x, str) or x not in options:
+        raise ValueError(f"{name}={shown(x)}: expected one of {', '.join(map(repr, options))}")
     return x
 
 
@@ -61,5 +67,22 @@ def flag(**value: bool) -> bool:
     """Returns the one keyword's value if it is True or False; TypeError otherwise."""
     ((name, x),) = value.items()
     if not isinstance(x, bool):
-        raise TypeError(f"{name}={x!r}: expected True or False")
+        raise TypeError(f"{name}={shown(x)}: expected True or False")
     return x
+
+
+def instance(kind: type[T], **value: object) -> T:
+    """Returns the one keyword's value if it is of this class; TypeError otherwise."""
+    ((name, x),) = value.items()
+    if not isinstance(x, kind):
+        raise TypeError(f"{name}={shown(x)}: expected a {kind.__name__}")
+    return x
+
+
+def shown(value: object) -> str:
+    """The value as an error shows it: one line, cut where it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # a whole number of more digits than Python writes down
+        return f"{type(value).__name__} of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -128,14 +128,17 @@ def _parse(args: list[str]) -> Command:
 
 
 def _one_line(boxed: str) -> str:
-    """The first section of tyro's boxed error, without title and box, as one line."""
+    """The first section of tyro's boxed error, without title and box, as one line that is cut where it is long."""
     lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
     section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
     # Where the output is no terminal the box is drawn with hyphens.
     words = " ".join(line for line in section if line).split()
-    return " ".join(word for word in words if word.strip("-")) + " (see checkin --help)"
+    text = " ".join(word for word in words if word.strip("-"))
+    return (text if len(text) <= 500 else f"{text[:500]}...") + " (see checkin --help)"
 
 
 def _refuse(message: str) -> NoReturn:
-    print(f"checkin: {message}", file=sys.stderr)
+    """Ends with one line, whatever was typed: long words are cut."""
+    words = (word if len(word) <= 200 else f"{word[:200]}..." for word in message.split())
+    print(f"checkin: {' '.join(words)}", file=sys.stderr)
     sys.exit(2)

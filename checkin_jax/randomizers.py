@@ -66,11 +66,17 @@ class Gaussian:
         The returned noise is rounded up: the message's delta at epsilon0 never exceeds delta0.
 
         Raises:
-          ValueError, TypeError: epsilon0 not in [0, 50] or delta0 not in (0, 1).
+          ValueError, TypeError: epsilon0 not in [0, 50] or delta0 not in (0, 1); or both are so small that no noise
+            multiplier below 2e9 meets them.
         """
         epsilon0 = _validate.real(0, MAX_EPSILON0, epsilon0=epsilon0)
         delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
-        return cls(noise_multiplier=2.0 / gaussian.largest_mu(epsilon0, delta0))
+        mu = gaussian.largest_mu(epsilon0, delta0)
+        if not mu:
+            raise ValueError(
+                f"epsilon0={epsilon0!r}, delta0={delta0!r}: expected larger ones, which a noise below 2e9 meets"
+            )
+        return cls(noise_multiplier=2.0 / mu)
 
 
 Randomizer = PureLDP | Gaussian

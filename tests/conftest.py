@@ -29,6 +29,18 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
 
 
+def pytest_terminal_summary(terminalreporter):
+    """How many inputs the fuzz tests tried, which they leave as properties of their reports."""
+    reports = [report for each in terminalreporter.stats.values() for report in each]
+    found = [
+        (report.nodeid.partition("::")[2], dict(report.user_properties).get("inputs"))
+        for report in reports
+        if getattr(report, "when", None) == "call"
+    ]
+    for name, inputs in sorted(pair for pair in found if pair[1]):
+        terminalreporter.write_line(f"{name}: {inputs}")
+
+
 # Kernels compile once per static shape, which no deadline should judge.
 settings.register_profile("checkin", deadline=None, derandomize=True, max_examples=25, database=None)
 settings.load_profile("checkin")

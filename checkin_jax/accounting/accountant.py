@@ -52,7 +52,9 @@ class CheckInAccountant(PrivacyAccountant):
         tight: bool = False,
     ) -> None:
         if not isinstance(neighboring_relation, NeighboringRelation):
-            raise TypeError(f"neighboring_relation={neighboring_relation!r}: expected a NeighboringRelation")
+            raise TypeError(
+                f"neighboring_relation={_validate.shown(neighboring_relation)}: expected a NeighboringRelation"
+            )
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
         self._counts: dict[UnitDpEvent, int] = {}
@@ -74,10 +76,10 @@ class CheckInAccountant(PrivacyAccountant):
             return None
         if isinstance(event, UnitDpEvent):
             message = event.message
-            if isinstance(message, GaussianMessageDpEvent) and message.noise_multiplier == 0:
-                self._non_private |= do_compose and count > 0
-                return None
             try:
+                if isinstance(message, GaussianMessageDpEvent) and message.noise_multiplier == 0:
+                    self._non_private |= do_compose and count > 0
+                    return None
                 unit = to_unit(event)
                 check_relation(unit.protocol, unit.view, self._relation)
             except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from checkin_jax import _validate
 from checkin_jax.accounting import composer, rounds, slot_bounds
 from checkin_jax.accounting.everybody_rounds import AveragedGaussian, ShuffledEverybody
 from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, REPLACE
@@ -16,14 +17,14 @@ def check_protocol(protocol: CheckInProtocol) -> CheckInProtocol:
     """Raises TypeError unless it is one of the protocols there are bounds for."""
     if not isinstance(protocol, PROTOCOLS):
         names = ", ".join(kind.__name__ for kind in PROTOCOLS)
-        raise TypeError(f"protocol={protocol!r}: expected one of {names}")
+        raise TypeError(f"protocol={_validate.shown(protocol)}: expected one of {names}")
     return protocol
 
 
 def check_randomizer(randomizer: Randomizer) -> Randomizer:
     """Raises TypeError unless it is one of the randomizers there are bounds for."""
     if not isinstance(randomizer, PureLDP | Gaussian):
-        raise TypeError(f"randomizer={randomizer!r}: expected a PureLDP or a Gaussian")
+        raise TypeError(f"randomizer={_validate.shown(randomizer)}: expected a PureLDP or a Gaussian")
     return randomizer
 
 

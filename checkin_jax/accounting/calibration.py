@@ -137,10 +137,14 @@ def _free(
     own = {PureLDP: "epsilon0", Gaussian: "noise_multiplier"}
     if isinstance(randomizer, type):
         if randomizer not in own:
-            raise TypeError(f"randomizer={randomizer!r}: expected PureLDP, Gaussian or an object of theirs")
+            raise TypeError(
+                f"randomizer={_validate.shown(randomizer)}: expected PureLDP, Gaussian or an object of theirs"
+            )
         name = own[randomizer]
         if free not in (None, name):
-            raise ValueError(f"free={free!r}: expected {name!r}, or a randomizer with a value of its own")
+            raise ValueError(
+                f"free={_validate.shown(free)}: expected {name!r}, or a randomizer with a value of its own"
+            )
         return name, 1.0, lambda value: (protocol, randomizer(**{name: value}))
     check_randomizer(randomizer)
     fields = {field.name for field in dataclasses.fields(protocol)}

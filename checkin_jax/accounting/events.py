@@ -174,4 +174,6 @@ def to_randomizer(message: DpEvent) -> Randomizer:
         return PureLDP(epsilon0=message.epsilon0)
     if isinstance(message, GaussianMessageDpEvent):
         return Gaussian(noise_multiplier=message.noise_multiplier)
-    raise ValueError(f"message={message!r}: expected a PureLdpDpEvent or a GaussianMessageDpEvent")
+    raise ValueError(
+        f"message={_validate.shown(message)}: expected a PureLdpDpEvent or a GaussianMessageDpEvent"
+    )

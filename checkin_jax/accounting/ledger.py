@@ -43,7 +43,7 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
         out of its range.
     """
     if not isinstance(state, Mapping):
-        raise TypeError(f"state={state!r}: expected a mapping made by state_dict")
+        raise TypeError(f"state={_validate.shown(state)}: expected a mapping made by state_dict")
     wanted = {"schema", "version", "neighboring_relation", "non_private", "ledger"}
     if set(state) != wanted:
         raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
@@ -62,7 +62,9 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
     counts: dict[UnitDpEvent, int] = {}
     for entry in state["ledger"]:
         if not isinstance(entry, Mapping) or set(entry) != {"protocol", "randomizer", "view", "count"}:
-            raise ValueError(f"ledger entry {entry!r}: expected protocol, randomizer, view and count")
+            raise ValueError(
+                f"ledger entry {_validate.shown(entry)}: expected protocol, randomizer, view and count"
+            )
         view = _validate.choice(VIEWS, view=entry["view"])
         protocol = _built(entry["protocol"], PROTOCOLS)
         randomizer = _built(entry["randomizer"], (PureLDP, Gaussian))
@@ -79,7 +81,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 def _built(plain: Any, kinds: tuple[type, ...]) -> Any:
     if not isinstance(plain, Mapping):
-        raise TypeError(f"{plain!r}: expected a mapping with the kind and its fields")
+        raise TypeError(f"{_validate.shown(plain)}: expected a mapping with the kind and its fields")
     fields = dict(plain)
     kind: Any = {each.__name__: each for each in kinds}.get(str(fields.pop("kind", "")))
     if kind is None:

@@ -48,9 +48,9 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
     """
     check_protocol(protocol)
     if not isinstance(randomizer, PureLDP):
-        raise TypeError(f"randomizer={randomizer!r}: expected a PureLDP")
+        raise TypeError(f"randomizer={_validate.shown(randomizer)}: expected a PureLDP")
     checked = [
-        _validate.real(1, math.inf, open_low=True, open_high=True, order=float(order)) for order in orders
+        _validate.real(1, math.inf, open_low=True, open_high=True, order=order) for order in _listed(orders)
     ]
     shifted = np.asarray(checked) - 1.0
     if randomizer.epsilon0 == 0.0:
@@ -70,3 +70,15 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
         with np.errstate(over="ignore"):
             found = protocol.repeats * np.asarray(moments) / shifted * (1.0 + 1e-12)
     return np.minimum(found, local)
+
+
+def _listed(orders: Sequence[float] | np.ndarray) -> list[float]:
+    try:
+        listed = list(orders)
+    except TypeError:
+        listed = []
+    if not listed:
+        raise TypeError(
+            f"orders={_validate.shown(orders)}: expected a sequence of at least one number above 1"
+        )
+    return listed

@@ -194,7 +194,9 @@ def audit(
     for view in views:
         _validate.choice(VIEWS, views=view)
     if not views:
-        raise ValueError(f"views={views!r}: expected at least one of {', '.join(map(repr, VIEWS))}")
+        raise ValueError(
+            f"views={_validate.shown(views)}: expected at least one of {', '.join(map(repr, VIEWS))}"
+        )
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()

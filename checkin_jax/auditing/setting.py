@@ -19,7 +19,7 @@ from checkin_jax.protocols import (
     SlidingWindow,
 )
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
-from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
+from checkin_jax.training.config import MICROBATCH_UNIT, SIMULATE, TrainingConfig
 from checkin_jax.training.plan import Plan
 from checkin_jax.training.step import Mechanism
 
@@ -55,9 +55,9 @@ class Setting:
         if isinstance(self.randomizer, PureLDP):
             # What the trainer realises it by needs some room.
             _validate.real(MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
-        if self.simulate == "central-limit":
+        if _validate.choice(SIMULATE, simulate=self.simulate) == "central-limit":
             raise ValueError(
-                "simulate='central-limit': a simulation, not the mechanism; there is nothing to audit"
+                "simulate='central-limit': expected 'aggregate' or 'messages'; a simulation is no mechanism to audit"
             )
         object.__setattr__(self, "minibatch", self.plan.minibatch)
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)

@@ -14,6 +14,8 @@ from scipy import stats
 
 from checkin_jax import _validate
 
+MOST_COINS = 10**6
+
 
 class Rule(NamedTuple):
     """An attack that says yes or no: whether the score in one column is at or beyond a threshold.
@@ -111,7 +113,7 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
         Pr[B(r, q) >= v] + 2 m delta max_i Pr[v > B(r, q) >= v - i] / i.
 
     Args:
-      canaries: m >= 1.
+      canaries: m in [1, 1e6].
       guesses: r in [0, m], chosen before the run.
       correct: v in [0, r].
       epsilon, delta: of the hypothesis.
@@ -119,10 +121,10 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
     Returns:
       A number in [0, 1].
     """
-    _validate.integer(1, canaries=canaries)
+    _validate.integer(1, MOST_COINS, canaries=canaries)
     _validate.integer(0, canaries, guesses=guesses)
     _validate.integer(0, guesses, correct=correct)
-    _validate.real(0, math.inf, epsilon=epsilon)
+    epsilon = _validate.real(0, math.inf, epsilon=epsilon)
     _validate.real(0, 1, delta=delta)
     chance = 1.0 / (1.0 + math.exp(-epsilon))
     tail = float(stats.binom.sf(correct - 1, guesses, chance))

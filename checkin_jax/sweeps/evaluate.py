@@ -276,7 +276,9 @@ def check(question: Question, names: Sequence[str]) -> None:
         allowed += ["view", "neighboring_relation"]
     free = question.free
     if (question.what == "calibration") != (free is not None):
-        raise ValueError(f"free={free!r}: expected the name of a variable, for what='calibration' alone")
+        raise ValueError(
+            f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
+        )
     own = free in ("epsilon0", "noise_multiplier")
     if own:
         if "epsilon0" in names or "noise_multiplier" in names:
@@ -291,4 +293,4 @@ def check(question: Question, names: Sequence[str]) -> None:
         if name not in [*allowed, *wanted]:
             raise ValueError(f"{name}: no argument of {kind}")
     if free is not None and not own and free not in fields:
-        raise ValueError(f"free={free!r} is not a variable of {question.protocol.__name__}")
+        raise ValueError(f"free={_validate.shown(free)} is not a variable of {question.protocol.__name__}")

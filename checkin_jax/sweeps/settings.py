@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from checkin_jax import _validate
+
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
 WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs")
 REAL = (
@@ -43,16 +45,18 @@ def axis(name: str, given: Any) -> np.ndarray:
         setting outside them is a row with an error.
     """
     if name not in NAMES:
-        raise ValueError(f"{name}={given!r}: no argument of a sweep; expected one of {', '.join(NAMES)}")
+        raise ValueError(
+            f"{name}={_validate.shown(given)}: no argument of a sweep; expected one of {', '.join(NAMES)}"
+        )
     if name in WORDS:
         words = [given] if isinstance(given, str) else list(given)
         words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
         if not words or not all(isinstance(word, str) for word in words):
-            raise TypeError(f"{name}={given!r}: expected words")
+            raise TypeError(f"{name}={_validate.shown(given)}: expected words")
         return np.array(words, dtype=np.str_)
     values = _parsed(name, given) if isinstance(given, str) else _numbers(name, given)
     if values.size == 0:
-        raise ValueError(f"{name}={given!r}: expected at least one value")
+        raise ValueError(f"{name}={_validate.shown(given)}: expected at least one value")
     if name in WHOLE and np.all((np.abs(values) < 2.0**62) & (values == np.floor(values))):
         return values.astype(np.int64)
     return values
@@ -62,13 +66,15 @@ def _numbers(name: str, given: Any) -> np.ndarray:
     # numpy takes True for 1.
     items = np.asarray(given, dtype=object).ravel()
     if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
-        raise TypeError(f"{name}={given!r}: expected numbers")
+        raise TypeError(f"{name}={_validate.shown(given)}: expected numbers")
     try:
         return np.array([float(item) for item in items])
     except (TypeError, ValueError):
-        raise TypeError(f"{name}={given!r}: expected numbers") from None
+        raise TypeError(f"{name}={_validate.shown(given)}: expected numbers") from None
     except OverflowError:
-        raise ValueError(f"{name}={given!r}: expected numbers that a float64 can hold") from None
+        raise ValueError(
+            f"{name}={_validate.shown(given)}: expected numbers that a float64 can hold"
+        ) from None
 
 
 def _parsed(name: str, text: str) -> np.ndarray:
@@ -83,16 +89,20 @@ def _piece(name: str, text: str, piece: str) -> np.ndarray:
         low, high, kind, count = float(found[1]), float(found[2]), found[3], int(found[4])
     except ValueError:
         raise ValueError(
-            f"{name}={text!r}: expected numbers, ranges low:high:logK or low:high:linK, commas between"
+            f"{name}={_validate.shown(text)}: expected numbers, ranges low:high:logK or low:high:linK, commas between"
         ) from None
     if not (math.isfinite(low) and math.isfinite(high) and 2 <= count <= _MAX_VALUES):
-        raise ValueError(f"{name}={text!r}: expected finite ends and 2 to {_MAX_VALUES:,} values")
+        raise ValueError(
+            f"{name}={_validate.shown(text)}: expected finite ends and 2 to {_MAX_VALUES:,} values"
+        )
     if kind == "lin":
         values = np.linspace(low, high, count)
     elif low * high > 0:
         values = np.geomspace(low, high, count)
     else:
-        raise ValueError(f"{name}={text!r}: a logarithmic range wants both ends on the same side of zero")
+        raise ValueError(
+            f"{name}={_validate.shown(text)}: a logarithmic range wants both ends on the same side of zero"
+        )
     if name in WHOLE:
         values = np.rint(values)
         # Neighbours that rounding made equal count once; the order given is kept.

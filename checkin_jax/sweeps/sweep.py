@@ -83,11 +83,11 @@ def plan(
     _validate.choice(tuple(evaluate.RESULTS), what=what)
     if protocol not in PROTOCOLS:
         names = ", ".join(kind.__name__ for kind in PROTOCOLS)
-        raise TypeError(f"protocol={protocol!r}: expected one of the classes {names}")
+        raise TypeError(f"protocol={_validate.shown(protocol)}: expected one of the classes {names}")
     if what == "published":
         if protocol not in (ShuffledCheckIn, Shuffle):
             raise ValueError(
-                f"protocol={protocol.__name__}: what='published' has ShuffledCheckIn and Shuffle"
+                f"protocol={protocol.__name__}: expected ShuffledCheckIn or Shuffle with what='published'"
             )
         tried = published.DEFAULT_ORDERS if orders is None else published.check_orders(orders)
     elif orders is not None:
@@ -118,7 +118,9 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
         inputs = {name: c for name, c in given.columns.items() if name not in evaluate.ANSWERS}
         return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
     if not isinstance(given, Mapping):
-        raise TypeError(f"table={given!r}: expected a file's name, a Sweep, or columns by name")
+        raise TypeError(
+            f"table={_validate.shown(given)}: expected a file's name, a Sweep, or columns by name"
+        )
     return given
 
 

@@ -96,10 +96,12 @@ class TrainingConfig:
         if self.microbatch is not None:
             checked["microbatch"] = _validate.integer(MICROBATCH_UNIT, 10**6, microbatch=self.microbatch)
             if checked["microbatch"] % MICROBATCH_UNIT:
-                raise ValueError(f"microbatch={self.microbatch}: expected a multiple of {MICROBATCH_UNIT}")
+                raise ValueError(
+                    f"microbatch={_validate.shown(self.microbatch)}: expected a multiple of {MICROBATCH_UNIT}"
+                )
         if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
             raise ValueError(
-                f"local_learning_rate={self.local_learning_rate}: expected "
+                f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
         if self.local_learning_rate is not None:
@@ -107,7 +109,9 @@ class TrainingConfig:
             checked["local_learning_rate"] = rate
         if isinstance(self.randomizer, Gaussian):
             if self.simulate == "central-limit":
-                raise ValueError("simulate='central-limit': Gaussian sums are exact already; use 'aggregate'")
+                raise ValueError(
+                    "simulate='central-limit': expected 'aggregate' or 'messages': Gaussian sums are exact already"
+                )
         else:
             # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
             _validate.real(1e-5, 50, epsilon0=self.randomizer.epsilon0)

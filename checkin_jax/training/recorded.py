@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-from checkin_jax import protocols, randomizers
+from checkin_jax import _validate, protocols, randomizers
 from checkin_jax.training.config import TrainingConfig
 
 _KINDS = {
@@ -65,36 +66,76 @@ def read(run_dir: str | Path) -> RecordedRun:
         raise ValueError(
             f"{path / 'config.json'}: not a config of this version of checkin-jax (written by {version}): {error}"
         ) from error
-    text = path / "report.txt"
+    metrics, report, text = path / "metrics.jsonl", path / "report.json", path / "report.txt"
+    planned = config.plan.num_rounds
     return RecordedRun(
         path,
         config,
         about,
-        _lines(path / "metrics.jsonl"),
-        _json(path / "report.json") if (path / "report.json").is_file() else None,
-        text.read_text(encoding="utf-8") if text.is_file() else None,
+        _lines(metrics, planned) if metrics.is_file() else [],
+        _report(report, planned) if report.is_file() else None,
+        _text(text) if text.is_file() else None,
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such file; is this the folder of a run?")
+def _text(file: Path) -> str:
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except ValueError as error:
+        raise ValueError(f"{file}: damaged: {error}") from error
+
+
+def _object(file: Path, text: str) -> dict[str, Any]:
+    """A JSON object of finite numbers, as the trainer writes them."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"expected numbers, got {word}")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{file}: damaged: expected an object")
     return value
 
 
-def _lines(file: Path) -> list[dict[str, Any]]:
+def _json(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        raise FileNotFoundError(f"{file}: no such file; is this the folder of a run?")
+    return _object(file, _text(file))
+
+
+def _report(file: Path, planned: int) -> dict[str, Any]:
+    report = _json(file)
+    notes = report.get("notes")
+    try:
+        _validate.integer(1, planned, rounds=report.get("rounds"))  # type: ignore[arg-type]
+        _validate.real(0, 1, accuracy=report.get("accuracy"))  # type: ignore[arg-type]
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ValueError(f"notes={_validate.shown(notes)}: expected texts")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: damaged: {error}") from error
+    return report
+
+
+def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
+    """The rounds, one after another from the first; a last line that was cut short is left out."""
+    lines = _text(file).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
+    found = [_object(file, line) for line in lines]
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
+        if len(found) > planned:
+            raise ValueError(f"{len(found)} rounds: expected at most {planned}")
+        for i, line in enumerate(found, 1):
+            _validate.integer(i, i, round=line.get("round"))  # type: ignore[arg-type]
+            _validate.integer(0, check_ins=line.get("check_ins"))  # type: ignore[arg-type]
+            if "accuracy" in line:
+                _validate.real(0, 1, accuracy=line["accuracy"])
+            for name in ("update_norm", "noise_norm"):
+                if line.get(name) is not None:
+                    _validate.real(0, math.inf, open_high=True, **{name: line[name]})
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
+    return found

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
+from checkin_jax import _validate
 from checkin_jax.accounting.published import approximate, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import conversions, host
@@ -32,7 +33,8 @@ def epsilon(
     Raises:
       ValueError, TypeError: a lower bound, orders that do not fit, an argument outside its range.
     """
-    lam = record.reals(1, np.inf, open_low=True, open_high=True, orders=orders)
+    _validate.instance(PublishedBound, bound=bound)
+    lam = record.real_orders(1.0, np.inf, orders)
     fits = bound.quantity.startswith("Renyi") and bound.direction == "upper"
     if not fits or bound.value.shape[-1:] != lam.shape:
         raise ValueError(
@@ -76,7 +78,7 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
       ValueError, TypeError: an argument outside its range.
     """
     e = record.reals(0, 690, epsilon=epsilon)[..., None]
-    lam = record.reals(1, 1e9, open_low=True, orders=orders)
+    lam = record.real_orders(1.0, 1e9, orders)
     with jax.enable_x64(True):
         log_excess = np.asarray(
             _pure_excess(
@@ -120,7 +122,14 @@ def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, del
     """`one`, a bound at any delta, composed: half of delta for the rounds' own, half for strong composition's slack.
 
     One round is returned at the whole delta. Validity, label and reason are those of `one`.
+
+    Raises:
+      ValueError, TypeError: num_rounds not in [1, 1e9], delta not in (0, 1), or `one` no function.
     """
+    num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)  # type: ignore[arg-type]
+    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    if not callable(one):
+        raise TypeError(f"one={_validate.shown(one)}: expected a function of delta")
     if num_rounds == 1:
         return one(np.asarray(delta))
     single = one(np.asarray(0.5 * delta / num_rounds))

@@ -98,7 +98,7 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     """
     e, d = record.reals(0, 690, epsilon=epsilon), record.reals(0, 1, open_high=True, delta=delta)
     shape, columns = record.broadcast(epsilon=e, delta=d)
-    lam = record.reals(2, record.MAX_ORDER, orders=orders)
+    lam = record.real_orders(2.0, record.MAX_ORDER, orders)
     with jax.enable_x64(True):
         e, d = (host(column[:, None]) for column in columns)
         log_excess = np.asarray(_least(e, d, host(lam[None, :])))

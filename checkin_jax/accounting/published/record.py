@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from checkin_jax import _validate
+
 SCI = "Liew, Hasegawa, Takahashi, Shuffled Check-in, arXiv 2206.03151 v1"
 RCI = (
     "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
@@ -75,9 +77,12 @@ def _in_interval(
     name: str, given: ArrayLike, low: float, high: float, open_low: bool = False, open_high: bool = False
 ) -> np.ndarray:
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name}={given!r}: expected real numbers in {interval}")
+        raise TypeError(f"{name}={_validate.shown(given)}: expected real numbers in {interval}")
     array = array.astype(np.float64)
     good = (array > low if open_low else array >= low) & (array < high if open_high else array <= high)
     if not good.all():
@@ -119,10 +124,18 @@ def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
 
 def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
     """Whole Renyi orders from 2 to 4096, shape [orders]."""
-    array = wholes(2, MAX_ORDER, orders=orders)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"orders={orders!r}: expected a list of whole numbers in [2, {MAX_ORDER}]")
-    return array
+    return _listed(wholes(2, MAX_ORDER, orders=orders))
+
+
+def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
+    """Renyi orders in [low, high], finite and above 1, shape [orders]."""
+    return _listed(reals(low, high, open_low=low == 1.0, open_high=high == np.inf, orders=orders))
+
+
+def _listed(orders: np.ndarray) -> np.ndarray:
+    if orders.ndim != 1 or orders.size == 0:
+        raise ValueError(f"orders of shape {orders.shape}: expected a list of at least one")
+    return orders
 
 
 def broadcast(**arrays: np.ndarray) -> tuple[tuple[int, ...], list[np.ndarray]]:

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 
@@ -301,6 +302,8 @@ def theorem_2_repaired(
     """
     shape, columns = settings(num_clients, rate, epsilon0)
     if between is not None:
+        if not isinstance(between, tuple | list) or len(between) != 2:
+            raise TypeError(f"between={_validate.shown(between)}: expected a pair (k1, k2)")
         k1 = record.wholes(0, record.MAX_CLIENTS, k1=between[0])
         k2 = record.wholes(0, record.MAX_CLIENTS, k2=between[1])
         shape, columns = record.broadcast(

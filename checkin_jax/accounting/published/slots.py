@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record
 from checkin_jax.accounting.published.record import PublishedBound
 
@@ -161,6 +162,7 @@ def approximate_ldp(
     Raises:
       ValueError, TypeError: an argument outside its range, in particular delta0 above its limit.
     """
+    _validate.instance(PublishedBound, pure=pure)
     e0 = record.reals(0, record.MAX_EPSILON0 / 8, epsilon0=epsilon0)
     d, d1 = record.deltas(delta), record.deltas(delta1, "delta1")
     d0, size = record.reals(0, 1, delta0=delta0), record.wholes(1, record.MAX_CLIENTS, units=units)

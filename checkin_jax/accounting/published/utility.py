@@ -120,6 +120,7 @@ def fixed_window_steps(
     p0 = record.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
     i = record.wholes(1, record.MAX_CLIENTS, step=step)
     record.broadcast(num_clients=n, num_slots=m, check_in_prob=p0, step=i)
+    _validate.instance(Problem, problem=problem)
     share = 1 - 2 * np.exp(-n * p0 / m)
     if (share <= 0).any():
         load = float(np.min(n * p0 / m))
@@ -137,6 +138,7 @@ def averaged_updates_steps(
     n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
     i = record.wholes(1, record.MAX_CLIENTS, step=step)
     record.broadcast(num_clients=n, num_slots=m, step=i)
+    _validate.instance(Problem, problem=problem)
     return problem.diameter / np.sqrt(problem.moment(m / n) * i)
 
 
