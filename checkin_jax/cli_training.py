@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -42,6 +43,8 @@ class _TrainingOptions(ProtocolOptions):
     """Stop at the first evaluation that reaches this test accuracy."""
     seed: int | None = None
     """Make the run reproducible, and not private against anybody who knows the seed."""
+    entropy_file: Path | None = None
+    """Draw the run's secrets from this device or pipe, such as /dev/hwrng; left out: the operating system."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Activation of the network."""
     microbatch: Count | None = None
@@ -71,6 +74,7 @@ class _TrainingOptions(ProtocolOptions):
         from checkin_jax.training.plan import Plan
         from checkin_jax.training.progress import RoundBar
         from checkin_jax.training.run_directory import ResumeError
+        from checkin_jax.training.schedule import EntropyError, EntropyFile
         from checkin_jax.training.step_size import suggested_learning_rate
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
@@ -85,10 +89,13 @@ class _TrainingOptions(ProtocolOptions):
             rule = suggested_learning_rate(plan, randomizer, self.clip_norm)
             options["learning_rate"] = self._learning_rate if shuffled else rule
         config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
+        if self.entropy_file is not None and self.seed is not None:
+            raise UsageError("give at most one of --seed and --entropy-file")
+        source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
 
         def job() -> None:
             try:
-                with RoundBar(config.plan.num_rounds) as bar:
+                with RoundBar(config.plan.num_rounds) as bar, source as entropy:
                     report = train(
                         config,
                         dataset,
@@ -97,8 +104,9 @@ class _TrainingOptions(ProtocolOptions):
                         checkpoint_every=self.checkpoint_every,
                         keep_checkpoints=self.keep_checkpoints,
                         resume=self.resume,
+                        entropy=entropy,
                     )
-            except ResumeError as error:
+            except (ResumeError, EntropyError) as error:
                 raise UsageError(str(error)) from error
             if self.json:
                 print(json.dumps(report.as_dict(), allow_nan=False))

@@ -62,6 +62,19 @@ def _steps(folder) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
 
 
+def test_a_resumed_run_keeps_the_entropy_of_its_checkpoint_and_says_where_it_came_from(tmp_path):
+    def other(count):
+        raise AssertionError("asked again")
+
+    config, folder = _config(seed=None), tmp_path / "run"
+    source = iter([b"first of two ones", b"and another one.."]).__next__
+    with pytest.raises(_KilledError):
+        _train(folder, config, 4, checkpoint_every=2, entropy=lambda count: source()[:count])
+    resumed = _train(folder, config, resume=True, entropy=other)
+    assert resumed.entropy.endswith("<lambda>")
+    assert any("entropy came from" in note for note in resumed.notes())
+
+
 @pytest.mark.parametrize(
     "config",
     [

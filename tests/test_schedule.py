@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -79,6 +82,54 @@ def test_streams_differ_by_purpose_and_entropy():
     assert len(draws) == len(Stream)
     assert len({schedule.fresh_entropy() for _ in range(20)}) == 20
     assert max(schedule.fresh_entropy() for _ in range(20)) > 2**100
+
+
+def test_a_source_of_entropy_is_asked_for_bytes_and_a_broken_one_is_refused(tmp_path):
+    asked = []
+
+    def counting(count: int) -> bytes:
+        asked.append(count)
+        return bytes(range(len(asked), len(asked) + count))
+
+    assert schedule.drawn_entropy(counting) == int.from_bytes(bytes(range(1, 17)), "big")
+    assert set(asked) == {16}
+    assert schedule.source_name(counting).endswith("counting")
+    assert schedule.source_name(os.urandom).endswith("urandom")
+    broken = {
+        "expected 16 bytes, got 15": lambda count: bytes(range(count - 1)),
+        "expected 16 bytes, got 17": lambda count: bytes(range(count + 1)),
+        "16 equal ones": lambda count: b"\xff" * count,
+        "the same twice": lambda count: bytes(range(count)),
+    }
+    for words, source in broken.items():
+        with pytest.raises(schedule.EntropyError, match=words):
+            schedule.drawn_entropy(source)
+    with pytest.raises(TypeError, match="expected bytes, got str"):
+        schedule.drawn_entropy(lambda count: "x" * count)  # type: ignore[return-value]
+    with pytest.raises(TypeError, match="expected a function"):
+        schedule.drawn_entropy(b"0123456789abcdef")  # type: ignore[arg-type]
+
+
+def test_an_entropy_file_is_a_device_or_a_pipe_that_is_read_on(tmp_path):
+    with schedule.EntropyFile(Path("/dev/urandom")) as source:
+        assert schedule.source_name(source) == "/dev/urandom"
+        assert len({schedule.drawn_entropy(source) for _ in range(5)}) == 5
+    ordinary = tmp_path / "bytes"
+    ordinary.write_bytes(bytes(range(64)))
+    with pytest.raises(ValueError, match="expected a device or a pipe"):
+        schedule.EntropyFile(ordinary)
+    with pytest.raises(FileNotFoundError):
+        schedule.EntropyFile(tmp_path / "nowhere")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # so that nobody waits
+    os.write(end, bytes(range(20)))
+    with schedule.EntropyFile(pipe) as reading:
+        assert reading(16) == bytes(range(16))
+        os.close(end)
+        assert reading(16) == bytes(range(16, 20))
+        with pytest.raises(schedule.EntropyError, match="got 0"):
+            schedule.drawn_entropy(reading)
 
 
 def test_clients_hold_their_own_record_while_there_are_enough():

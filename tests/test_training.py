@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -174,6 +175,32 @@ def test_without_a_seed_the_entropy_is_fresh_and_never_written(tmp_path, monkeyp
         assert str(drawn[0]).encode() not in content
         assert f"{drawn[0]:x}".encode() not in content
     assert report.SEEDED not in (tmp_path / "a" / "report.txt").read_text()
+
+
+def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path, quick):
+    def dice(count):
+        return next(stream).to_bytes(count, "big")
+
+    def run(name, start, **settings):
+        nonlocal stream
+        stream = itertools.count(start)
+        loop.train(_config(rounds=2, **settings), data.digits(), tmp_path / name, entropy=dice)
+        return _flat(tmp_path / name)
+
+    stream = itertools.count()
+    first = run("a", 1 << 100, seed=None)
+    np.testing.assert_array_equal(first, run("b", 1 << 100, seed=None))
+    assert not np.array_equal(first, run("c", 1 << 101, seed=None))
+    name = schedule.source_name(dice)
+    assert json.loads((tmp_path / "a" / "config.json").read_text())["entropy"] == name
+    assert json.loads((tmp_path / "a" / "report.json").read_text())["entropy"] == name
+    assert f"entropy came from {name}" in (tmp_path / "a" / "report.txt").read_text()
+    with pytest.raises(ValueError, match="expected None with seed=1"):
+        run("d", 1, seed=1)
+    with pytest.raises(TypeError, match="expected a function"):
+        loop.train(_config(seed=None), data.digits(), tmp_path / "e", entropy=7)  # type: ignore[arg-type]
+    assert not (tmp_path / "d").exists()
+    assert not (tmp_path / "e").exists()
 
 
 def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path, quick):

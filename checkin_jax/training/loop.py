@@ -27,7 +27,7 @@ from checkin_jax.training.layers import Loss
 from checkin_jax.training.model import initial, model
 from checkin_jax.training.plan import Draw
 from checkin_jax.training.report import Report, make_report
-from checkin_jax.training.schedule import DUMMY, Stream
+from checkin_jax.training.schedule import DUMMY, EntropySource, Stream
 from checkin_jax.training.server import server
 from checkin_jax.training.session import INTERRUPTED, Session
 from checkin_jax.training.step import Mechanism, buffer_capacity, round_sum
@@ -47,6 +47,7 @@ def train(
     resume: bool = False,
     mesh: jax.sharding.Mesh | None = None,
     on_model: OnModel | None = None,
+    entropy: EntropySource | None = None,
 ) -> Report:
     """Runs the protocol on a data set and leaves a complete run directory.
 
@@ -71,6 +72,9 @@ def train(
       mesh: the clients of a round are sharded over its one axis, see `round_sum`. With several processes every one
         calls this function with the same arguments, and the first one alone writes.
       on_model: called with the flat parameters before the first round and after every round.
+      entropy: where the run's 128 secret bits come from, in place of the operating system: a function of a number of
+        bytes that returns so many, as os.urandom does. Its quality is assumed, and the report says so. A run that is
+        taken up again goes on with the bits in its checkpoint.
 
     Returns:
       The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the
@@ -78,6 +82,7 @@ def train(
 
     Raises:
       ValueError, TypeError: an argument outside its range; no network for this image size.
+      EntropyError, a kind of ValueError: `entropy` returned too few bytes or no random ones.
       ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
         gone.
       FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
@@ -85,6 +90,12 @@ def train(
     """
     every = _validate.integer(0, checkpoint_every=checkpoint_every)
     keep = _validate.integer(1, keep_checkpoints=keep_checkpoints)
+    if entropy is not None:
+        schedule.source_name(entropy)
+        if config.seed is not None:
+            raise ValueError(
+                f"entropy: expected None with seed={config.seed}, which is all the run draws from"
+            )
     plan = config.plan
     network = dataset.image_side, config.pool_stride, config.activation
     size, unravel, loss, accuracy = model(*network, dataset.max_value)
@@ -94,20 +105,21 @@ def train(
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
     mechanism = dataclasses.replace(mechanism, microbatch=min(mechanism.clients_at_once, capacity))
     first_averaged = plan.num_rounds - int(config.averaging * plan.num_rounds)
-    with Session(config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh) as session:
+    with Session(
+        config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh, source=entropy
+    ) as session:
         state = session.begin(start(jnp.zeros((size,), jnp.float32)))
-        entropy = session.entropy
         if state is None:
-            state = start(initial(*network, schedule.jax_key(entropy, Stream.INITIAL_PARAMETERS)))
+            state = start(initial(*network, schedule.jax_key(session.entropy, Stream.INITIAL_PARAMETERS)))
             session.checkpoint(state)
         state, images, labels, *test = jax.device_put(
             (state, dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels),
             None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()),
         )
         held = schedule.client_records(
-            entropy, config.protocol.num_clients, len(dataset.train_labels), config.records_per_client
+            session.entropy, config.protocol.num_clients, len(dataset.train_labels), config.records_per_client
         )
-        draw, noise_key = Draw(plan, entropy), schedule.jax_key(entropy, Stream.NOISE)
+        draw, noise_key = Draw(plan, session.entropy), schedule.jax_key(session.entropy, Stream.NOISE)
         if on_model is not None:
             on_model(state.flat)
         contribution, epsilon, stopped = _contribution(config, loss), _Epsilon(config), None
@@ -162,6 +174,7 @@ def train(
             rounds=session.rounds,
             seconds=seconds,
             stopped=stopped,
+            entropy=session.source,
         )
         session.finish(report, networks.named_arrays(unravel(state.average)))
     return report

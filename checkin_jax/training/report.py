@@ -20,6 +20,7 @@ from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.config import TrainingConfig
 
 SEEDED = "reproducible run: not private against someone who knows the seed"
+OPERATING_SYSTEM, SEED = "the operating system", "the seed"
 UNDER = {
     ShuffledCheckIn: "shuffled check-in",
     Shuffle: "shuffling",
@@ -47,6 +48,7 @@ class Report:
       guarantees: view -> Guarantee over the units that ran.
       planned: view -> Guarantee over all planned units, when fewer ran; empty otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
+      entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
     """
 
     config: TrainingConfig
@@ -59,6 +61,7 @@ class Report:
     guarantees: dict[str, Guarantee]
     planned: dict[str, Guarantee]
     message: tuple[float, float]
+    entropy: str = OPERATING_SYSTEM
 
     @property
     def units(self) -> int:
@@ -76,6 +79,8 @@ class Report:
         notes = []
         if self.config.seed is not None:
             notes.append(SEEDED)
+        elif self.entropy != OPERATING_SYSTEM:
+            notes.append(f"entropy came from {self.entropy}: that it is secret and random is assumed")
         if self.config.simulate == "central-limit":
             notes.append(SIMULATED)
         each = self.config.records_per_client
@@ -110,6 +115,7 @@ class Report:
             "units": self.units,
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
+            "entropy": self.entropy,
             "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
             "guarantees_of_all_planned_rounds": {
                 view: guarantee.as_dict() for view, guarantee in self.planned.items()
@@ -151,6 +157,7 @@ def make_report(
     rounds: int,
     seconds: float,
     stopped: str | None,
+    entropy: str = OPERATING_SYSTEM,
 ) -> Report:
     """Accounts for the units of the protocol that ran, in every view, and builds the report.
 
@@ -173,6 +180,7 @@ def make_report(
         guarantees=every_view(config, ran),
         planned=every_view(config, protocol) if early else {},
         message=message_privacy(protocol, config.randomizer),
+        entropy=entropy,
     )
 
 

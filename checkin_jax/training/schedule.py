@@ -11,17 +11,31 @@ or window t can be drawn without drawing those before it; `plan.Plan` cuts windo
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import io
 import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+
+ENTROPY_BYTES = 16
+# Called with a number of bytes, returns so many secret ones, other ones each time; like os.urandom.
+EntropySource = Callable[[int], bytes]
 
 DUMMY = -1  # stands where a client would: a message of the zero gradient
 MIN_BLOCK = 1 << 16  # clients of a sliding window drawn at once, unless the window is longer
+
+
+class EntropyError(ValueError):
+    """A source of entropy that is visibly broken."""
 
 
 class Stream(enum.IntEnum):
@@ -36,7 +50,85 @@ class Stream(enum.IntEnum):
 
 def fresh_entropy() -> int:
     """128 secret bits from the operating system."""
-    return secrets.randbits(128)
+    return secrets.randbits(8 * ENTROPY_BYTES)
+
+
+def drawn_entropy(source: EntropySource) -> int:
+    """128 bits from a source whose quality is assumed; only what a broken one does is refused.
+
+    Raises:
+      TypeError: not a function, or what it returns is not bytes.
+      EntropyError: fewer or more bytes than were asked for, all of them equal, or the same twice in a row.
+    """
+    name = source_name(source)
+    drawn = [source(ENTROPY_BYTES) for _ in range(2)]
+    for each in drawn:
+        # Nothing that was drawn is shown: it may be secret.
+        if not isinstance(each, bytes):
+            raise TypeError(f"entropy={name}: expected bytes, got {type(each).__name__}")
+        if len(each) != ENTROPY_BYTES:
+            raise EntropyError(f"entropy={name}: expected {ENTROPY_BYTES} bytes, got {len(each)}")
+        if len(set(each)) == 1:
+            raise EntropyError(f"entropy={name}: expected random bytes, got {ENTROPY_BYTES} equal ones")
+    if drawn[0] == drawn[1]:
+        raise EntropyError(f"entropy={name}: expected other bytes each time, got the same twice")
+    return int.from_bytes(drawn[0], "big")
+
+
+def source_name(source: EntropySource) -> str:
+    """What reports call a source: its `name` if it has one, else its module and qualified name.
+
+    Raises:
+      TypeError: it cannot be called.
+    """
+    if not callable(source):
+        raise TypeError(f"entropy={_validate.shown(source)}: expected a function of a number of bytes")
+    of = source if hasattr(source, "__qualname__") else type(source)
+    return str(getattr(source, "name", f"{of.__module__}.{of.__qualname__}"))
+
+
+class EntropyFile:
+    """A source that reads a device or pipe, such as a hardware generator's /dev/hwrng; a context manager.
+
+    Args:
+      path: of no ordinary file: that would give the same bytes to every run.
+
+    Attributes:
+      name: the path, for reports.
+
+    Raises:
+      ValueError: an ordinary file. OSError: there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(
+                f"entropy_file={str(path)!r}: expected a device or a pipe; an ordinary file gives the same bytes again"
+            )
+        self._path, self.name = path, str(path)
+        self._opened = contextlib.ExitStack()
+        self._stream: io.FileIO | None = None
+
+    def __enter__(self) -> EntropyFile:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._opened.close()
+        self._stream = None
+
+    def __call__(self, count: int) -> bytes:
+        """The next bytes, fewer where the file has ended.
+
+        Raises:
+          OSError: it cannot be read.
+        """
+        # Kept open: a pipe that is closed is at its end.
+        if self._stream is None:
+            self._stream = self._opened.enter_context(io.FileIO(self._path))
+        found = b""
+        while len(found) < count and (more := self._stream.read(count - len(found))):
+            found += more
+        return found
 
 
 def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +17,9 @@ from checkin_jax._files import delete_rest
 from checkin_jax.training import schedule
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.data import Dataset
-from checkin_jax.training.report import Report
+from checkin_jax.training.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run_directory import ResumeError, RunDirectory
+from checkin_jax.training.schedule import EntropySource
 from checkin_jax.training.server import State
 
 if TYPE_CHECKING:
@@ -38,9 +40,11 @@ class Session:
       keep: number of checkpoints kept.
       resume: go on with the run in `run_dir`, if one has begun.
       mesh: devices of the run; a resumed run needs the same.
+      source: where entropy comes from if there is no seed; None: the operating system.
 
     Attributes:
       entropy: of the run, sensitive; set by `begin`.
+      source: what that came from, in words.
       rounds: rounds that have begun.
       tested: (round, accuracy) of the last evaluation.
 
@@ -58,11 +62,18 @@ class Session:
         keep: int,
         resume: bool,
         mesh: jax.sharding.Mesh | None,
+        source: EntropySource | None = None,
     ) -> None:
         if jax.process_count() > 1 and (every or resume):
             raise ResumeError("checkpoint_every, resume: several processes cannot be resumed; use one")
         self._config, self._every, self._resume = config, every, resume
         self._public = {**config.as_dict(), "dataset": dataset.name, "jax": jax.__version__}
+        self._draw = (
+            schedule.fresh_entropy if source is None else functools.partial(schedule.drawn_entropy, source)
+        )
+        self.source = OPERATING_SYSTEM if source is None else schedule.source_name(source)
+        if config.seed is not None:
+            self.source = SEED
         self.entropy, self.rounds, self.tested = 0, 0, (0, 0.0)
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
@@ -110,18 +121,19 @@ class Session:
         if self._checkpoints is not None and self._folder is not None:
             for saved in self._checkpoints.newest_first(like, self._cut_metrics):
                 self.entropy, self.rounds = int(saved.progress["entropy"], 16), saved.round
+                self.source = saved.progress["source"]
                 self.tested = saved.progress["tested"][0], saved.progress["tested"][1]
                 self._seconds_before = saved.progress["seconds"]
                 self._folder.remove_report()  # of an interrupted run: it covers fewer rounds than will have run
                 return saved.state
+        if self._folder is not None and self._folder.has_begun:
+            raise ResumeError(
+                f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
+                "be used, so it cannot go on; begin another one elsewhere and account for both"
+            )
+        self.entropy = _shared(self._draw() if self._config.seed is None else self._config.seed)
         if self._folder is not None:
-            if self._folder.has_begun:
-                raise ResumeError(
-                    f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
-                    "be used, so it cannot go on; begin another one elsewhere and account for both"
-                )
-            self._folder.write_json("config.json", self._public)
-        self.entropy = _shared(schedule.fresh_entropy() if self._config.seed is None else self._config.seed)
+            self._folder.write_json("config.json", {**self._public, "entropy": self.source})
         return None
 
     def reached(self, target: float | None) -> bool:
@@ -147,6 +159,7 @@ class Session:
         self._folder.sync_metrics()
         progress = {
             "entropy": f"{self.entropy:x}",
+            "source": self.source,
             "tested": self.tested,
             "seconds": self.seconds,
             "metrics": self._folder.metrics_size(),
