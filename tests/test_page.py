@@ -1,7 +1,10 @@
 """The page about a run: complete, self-contained, and of runs that were killed too."""
 
+import html
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
@@ -107,6 +110,25 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
     (run_dir / "metrics.jsonl").write_text("{]\n" + metrics)
     with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
         recorded.read(run_dir)
+    for line in (
+        '{"round": 2, "check_ins": 1}',
+        '{"round": 1}',
+        "7",
+        '{"round": 1, "check_ins": NaN}',
+        "\udcff",
+    ):
+        (run_dir / "metrics.jsonl").write_bytes(f"{line}\n".encode(errors="surrogateescape"))
+        with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
+            recorded.read(run_dir)
+    (run_dir / "metrics.jsonl").write_text(metrics)
+    for report in (
+        '{"rounds": 41, "accuracy": 0.5, "notes": []}',
+        '{"rounds": 4, "accuracy": 0.5, "notes": [1]}',
+    ):
+        (run_dir / "report.json").write_text(report)
+        with pytest.raises(ValueError, match=r"report\.json: damaged"):
+            recorded.read(run_dir)
+    (run_dir / "report.json").unlink()
     (run_dir / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="no round was logged"):
         page.build(recorded.read(run_dir))
@@ -128,3 +150,85 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
         main(["report", str(run_dir)])
     assert stop.value.code == 2
     assert "no round was logged" in capsys.readouterr().err
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Whatever the page would load is blocked and told; so are errors, and what sticks out of the window to the right.
+PROBE = """
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<script>
+const faults = [];
+addEventListener("error", event => faults.push(event.message || String(event.target)), true);
+addEventListener("securitypolicyviolation", event => faults.push("blocked " + event.blockedURI));
+addEventListener("load", () => {
+  const root = document.documentElement, beyond = element => element.getBoundingClientRect().right > innerWidth + 0.5;
+  const out = [...document.querySelectorAll("body *")].filter(element => !element.closest(".wide > *, svg *"));
+  const loaded = performance.getEntriesByType("resource").map(entry => entry.name);
+  parent.document.documentElement.dataset.found = JSON.stringify(
+    {faults, loaded, inner: innerWidth, scroll: root.scrollWidth, out: out.filter(beyond).map(each => each.tagName)});
+});
+</script>
+"""
+
+
+def browse(page_file, *options):
+    """Headless Chromium on one file: what it prints, and its log with what the page's console says."""
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *(
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-background-networking",
+            ),
+            *("--disable-component-update", "--disable-sync", "--disable-quic", "--enable-logging=stderr"),
+            f"--user-data-dir={page_file.parent / 'chromium'}",
+            *options,
+            page_file.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout, done.stderr
+
+
+def probed(text, width, file):
+    """What the probe finds in the page, in a frame of this width: windows are never narrower than 500 pixels."""
+    content = html.escape(text.replace("<head>", f"<head>{PROBE}", 1), quote=True)
+    file.write_text(f'<!doctype html><iframe width="{width}" height="20000" srcdoc="{content}"></iframe>')
+    shown, log = browse(file, "--window-size=1300,1000", "--dump-dom")
+    found = re.search('data-found="([^"]*)"', shown)
+    assert found
+    return json.loads(html.unescape(found[1])), "CONSOLE" in log
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_browser_shows_the_page_whole_and_loads_nothing(run_dir, width):
+    text = page.write(recorded.read(run_dir), run_dir / "report.html").read_text()
+    right = {"faults": [], "loaded": [], "inner": width, "scroll": width, "out": []}
+    assert probed(text, width, run_dir / "probed.html") == (right, False)
+    # It would have told.
+    wrong = text.replace(
+        "</body>", "<img src='https://localhost/x.png'><div style='width:2000px;height:9px'></div></body>"
+    )
+    found, complains = probed(wrong, width, run_dir / "probed.html")
+    assert complains
+    assert found["faults"]
+    assert found["scroll"] > width
+    assert found["out"] == ["DIV"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+def test_a_browser_prints_the_page(run_dir):
+    written = page.write(recorded.read(run_dir), run_dir / "report.html")
+    log = browse(written, f"--print-to-pdf={run_dir / 'page.pdf'}")[1]
+    assert "CONSOLE" not in log
+    printed = (run_dir / "page.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") >= 2

@@ -43,7 +43,9 @@ th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid #ddd;vertical
 .number{white-space:nowrap}code{overflow-wrap:anywhere}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f8fa;padding:.8rem;font-size:.82rem}
 .warn{background:#fff4e5;border-left:4px solid #d9822b;padding:.5rem .8rem}
-@media print{body{max-width:none;margin:0;font-size:11pt}figure,table,.warn{break-inside:avoid}h2{break-after:avoid}
+@media(max-width:30rem){body{font-size:15px;margin-top:1rem}th,td{padding:.3rem .45rem .3rem 0}}
+@media print{body{max-width:none;margin:0;font-size:11pt}figure svg{width:12cm}
+figure,table,.warn{break-inside:avoid}h2{break-after:avoid}
 pre{background:none;border:1px solid #ddd}}
 """
 
@@ -202,7 +204,7 @@ def _check_ins(run: RecordedRun) -> str:
 
 def _update_norms(run: RecordedRun) -> str:
     """Norms of the updates that were released: those of single clients are not covered by any guarantee."""
-    lines = [line for line in run.metrics if line.get("update_norm")]
+    lines = [line for line in run.metrics if line.get("update_norm") and line.get("noise_norm")]
     if not lines:
         return ""
     rounds = [line["round"] for line in lines]
