@@ -87,7 +87,7 @@ def noise_of_local_privacy(values):
     arguments(["delta", "view", "neighboring_relation"], 1),
     st.sampled_from(["delta", "view", "repeats"]),
     covers=(cj.account, cj.Guarantee),
-    few=16,
+    few=8,
     many=1_500,
 )
 def accounting(protocol, randomizer, values, other):
@@ -227,7 +227,7 @@ orders = st.one_of(
 )
 
 
-@case(CASES, any_protocol, any_randomizer, orders, spread(1e-12, 0.5), covers=(cj.rdp,), few=10, many=800)
+@case(CASES, any_protocol, any_randomizer, orders, spread(1e-12, 0.5), covers=(cj.rdp,), few=6, many=800)
 def renyi(protocol, randomizer, at, delta):
     found = call(cj.rdp, protocol, randomizer, at)
     assert found.shape == (len(at),)
@@ -404,7 +404,7 @@ PUBLISHED = [function for function in public(published).values() if function not
         )
     ),
     covers=(*PUBLISHED, *_RECORDS),
-    few=60,
+    few=30,
     many=3_000,
 )
 def evaluating_published_bounds(drawn):
@@ -429,7 +429,7 @@ def evaluating_published_bounds(drawn):
         orders=published_argument("orders"),
     ),
     covers=(published.theorem_1, published.theorem_3_sharper),
-    few=3,
+    few=1,
     many=100,
 )
 def published_directions(values):
@@ -534,7 +534,7 @@ matrices = st.lists(
     arguments([], 1, clip_norm=spread(1e-6, 1e6)),
     arguments(["epsilon0", "noise_multiplier"], 1),
     st.integers(0, 2**32 - 1),
-    few=40,
+    few=10,
     many=2_000,
 )
 def randomizing(matrix, clipping, noise, seed):
@@ -604,7 +604,7 @@ HUGE = 10**5000  # of more digits than Python writes down
         (
             cj.rdp,
             {"protocol": cj.Shuffle(num_clients=9), "randomizer": cj.PureLDP(epsilon0=1), "orders": ["a"]},
-            "order=",
+            "orders='a'",
         ),
         (published.repeated, {"one": 1, "num_rounds": 2, "delta": 0.1}, "one=1: expected a function"),
         (

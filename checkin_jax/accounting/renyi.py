@@ -50,7 +50,7 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
     if not isinstance(randomizer, PureLDP):
         raise TypeError(f"randomizer={_validate.shown(randomizer)}: expected a PureLDP")
     checked = [
-        _validate.real(1, math.inf, open_low=True, open_high=True, order=order) for order in _listed(orders)
+        _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
     ]
     shifted = np.asarray(checked) - 1.0
     if randomizer.epsilon0 == 0.0:
