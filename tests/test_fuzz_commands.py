@@ -152,7 +152,7 @@ def command_lines(draw, command, values, needed=(), flags=("--json",), first=())
     CASES,
     command_lines("epsilon", numbers, flags=("--json", "--no")),
     covers=("epsilon",),
-    few=25,
+    few=8,
     many=1_500,
 )
 def asking_for_epsilon(words):
@@ -162,7 +162,7 @@ def asking_for_epsilon(words):
             assert g["epsilon"] is None or 0.0 <= g["lower"] <= g["epsilon"]
 
 
-@case(CASES, command_lines("compare", numbers), covers=("compare",), few=3, many=100)
+@case(CASES, command_lines("compare", numbers), covers=("compare",), few=2, many=100)
 def asking_to_compare(words):
     found = run(words)
     if "--json" in words:
@@ -407,7 +407,7 @@ def reading_a_run(damages):
     st.sampled_from(["report", "report", "audit"]),
     st.sampled_from([[], ["--json"], ["--out", "page.html"], ["--seed", "1"], ["--runs", "x"]]),
     covers=("report",),
-    few=8,
+    few=4,
     many=400,
 )
 def asking_about_a_run(damages, command, more):
@@ -485,7 +485,7 @@ small_protocol = st.sampled_from(
         seed=st.integers(0, 2**128),
     ),
     covers=(audit, Audit, Finding, Setting),
-    few=3,
+    few=2,
     many=100,
 )
 def auditing(protocol, randomizer, values):
