@@ -115,7 +115,7 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
     law = check_in.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
-    mix = check_in.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5), (128, True))
+    mix = check_in.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
         tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)

@@ -54,14 +54,15 @@ def cut(
     """
     plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
     if most <= check_in.SMALL:
-        return check_in.Cut(0, check_in.SMALL if absent else 1, (), (0, True), plan)
-    buckets = bucket_count(mean)
-    if parts > 1:
-        # The parts differ among themselves by more than finer buckets would tell.
-        buckets = min(buckets, 128)
+        return check_in.Cut(0, check_in.SMALL if absent else 1, (), plan)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
-    spread_plan = tails.plan(most, log_inverse_mass) if offsets else (0, True)
-    return check_in.Cut(buckets, 1, offsets, spread_plan, plan)
+    buckets = bucket_count(mean)
+    if parts > 1 or plan[0] > tails.POINTS[0]:
+        # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
+        buckets = min(buckets, 128)
+    if offsets and plan[1]:
+        buckets = max(buckets, 128)  # one choice fewer: each compiles for seconds
+    return check_in.Cut(buckets, 1, offsets, plan)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,14 +118,9 @@ class Ternary:
         return lines, lines
 
 
-def binary_plans(
-    most: float, epsilon0: float, log_inverse_mass: float
-) -> tuple[tuple[int, bool], tuple[int, bool]]:
-    """`tails.plan` of both directions, for at most `most` messages."""
-    forward, backward = (
-        tails.plan(most, log_inverse_mass, 1.0 / (1.0 + math.exp(sign * epsilon0))) for sign in (1.0, -1.0)
-    )
-    return forward, backward
+def binary_plan(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
+    """`tails.plan` for at most `most` messages and both directions."""
+    return tails.plan(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,22 +136,23 @@ class Binary:
     symmetric = False
 
     @functools.cached_property
-    def _tables(self) -> tuple[tuple[tails.Tables, bool], ...]:
+    def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        plans = binary_plans(most, self.epsilon0, self.log_inverse_mass)
+        plan = binary_plan(most, self.epsilon0, self.log_inverse_mass)
         epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
-        return tuple(
-            (binary_response.tabulate(self.messages, epsilon0, mass, plan, reverse), plan[1])
-            for plan, reverse in zip(plans, (False, True))
+        forward, backward = (
+            binary_response.tabulate(self.messages, epsilon0, mass, plan, reverse)
+            for reverse in (False, True)
         )
+        return (forward, backward), plan[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
-            tables, exact = self._tables[reverse]
+            tables, exact = self._tables
             return check_in.at_losses(
                 lambda *at: binary_response.lines_lower(
-                    self.messages, tables, *at, host(self.epsilon0), exact, reverse
+                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, reverse
                 ),
                 loss,
             )

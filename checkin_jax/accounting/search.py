@@ -32,6 +32,7 @@ _FAR = 16.0
 _TAIL_KNOTS = 256
 # Most rounds reach as far as 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
+_ATOMS = tuple(2 * size + 1 for size in (512, 1024, 4096))
 # The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
 # rounding of its two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING
@@ -133,9 +134,11 @@ class Search(abc.ABC):
     def _end(self, atoms: lattice.Atoms, grid: Grid, tilt: lattice.Tilt, upper: bool) -> Steps[End]:
         """The end of the bracket of the law composed on this grid."""
         spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-        place = (grid.index, spacing, tilt.order, np.int64(grid.first), host(self.delta))
+        place = (spacing, tilt.order, np.int64(grid.first), host(self.delta))
         kernel = composing.end(grid.points, upper)
-        return self.ask(kernel, (atoms, self.counts, *place), grid.points * len(grid.index))
+        return self.ask(
+            kernel, (*_filled(atoms, grid.index), self.counts, *place), grid.points * len(grid.index)
+        )
 
     def _renyi(self, atoms: lattice.Atoms) -> Steps[tuple[float, float]]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
@@ -292,6 +295,16 @@ def reach(profile: Callable[[np.ndarray], Steps[Values]], top: float, enough: fl
     fine = np.asarray((yield from profile(grid[first : first + 32])))
     below = np.flatnonzero(fine <= bound)
     return float(grid[first + below[0]]) if below.size else float(grid[-1])
+
+
+def _filled(atoms: lattice.Atoms, index: np.ndarray) -> tuple[lattice.Atoms, np.ndarray]:
+    """With atoms of no mass at loss zero, so that there are few sizes: each compiles with every length of the FFT."""
+    size = next(size for size in _ATOMS if size >= index.shape[1])
+    losses, masses, index = (
+        np.pad(np.asarray(part), ((0, 0), (0, size - index.shape[1])))
+        for part in (atoms.losses, atoms.masses, index)
+    )
+    return lattice.Atoms(host(losses), host(masses), atoms.infinite), index
 
 
 def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:

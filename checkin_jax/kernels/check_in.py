@@ -146,10 +146,8 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
     return _over_parts(one, law)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "offsets", "plan"))
-def buckets_upper(
-    law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...], plan: tuple[int, bool]
-) -> Buckets:
+@functools.partial(jax.jit, static_argnames=("buckets", "offsets"))
+def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     """A mixture whose profile is at least that of the round, for every c >= 1.
 
     All but 4 exp(-log_inverse_mass) of the law is inside; that much weight is returned as `tail`, and its
@@ -160,14 +158,11 @@ def buckets_upper(
       buckets: number of runs of N, for each part.
       offsets: y given N is spread over its mean, these multiples of its standard deviation to both sides, and
         the two ends. () costs three points a bucket and suits large n; more points follow small n's tails.
-      plan: of `tails.plan` for the number of absent, n trials; not used where offsets are ().
     """
-    return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets, plan), law)
+    return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets), law)
 
 
-def _bucket_upper(
-    law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...], plan: tuple[int, bool]
-) -> Buckets:
+def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     n, special, absent, _, always, scale, _ = law
     cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
     # cells() counts N - 1.
@@ -184,18 +179,24 @@ def _bucket_upper(
     up_end = jnp.minimum((always + n - first) / first, at_first + radius / first) - middle
     down_end = middle - jnp.maximum(at_last - radius / first, 0.0)
     steps = [k * jnp.sqrt(variance) / first for k in offsets]
-    trials, mass = n - first, log_inverse_mass
-    up_at, up_loss = _stop_loss(steps, at_first - middle, up_end, trials, absent, first, mass, plan)
-    down_at, down_loss = _stop_loss(
-        steps, middle - at_last, down_end, trials, 1.0 - absent, first, mass, plan
-    )
     # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean within
     # the bucket, and at most what the two ends can hold.
     both = jnp.where(up_end + down_end > 0, up_end + down_end, 1.0)
     above = jnp.minimum(jnp.floor((n - first) * absent) + 1.0, n - first)
     exact = above * (1.0 - absent) * jnp.exp(binomial.log_pmf(above, n - first, absent)) / first
     centre = jnp.minimum(exact + at_first - middle, up_end * down_end / both)
-    up_share, down_share = _weights(up_at, up_loss, centre), _weights(down_at, down_loss, centre)
+
+    def side(drift: Array, end: Array, prob: Array) -> tuple[list[Array], list[Array]]:
+        at, loss = _stop_loss(steps, drift, end, n - first, prob, first, log_inverse_mass)
+        return at, _weights(at, loss, centre)
+
+    # Both sides at once: two copies of the code would be compiled.
+    at, share = jax.vmap(side)(
+        jnp.stack([at_first - middle, middle - at_last]),
+        jnp.stack([up_end, down_end]),
+        jnp.stack([absent, 1.0 - absent]),
+    )
+    (up_at, down_at), (up_share, down_share) = zip(*at), zip(*share)
     stay = jnp.maximum(1.0 - sum(up_share) - sum(down_share), 0.0)
     ratio = jnp.stack([middle, *(middle + u for u in up_at), *(middle - d for d in down_at)], axis=1)
     share = jnp.stack([stay, *up_share, *down_share], axis=1)
@@ -212,27 +213,27 @@ def _stop_loss(
     prob: Array,
     number: Array,
     log_inverse_mass: Array,
-    plan: tuple[int, bool],
 ) -> tuple[list[Array], list[Array]]:
     """Points u beyond the middle and bounds on E(|y - middle| - u)_+ on that side, for counts Bin(trials, prob).
 
     By de Moivre E(X - E X - t)_+ = prob (trials - a + 1) Pr[X = a - 1] - t Pr[X >= a], a the least whole number above.
     """
-    points = [jnp.minimum(step, end) for step in steps]
-    if not points:
+    inner = [jnp.minimum(step, end) for step in steps]
+    if not inner:
         return [end], [jnp.zeros_like(end)]
-    at = jnp.stack(points, axis=1)
+    at = jnp.stack(inner, axis=1)
     t = (at - drift[:, None]) * number[:, None]
-    tables = tails.tabulate(trials, prob, log_inverse_mass, *plan, False)
+    points, exact = tails.STRIDED
+    tables = tails.tabulate(trials, prob, log_inverse_mass, points, exact, False)
     m = trials[:, None]
     a = jnp.clip(jnp.floor(m * prob + jnp.maximum(t, 0.0)) + 1.0, 1.0, m + 1.0)
-    pmf, tail = tails.look_up(tables, prob, a, plan[1], False)
+    pmf, tail = tails.look_up(tables, prob, a, exact, False)
     # The difference of two terms of one sign loses (t / sd)^2 of its digits at most.
     exact = jnp.maximum(prob * (m - a + 1.0) * pmf * (1.0 + ROUNDING) - t * tail, 0.0) / number[:, None]
     deviation = jnp.sqrt(m * prob * (1.0 - prob)) / number[:, None]
     loss = jnp.where(t > 0, exact, 0.5 * deviation + drift[:, None])
     loss = jnp.where(at >= end[:, None], 0.0, loss)
-    return [*points, end], [*(loss[:, i] for i in range(len(points))), jnp.zeros_like(end)]
+    return [*inner, end], [*(loss[:, i] for i in range(len(inner))), jnp.zeros_like(end)]
 
 
 def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Array]:
@@ -332,14 +333,13 @@ def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count
 class Cut(NamedTuple):
     """Static choices for a law's mixture and its tables.
 
-    buckets: 0 for the law itself, absent counts below `absences`. offsets, spread_plan: of `buckets_upper`.
-    plan: of `tails.plan`, for the fair signs.
+    buckets: 0 for the law itself, absent counts below `absences`. offsets: of `buckets_upper`. plan: of `tails.plan`,
+    for the fair signs.
     """
 
     buckets: int
     absences: int
     offsets: tuple[float, ...]
-    spread_plan: tuple[int, bool]
     plan: tuple[int, bool]
 
 
@@ -349,7 +349,7 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
     if cut.buckets == 0:
         mix = buckets_exact(law, cut.absences)
     elif upper:
-        mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets, cut.spread_plan)
+        mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets)
     else:
         mix = buckets_lower(law, log_inverse_mass, cut.buckets)
     return mix, tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *cut.plan, not upper)

@@ -20,7 +20,6 @@ from checkin_jax.kernels.crossing import Lane
 
 Parts = tuple[check_in.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
-Plans = tuple[tuple[int, bool], tuple[int, bool]]
 Lines = tuple[Array, Array]
 
 
@@ -31,7 +30,7 @@ def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
 
 
 @functools.cache
-def binary_parts(buckets: int, plans: Plans) -> Callable[[Lane], BinaryParts]:
+def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
     def kernel(lane: Lane) -> BinaryParts:
@@ -40,7 +39,7 @@ def binary_parts(buckets: int, plans: Plans) -> Callable[[Lane], BinaryParts]:
         )
         forward, backward = (
             binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
-            for plan, reverse in zip(plans, (False, True))
+            for reverse in (False, True)
         )
         return mix, forward, backward
 
@@ -60,7 +59,7 @@ def ternary_lines(exact: bool) -> Callable[..., Lines]:
 
 
 @functools.cache
-def binary_lines(exact: tuple[bool, bool]) -> Callable[..., tuple[Lines, Lines]]:
+def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
     """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
 
     def kernel(
@@ -72,8 +71,8 @@ def binary_lines(exact: tuple[bool, bool]) -> Callable[..., tuple[Lines, Lines]]
         epsilon0: Array,
     ) -> tuple[Lines, Lines]:
         plus, minus = (
-            binary_response.lines_lower(mix, tables, losses, count, epsilon0, flat, reverse)
-            for tables, flat, reverse in zip((forward, backward), exact, (False, True))
+            binary_response.lines_lower(mix, tables, losses, count, epsilon0, exact, reverse)
+            for tables, reverse in ((forward, False), (backward, True))
         )
         return plus, minus
 
@@ -140,12 +139,12 @@ class End(NamedTuple):
 
 @functools.cache
 def end(points: int, upper: bool) -> Callable[..., End]:
-    """A kernel (atoms, counts, index, spacing, order, first, delta): the end of the composed law on that grid."""
+    """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
 
     def kernel(
         atoms: lattice.Atoms,
-        counts: Array,
         index: Array,
+        counts: Array,
         spacing: Array,
         order: Array,
         first: Array,

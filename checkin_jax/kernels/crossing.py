@@ -140,18 +140,18 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
 
 
 @functools.cache
-def binary_end(buckets: int, plans: tuple[tuple[int, bool], tuple[int, bool]]) -> Callable[[Lane], Array]:
-    """A kernel: the same for binary randomized response, the better of P||Q and Q||P; plans: of both."""
+def binary_end(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Array]:
+    """A kernel: the same for binary randomized response, the better of P||Q and Q||P; plan: of the tables."""
 
     def kernel(lane: Lane) -> Array:
         mix = binary_response.check_in_messages(
             lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
         )
         best = jnp.zeros_like(lane.delta)
-        for reverse, plan in zip((False, True), plans):
+        for reverse in (False, True):
             tables = binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
 
-            def value(loss: Array, tables=tables, plan=plan, reverse=reverse) -> Array:
+            def value(loss: Array, tables=tables, reverse=reverse) -> Array:
                 lines = binary_response.lines_at(mix, tables, loss, lane.epsilon0, plan[1], reverse)
                 return _line(*lines, loss)
 

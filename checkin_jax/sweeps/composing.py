@@ -72,12 +72,12 @@ class _Run(Search):
 
             found.append((Ternary.name, composing.parts(cut, False), ternary))
         if self.cuts.binary is not None:
-            buckets, plans = self.cuts.binary
+            buckets, plan = self.cuts.binary
 
-            def binary(held: Held, exact: tuple[bool, bool] = (plans[0][1], plans[1][1])) -> BuildBoth:
+            def binary(held: Held, exact: bool = plan[1]) -> BuildBoth:
                 return self._below(composing.binary_lines(exact), held, composing.below)
 
-            found.append((Binary.name, composing.binary_parts(buckets, plans), binary))
+            found.append((Binary.name, composing.binary_parts(buckets, plan), binary))
         return found
 
     def _below(self, kernel: Callable[..., Any], held: Held, join: Callable[..., Any]) -> BuildBoth:

@@ -16,11 +16,11 @@ from checkin_jax.kernels.check_in import Cut
 
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """For the upper end, 3-ary (None: not worth trying) and binary randomized response (likewise: buckets, plans)."""
+    """For the upper end, 3-ary (None: not worth trying) and binary randomized response (likewise: buckets, plan)."""
 
     upper: Cut
     ternary: Cut | None
-    binary: tuple[int, tuple[tuple[int, bool], tuple[int, bool]]] | None
+    binary: tuple[int, tuple[int, bool]] | None
 
 
 def cuts(unit: pure_rounds.ShuffledPureLDP) -> Cuts:
@@ -41,7 +41,7 @@ def cuts(unit: pure_rounds.ShuffledPureLDP) -> Cuts:
         buckets = pure_rounds.KNOWN_BUCKETS if known else pure_rounds.MESSAGE_BUCKETS
         # The last bucket's first value is below this; a larger table than need be is as exact.
         most = n if known else min(n, n * rate + occupancy.deviation(n * rate * (1.0 - rate), mass) + 2.0)
-        binary = (buckets, pure_rounds.binary_plans(most, epsilon0, mass))
+        binary = (buckets, pure_rounds.binary_plan(most, epsilon0, mass))
     return Cuts(cut(1.0, True), ternary, binary)
 
 

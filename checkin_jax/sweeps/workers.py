@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import queue
 import threading
@@ -13,6 +14,12 @@ import jax
 from jax.sharding import Mesh
 
 Task = Callable[[], None]
+
+
+def _trim() -> None:
+    """Gives memory that compilers have freed back to the system: glibc would keep more than half of it."""
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries have no such call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Workers:
@@ -65,6 +72,8 @@ class Workers:
                 future.cancel()
             wait(futures)
             raise
+        finally:
+            _trim()
 
     def _one(self, task: Task) -> None:
         if self._stopped.is_set():
