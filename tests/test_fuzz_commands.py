@@ -129,19 +129,43 @@ def typed(values) -> list[str]:
     return words
 
 
+# One of them for all messages.
+MESSAGES = ("epsilon0", "noise_multiplier")
+
+
+def as_they_are(chosen: dict) -> dict:
+    return chosen
+
+
 @st.composite
-def command_lines(draw, command, values, needed=(), flags=("--json",), first=()):
-    """Words of a command: what it needs, some more, and up to two that are wrong."""
-    kind = draw(st.sampled_from(KINDS))
+def command_lines(draw, command, values, needed=(), flags=("--json",), first=(), settle=as_they_are):
+    """Words of a command: in half of them all options go together, in the others some may not, or are wrong.
+
+    Args:
+      values: what each option may be.
+      needed: options that are always given.
+      settle: takes options from a dictionary of them, or changes them, where they do not go together.
+    """
+    kind, together = draw(st.sampled_from(KINDS)), draw(st.sampled_from([True, False]))
     chosen = {"protocol": kind}
     names = [*needed, *NEEDED[kind]]
-    fitting = {*values} - _OF_PROTOCOLS | {*OPTIONAL[kind]} & {*values} if draw(st.integers(0, 9)) else values
-    names += draw(st.lists(st.sampled_from(sorted(fitting)), max_size=3))
-    if "epsilon0" in values and draw(st.integers(0, 7)) != 0:
-        names.append(draw(st.sampled_from(["epsilon0", "noise_multiplier"])))
-    chosen |= {name: draw(values[name]) for name in dict.fromkeys(names)}
+    if together:
+        others = {*values} - _OF_PROTOCOLS - {*MESSAGES} | {*OPTIONAL[kind]} & {*values}
+        if kind not in ("fixed-window", "sliding-window"):
+            others.discard("neighboring_relation")
+        names = [
+            name for name in names if name not in _OF_PROTOCOLS or name in (*NEEDED[kind], *OPTIONAL[kind])
+        ]
+        messages = st.sampled_from(MESSAGES)
+    else:
+        others, messages = {*values}, st.sampled_from([*MESSAGES, None])
+    names += draw(st.lists(st.sampled_from(sorted(others)), max_size=3))
+    names.append(draw(messages) if MESSAGES[0] in values else None)
+    chosen |= {name: draw(values[name]) for name in dict.fromkeys(names) if name is not None}
+    if together:
+        chosen = settle(chosen)
     words = [command, *first, *typed(chosen), *draw(st.lists(st.sampled_from(flags), unique=True))]
-    if not draw(st.integers(0, 3)):
+    if not together and draw(st.booleans()):
         for _ in range(draw(st.integers(1, 2))):
             place = draw(st.integers(1, len(words)))
             words[place : place + draw(st.integers(0, 1))] = [draw(word)]
@@ -174,12 +198,21 @@ free = st.sampled_from(
 )
 
 
+def free_of_this_protocol(chosen: dict) -> dict:
+    """What is calibrated is a variable of the protocol, or of the messages and then not given."""
+    name = chosen["free"].replace("-", "_")
+    if name not in (*MESSAGES, *NEEDED[chosen["protocol"]], *OPTIONAL[chosen["protocol"]]):
+        name = chosen["free"] = MESSAGES[0]
+    return {key: value for key, value in chosen.items() if name not in MESSAGES or key not in MESSAGES}
+
+
 @case(
     CASES,
     command_lines(
         "calibrate",
         numbers | {"free": free, "target_epsilon": PROPER["target_epsilon"]},
         needed=("free", "target_epsilon"),
+        settle=free_of_this_protocol,
     ),
     covers=("calibrate",),
     few=6,
@@ -211,6 +244,13 @@ def _axis_words(name: str) -> st.SearchStrategy[str]:
     return words.filter(lambda text: "\0" not in text)
 
 
+def sweep_words(drawn) -> list[str]:
+    """A sweep of test_fuzz.py as a command."""
+    values, out, flags = drawn
+    kinds = {kind: name for name, kind in cli_options.PROTOCOLS.items()}
+    return ["sweep", "--out", out, *typed(values | {"protocol": kinds[values["protocol"]]}), *flags]
+
+
 axes = {name: _axis_words(name) for name in sweep_settings.NAMES}
 sweep_options = axes | {
     "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
@@ -227,11 +267,13 @@ sweep_options = axes | {
 
 @case(
     CASES,
-    command_lines(
-        "sweep",
-        sweep_options,
-        needed=("out",),
-        flags=("--json", "--resume"),
+    st.one_of(
+        st.tuples(
+            test_fuzz.sweeping_arguments(_axis_words),
+            st.sampled_from(["a.csv", "a.npz"]),
+            st.lists(st.sampled_from(["--json", "--resume"]), unique=True),
+        ).map(sweep_words),
+        command_lines("sweep", sweep_options, needed=("out",), flags=("--json", "--resume")),
     ),
     tables,
     covers=("sweep",),
@@ -280,7 +322,14 @@ training_options = {
     "local_steps": few(2),
     "local_learning_rate": spread(1e-3, 1.0),
 }
-small_word = word.filter(lambda text: not re.search(r"\d{3}|\de\+?\d|\.", text))
+
+
+def trained_together(chosen: dict) -> dict:
+    """Several local steps have a step size, one has none; the data are the package's own."""
+    chosen = {key: value for key, value in chosen.items() if key not in ("data_dir", "local_learning_rate")}
+    if chosen.get("local_steps", 1) > 1:
+        chosen["local_learning_rate"] = 0.1
+    return chosen
 
 
 @st.composite
@@ -292,12 +341,13 @@ def training_lines(draw):
             | {"checkpoint_every": few(3), "keep_checkpoints": few(3), "data_dir": st.just("nowhere")},
             needed=("num_rounds",),
             flags=("--json", "--resume"),
-            first=(draw(st.sampled_from(["digits", "digits", "digits", "mnist", "faces"])),),
+            first=(draw(st.sampled_from([*["digits"] * 6, "mnist", "faces"])),),
+            settle=trained_together,
         ).filter(
             lambda words: not any(re.search(r"\d{4}|\de\+?\d", w) for w in words[2::2] if "seed" not in w)
         )
     )
-    return [*words, "--run-dir", draw(st.sampled_from(["run", "used", "file", "run/deep"]))]
+    return [*words, "--run-dir", draw(st.sampled_from([*["run"] * 5, "used", "file", "run/deep"]))]
 
 
 @case(CASES, training_lines(), covers=("train",), few=3, many=100)

@@ -41,7 +41,8 @@ ENOUGH = 1e-6
 # Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
 # step of the ladder has), and those among which the largest losses are looked for.
 _REACHES = np.geomspace(1e-12, 1.0, 512)
-COARSE = np.append(0.0, np.geomspace(1e-12, 1.0, 128))
+# Between closer knots the rounding of profiles would make masses.
+COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
 EVEN = np.linspace(0.0, 1.0, 65)
 
 T = TypeVar("T")

@@ -167,10 +167,10 @@ def _smallest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
     here, before = jnp.minimum(i, count - 1), jnp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
     back = jnp.log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
-    inside = jnp.maximum(epsilon[here] + back, 0.0)
-    unknown = (i == count) | ((i == 0) & (epsilon[0] > 0))
-    found = jnp.where(unknown, jnp.inf, jnp.where(i == 0, 0.0, inside))
-    return found, jnp.where(unknown, 0.0, error[here])
+    # Where all of the grid meets the target, so does its first point.
+    found = jnp.maximum(jnp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
+    unknown = i == count
+    return jnp.where(unknown, jnp.inf, found), jnp.where(unknown, 0.0, error[here])
 
 
 def _largest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
