@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._digits import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
@@ -46,7 +47,7 @@ class Finding:
       protocol: what was run: a stand-in with few clients, or the first units of the protocol itself.
       delta: both figures are at this delta.
       lower: the epsilon that the runs refute, in nats; below the true one unless the audit was unlucky.
-      guarantee: of `account` for this protocol, view and delta; `guarantee.epsilon` is what `lower` is held against.
+      guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is held against its epsilon.
       evidence: the counts it rests on, in words.
     """
 
@@ -137,9 +138,9 @@ class Audit:
                 "",
                 f"{'pass' if finding.passed else 'VIOLATION'}  view {finding.view!r}, {finding.test} of "
                 f"{_words(finding.protocol)}",
-                f"  audit      epsilon >= {finding.lower:.6g} at delta = {finding.delta:.3g} ({finding.evidence})",
-                f"  certified  {certified.lower:.6g} <= epsilon <= {certified.epsilon:.6g} "
-                f"at delta = {finding.delta:.3g} ({certified.method})",
+                f"  audit      epsilon >= {down(finding.lower)} at delta = {finding.delta!r} ({finding.evidence})",
+                f"  certified  {down(certified.lower)} <= epsilon <= {up(certified.epsilon)} "
+                f"at delta = {finding.delta!r} ({certified.method})",
             ]
         failed = sum(not finding.passed for finding in self.findings)
         if failed:
@@ -216,7 +217,7 @@ def audit(
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
     error = (1.0 - confidence) / bounds
     certified = functools.cache(
-        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view)
+        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view, tight=True)
     )
     drawn: dict[bool, tuple[int, Trials, Trials]] = {}
     findings = []

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.stats
 
 from checkin_jax import plotting
+from checkin_jax._digits import down, up
 from checkin_jax._files import replacing
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.training import trace
@@ -96,7 +97,7 @@ def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     return (
         f"<h1>Private training on {html.escape(_name(run))}</h1>"
         f'<p class="sub">{shown} after {run.rounds:,} rounds, {protocol.num_clients:,} clients, '
-        f"epsilon at most {_number(final['messages'].epsilon)} against {_AGAINST['messages']}</p>{state}"
+        f"epsilon at most {_number(final['messages'].epsilon, up)} against {_AGAINST['messages']}</p>{state}"
     )
 
 
@@ -105,7 +106,7 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
         f"<tr><td>{html.escape(_AGAINST[view])}<br><small>view {view}</small></td>"
         + "".join(
             f'<td class="number">{shown}</td>'
-            for shown in (_number(g.epsilon), _number(g.lower), _times(g.epsilon))
+            for shown in (_number(g.epsilon, up), _number(g.lower, down), _times(g.epsilon))
         )
         + "</tr>"
         for view, g in final.items()
@@ -117,7 +118,7 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
         "<h2>What this run promises</h2>"
         "<p>Had any one client held another record, whatever can be concluded from what the adversary saw would have "
         "been concluded with nearly the same probability: at most the factor below, but for a chance of "
-        f"{run.config.delta:.3g}. No analysis could promise less than the lower end for all randomizers of this "
+        f"{up(run.config.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
         "kind.</p>"
         '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
         f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
@@ -256,12 +257,12 @@ def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
     )
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}" if np.isfinite(value) else "no finite bound"
+def _number(value: float, cut: Callable[[float, int], str]) -> str:
+    return cut(value, 4) if np.isfinite(value) else "no finite bound"
 
 
 def _times(epsilon: float) -> str:
-    return f"{np.exp(epsilon):,.3g}" if epsilon < 700 else "no finite bound"
+    return up(np.exp(epsilon), 3) if epsilon < 700 else "no finite bound"
 
 
 def write(run: RecordedRun, out: Path) -> Path:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from checkin_jax._digits import up
+
 
 class RoundBar:
     """Shows the metrics line of every round on standard error; writes nothing when that is no terminal.
@@ -43,5 +45,5 @@ class RoundBar:
         if "accuracy" in line:
             epsilon = line["epsilon"]
             fields["accuracy"] = f"{line['accuracy']:.1%}"
-            fields["epsilon"] = "infinite" if epsilon is None else f"{epsilon:.3g}"
+            fields["epsilon"] = "infinite" if epsilon is None else up(epsilon, 3)
         self._progress.update(self._task, completed=line["round"], **fields)

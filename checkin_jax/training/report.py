@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from checkin_jax._digits import up
 from checkin_jax.accounting import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import (
@@ -96,8 +97,8 @@ class Report:
             if self.planned:
                 ended += (
                     "; where the moment of stopping was chosen by looking at results, the figures of all planned "
-                    f"rounds apply: epsilon <= {self.planned['messages'].epsilon:.6g} in view 'messages', "
-                    f"{self.planned['aggregate'].epsilon:.6g} in view 'aggregate'"
+                    f"rounds apply: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             notes.append(ended)
         if self.rounds % self.config.plan.rounds_per_unit:
@@ -142,7 +143,7 @@ class Report:
             lines += ["", str(self.guarantees[view])]
             if view == "local":
                 lines.append(
-                    f"  a message  is ({self.message[0]:.6g}, {self.message[1]:.3g})-locally private "
+                    f"  a message  is ({up(self.message[0])}, {up(self.message[1], 3)})-locally private "
                     f"by itself; a client is expected to send {self.messages_per_client:,.4g}"
                 )
         return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from checkin_jax._digits import up
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.training.config import TrainingConfig
@@ -55,7 +56,7 @@ def table(traced: Sequence[Point]) -> str:
     head = f"{'round':>9} {'accuracy':>9}" + "".join(f"{'epsilon, ' + view:>20}" for view in VIEWS)
     rows = [
         f"{point.round:>9,} {point.accuracy:>9.2%}"
-        + "".join(f"{point.guarantees[view].epsilon:>20.5g}" for view in VIEWS)
+        + "".join(f"{up(point.guarantees[view].epsilon, 5):>20}" for view in VIEWS)
         for point in traced
     ]
     return "\n".join([head, *rows])
