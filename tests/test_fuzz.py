@@ -40,6 +40,7 @@ from checkin_jax.accounting import published
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
+from checkin_jax.auditing.audit import audit
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.rows import Rows
 from checkin_jax.sweeps import evaluate
@@ -279,8 +280,8 @@ not_an_axis = st.one_of(
 )
 
 
-def sweeping_arguments(axis):
-    """Keyword arguments of `sweep`: what it evaluates needs most of them, other ones spoil them."""
+def sweeping_arguments(axis, spoilt):
+    """Keyword arguments of `sweep`: what it evaluates needs most of them, one that is `spoilt` may be among them."""
 
     def of(what, protocol):
         names = [name for name in fields(protocol) if name != "drop_out_prob"]
@@ -303,19 +304,21 @@ def sweeping_arguments(axis):
                 st.fixed_dictionaries(
                     common | {name: axis(name) for name in dict.fromkeys([*names, drawn[0]])}
                 ),
-                st.one_of(
-                    st.just({}), st.just({}), st.fixed_dictionaries(dict.fromkeys(drawn[1], not_an_axis))
-                ),
+                st.one_of(st.just({}), st.just({}), st.fixed_dictionaries(dict.fromkeys(drawn[1], spoilt))),
             )
         )
 
-    kinds = st.tuples(st.sampled_from(tuple(evaluate.RESULTS)), st.sampled_from(protocols.PROTOCOLS))
-    return kinds.flatmap(lambda drawn: of(*drawn))
+    def kinds(what):  # bounds were published for rounds
+        return (cj.ShuffledCheckIn, cj.Shuffle) if what == "published" else protocols.PROTOCOLS
+
+    return st.sampled_from(tuple(evaluate.RESULTS)).flatmap(
+        lambda what: st.sampled_from(kinds(what)).flatmap(lambda protocol: of(what, protocol))
+    )
 
 
 @case(
     CASES,
-    sweeping_arguments(axis_of),
+    sweeping_arguments(axis_of, not_an_axis),
     st.sampled_from(["memory", ".csv", ".npz"]),
     covers=(cj.sweep, cj.Sweep, cj.sweep_to_file),
     few=5,
@@ -404,7 +407,7 @@ PUBLISHED = [function for function in public(published).values() if function not
         )
     ),
     covers=(*PUBLISHED, *_RECORDS),
-    few=30,
+    few=20,
     many=3_000,
 )
 def evaluating_published_bounds(drawn):
@@ -534,7 +537,7 @@ matrices = st.lists(
     arguments([], 1, clip_norm=spread(1e-6, 1e6)),
     arguments(["epsilon0", "noise_multiplier"], 1),
     st.integers(0, 2**32 - 1),
-    few=10,
+    few=6,
     many=2_000,
 )
 def randomizing(matrix, clipping, noise, seed):
@@ -571,6 +574,7 @@ def test_a_result_or_a_refusal_many_times(name, record_property):
     try_many(CASES[name], record_property)
 
 
+AUDITED = Setting(protocol=cj.Shuffle(num_clients=9), randomizer=cj.PureLDP(epsilon0=1.0))
 HUGE = 10**5000  # of more digits than Python writes down
 
 
@@ -606,6 +610,29 @@ HUGE = 10**5000  # of more digits than Python writes down
             {"protocol": cj.Shuffle(num_clients=9), "randomizer": cj.PureLDP(epsilon0=1), "orders": ["a"]},
             "orders='a'",
         ),
+        (
+            cj.sweep,
+            {
+                **{"what": "calibration", "protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1},
+                **{"delta": 0.1, "target_epsilon": 1, "free": "window"},
+            },
+            "free='window': expected one of num_clients, num_rounds, epsilon0, noise_multiplier",
+        ),
+        (
+            cj.sweep,
+            {"protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1, "delta": 0.1, "order": 2},
+            "order: no argument of what='bracket' with protocol Shuffle; expected one of num_clients",
+        ),
+        (
+            cj.sweep,
+            {"protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1, "delta": "-1:1:log3"},
+            "delta='-1:1:log3': expected both ends",
+        ),
+        (
+            audit,
+            {"setting": AUDITED, "delta": 0.1, "views": 1.5},
+            "views=1.5: expected at least one of 'local'",
+        ),
         (published.repeated, {"one": 1, "num_rounds": 2, "delta": 0.1}, "one=1: expected a function"),
         (
             published.theorem_2_repaired,
@@ -617,6 +644,12 @@ HUGE = 10**5000  # of more digits than Python writes down
 def test_what_was_once_refused_without_a_name(function, values, match):
     with pytest.raises((ValueError, TypeError), match=match):
         function(**values)
+
+
+def test_logarithmic_ranges_of_numbers_whose_product_is_no_number():
+    assert sweep_settings.axis("delta", "1e-300:1e-100:log3").tolist() == pytest.approx(
+        [1e-300, 1e-200, 1e-100]
+    )
 
 
 def test_whole_numbers_beyond_floats_are_whole():

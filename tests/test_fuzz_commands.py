@@ -125,7 +125,7 @@ def typed(values) -> list[str]:
     words = []
     for name, value in values.items():
         if value is not None:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [shown(value)])]
     return words
 
 
@@ -215,7 +215,7 @@ def free_of_this_protocol(chosen: dict) -> dict:
         settle=free_of_this_protocol,
     ),
     covers=("calibrate",),
-    few=6,
+    few=4,
     many=300,
 )
 def asking_to_calibrate(words):
@@ -239,9 +239,10 @@ tables = st.one_of(
 
 
 def _axis_words(name: str) -> st.SearchStrategy[str]:
-    right = test_fuzz.axis_of(name).filter(lambda value: not isinstance(value, list))
-    words = st.one_of(*[right] * 9, test_fuzz.not_an_axis).map(shown)
-    return words.filter(lambda text: "\0" not in text)
+    return test_fuzz.axis_of(name).filter(lambda value: not isinstance(value, list)).map(shown)
+
+
+not_axis_words = test_fuzz.not_an_axis.map(shown).filter(lambda text: "\0" not in text)
 
 
 def sweep_words(drawn) -> list[str]:
@@ -251,7 +252,15 @@ def sweep_words(drawn) -> list[str]:
     return ["sweep", "--out", out, *typed(values | {"protocol": kinds[values["protocol"]]}), *flags]
 
 
-axes = {name: _axis_words(name) for name in sweep_settings.NAMES}
+def written_here(chosen: dict) -> dict:
+    """A file that can be written, and nothing that wants others of its kind beside it."""
+    alone = ("block_rows", "table", "plot_axis", "coordinator")
+    return {key: value for key, value in chosen.items() if key not in alone} | {"out": "a.csv"}
+
+
+axes = {
+    name: st.one_of(_axis_words(name), _axis_words(name), not_axis_words) for name in sweep_settings.NAMES
+}
 sweep_options = axes | {
     "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
     "out": st.one_of(st.sampled_from(["a.csv", "a.npz", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
@@ -269,15 +278,17 @@ sweep_options = axes | {
     CASES,
     st.one_of(
         st.tuples(
-            test_fuzz.sweeping_arguments(_axis_words),
+            test_fuzz.sweeping_arguments(_axis_words, not_axis_words),
             st.sampled_from(["a.csv", "a.npz"]),
             st.lists(st.sampled_from(["--json", "--resume"]), unique=True),
         ).map(sweep_words),
-        command_lines("sweep", sweep_options, needed=("out",), flags=("--json", "--resume")),
+        command_lines(
+            "sweep", sweep_options, needed=("out",), flags=("--json", "--resume"), settle=written_here
+        ),
     ),
     tables,
     covers=("sweep",),
-    few=10,
+    few=6,
     many=500,
 )
 def asking_to_sweep(words, table):
@@ -443,7 +454,7 @@ def damaged_run(damages):
 damages = st.lists(damage(), max_size=2)
 
 
-@case(CASES, damages, covers=(recorded.read,), few=150, many=15_000)
+@case(CASES, damages, covers=(recorded.read,), few=80, many=15_000)
 def reading_a_run(damages):
     with damaged_run(damages) as folder:
         found = call(recorded.read, folder)
@@ -502,7 +513,7 @@ audit_options = {
     CASES,
     command_lines("audit", audit_options | {"runs": few(60)}, needed=("runs",)),
     covers=("audit",),
-    few=3,
+    few=2,
     many=100,
 )
 def asking_for_an_audit(words):
@@ -563,7 +574,7 @@ def auditing(protocol, randomizer, values):
         [], 1, checkpoint_every=st.sampled_from([0, 0, 0, 1]), keep_checkpoints=few(3), resume=st.booleans()
     ),
     covers=(train, TrainingConfig, Report),
-    few=3,
+    few=2,
     many=100,
 )
 def training(protocol, randomizer, values, options):

@@ -192,12 +192,12 @@ def audit(
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
     runs = _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=runs)
     confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
-    for view in views:
-        _validate.choice(VIEWS, views=view)
-    if not views:
+    if not isinstance(views, list | tuple) or not views:
         raise ValueError(
             f"views={_validate.shown(views)}: expected at least one of {', '.join(map(repr, VIEWS))}"
         )
+    for view in views:
+        _validate.choice(VIEWS, views=view)
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()

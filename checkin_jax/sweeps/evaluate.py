@@ -282,15 +282,18 @@ def check(question: Question, names: Sequence[str]) -> None:
     own = free in ("epsilon0", "noise_multiplier")
     if own:
         if "epsilon0" in names or "noise_multiplier" in names:
-            raise ValueError(f"free={free!r} leaves no room for epsilon0 or noise_multiplier")
+            raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
     elif ("epsilon0" in names) == ("noise_multiplier" in names) and "epsilon0" not in wanted:
-        raise ValueError("give exactly one of epsilon0 and noise_multiplier")
+        raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
     kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
     for name in wanted:
         if name not in names:
             raise ValueError(f"{kind} needs {name}")
+    known = dict.fromkeys([*wanted, *allowed])
     for name in names:
-        if name not in [*allowed, *wanted]:
-            raise ValueError(f"{name}: no argument of {kind}")
+        if name not in known:
+            raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
     if free is not None and not own and free not in fields:
-        raise ValueError(f"free={_validate.shown(free)} is not a variable of {question.protocol.__name__}")
+        raise ValueError(
+            f"free={_validate.shown(free)}: expected one of {', '.join(fields)}, epsilon0, noise_multiplier"
+        )

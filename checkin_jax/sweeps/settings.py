@@ -97,11 +97,11 @@ def _piece(name: str, text: str, piece: str) -> np.ndarray:
         )
     if kind == "lin":
         values = np.linspace(low, high, count)
-    elif low * high > 0:
+    elif min(low, high) > 0 or max(low, high) < 0:
         values = np.geomspace(low, high, count)
     else:
         raise ValueError(
-            f"{name}={_validate.shown(text)}: a logarithmic range wants both ends on the same side of zero"
+            f"{name}={_validate.shown(text)}: expected both ends of a logarithmic range on the same side of zero"
         )
     if name in WHOLE:
         values = np.rint(values)
