@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
+from checkin_jax._digits import down, up
 from checkin_jax.training import page, recorded
 from checkin_jax.training.config import TrainingConfig
 
@@ -74,8 +75,8 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
         g = cj.account(
             run.config.plan.so_far(run.rounds), run.config.randomizer, delta=1e-6, view=view, tight=True
         )
-        assert f"{g.epsilon:.4g}" in parsed.text
-        assert f"{g.lower:.4g}" in parsed.text
+        assert up(g.epsilon, 4) in parsed.text
+        assert down(g.lower, 4) in parsed.text
         assert str(g) in parsed.text
     assert "has not ended, or was killed" in parsed.text
     assert "<digits>" in parsed.text

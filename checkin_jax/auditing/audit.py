@@ -47,7 +47,7 @@ class Finding:
       protocol: what was run: a stand-in with few clients, or the first units of the protocol itself.
       delta: both figures are at this delta.
       lower: the epsilon that the runs refute, in nats; below the true one unless the audit was unlucky.
-      guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is held against its epsilon.
+      guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is held against it.
       evidence: the counts it rests on, in words.
     """
 
