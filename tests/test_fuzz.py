@@ -599,7 +599,7 @@ HUGE = 10**5000  # of more digits than Python writes down
             {"num_clients": 9, "num_slots": 3, "problem": 1},
             "expected a Problem",
         ),
-        (published.pure_rdp, {"epsilon": 1.0, "orders": 2.0}, "orders of shape"),
+        (published.pure_rdp, {"epsilon": 1.0, "orders": 2.0}, "orders=2.0"),
         (
             cj.rdp,
             {"protocol": cj.Shuffle(num_clients=9), "randomizer": cj.PureLDP(epsilon0=1), "orders": 2},

@@ -61,10 +61,12 @@ def load(state: Mapping[str, Any], neighboring_relation: str) -> tuple[dict[Unit
         raise TypeError(f"ledger={state['ledger']!r}: expected a list of entries")
     counts: dict[UnitDpEvent, int] = {}
     for entry in state["ledger"]:
-        if not isinstance(entry, Mapping) or set(entry) != {"protocol", "randomizer", "view", "count"}:
-            raise ValueError(
-                f"ledger entry {_validate.shown(entry)}: expected protocol, randomizer, view and count"
-            )
+        expected = {"protocol", "randomizer", "view", "count"}
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"ledger entry {_validate.shown(entry)}: expected {sorted(expected)}")
+        if set(entry) != expected:
+            keys = _validate.shown(sorted(map(str, entry)))
+            raise ValueError(f"ledger entry with keys {keys}: expected {sorted(expected)}")
         view = _validate.choice(VIEWS, view=entry["view"])
         protocol = _built(entry["protocol"], PROTOCOLS)
         randomizer = _built(entry["randomizer"], (PureLDP, Gaussian))

@@ -124,17 +124,20 @@ def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
 
 def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
     """Whole Renyi orders from 2 to 4096, shape [orders]."""
-    return _listed(wholes(2, MAX_ORDER, orders=orders))
+    return _listed(wholes(2, MAX_ORDER, orders=orders), f"whole numbers in [2, {MAX_ORDER}]")
 
 
 def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
     """Renyi orders in [low, high], finite and above 1, shape [orders]."""
-    return _listed(reals(low, high, open_low=low == 1.0, open_high=high == np.inf, orders=orders))
+    found = reals(low, high, open_low=low == 1.0, open_high=high == np.inf, orders=orders)
+    return _listed(
+        found, f"numbers in {'(' if low == 1.0 else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
+    )
 
 
-def _listed(orders: np.ndarray) -> np.ndarray:
+def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
     if orders.ndim != 1 or orders.size == 0:
-        raise ValueError(f"orders of shape {orders.shape}: expected a list of at least one")
+        raise ValueError(f"orders={_validate.shown(orders.tolist())}: expected a list of {expected}")
     return orders
 
 
