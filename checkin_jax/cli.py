@@ -19,6 +19,7 @@ from typing import Annotated, NoReturn
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.cli_accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli_audit import Audit
@@ -134,11 +135,10 @@ def _one_line(boxed: str) -> str:
     # Where the output is no terminal the box is drawn with hyphens.
     words = " ".join(line for line in section if line).split()
     text = " ".join(word for word in words if word.strip("-"))
-    return (text if len(text) <= 500 else f"{text[:500]}...") + " (see checkin --help)"
+    return _validate.cut(text, 500) + " (see checkin --help)"
 
 
 def _refuse(message: str) -> NoReturn:
     """Ends with one line, whatever was typed: long words are cut."""
-    words = (word if len(word) <= 200 else f"{word[:200]}..." for word in message.split())
-    print(f"checkin: {' '.join(words)}", file=sys.stderr)
+    print(f"checkin: {' '.join(map(_validate.cut, message.split()))}", file=sys.stderr)
     sys.exit(2)

@@ -13,6 +13,7 @@ from oracles import krr, large, pairs
 import checkin_jax as cj
 from checkin_jax.accounting.pure_rounds import ShuffledPureLDP
 from checkin_jax.kernels import check_in, tails
+from checkin_jax.kernels.losses import padded
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -119,9 +120,9 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
         tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)
-        padded = jnp.asarray(check_in.padded(losses))
+        at = jnp.asarray(padded(losses))
         ours = check_in.profile_upper(
-            mix, tables, padded, jnp.int32(losses.size), jnp.float64(epsilon0), plan[1]
+            mix, tables, at, jnp.int32(losses.size), jnp.float64(epsilon0), plan[1]
         )[: losses.size]
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
 

@@ -91,33 +91,28 @@ word = st.one_of(
 ).filter(lambda text: not re.search(r"[/\0\n]|^\.+$|^-h$|^--help$", text) and text.isprintable())
 
 KINDS = tuple(cli_options.PROTOCOLS)
+
+
+def _fields_of_protocols(needed: bool) -> dict[str, list[str]]:
+    """The names of each protocol's arguments that must be given, or of the others."""
+    return {
+        name: [
+            field.name
+            for field in dataclasses.fields(kind)
+            if (field.default is dataclasses.MISSING) == needed
+        ]
+        for name, kind in cli_options.PROTOCOLS.items()
+    }
+
+
+NEEDED, OPTIONAL = _fields_of_protocols(True), _fields_of_protocols(False)
+_OF_PROTOCOLS = {name for each in (*NEEDED.values(), *OPTIONAL.values()) for name in each}
+# One of them for all messages.
+MESSAGES = ("epsilon0", "noise_multiplier")
 numbers = {
     name: PROPER[name]
-    for name in (
-        "num_clients",
-        "check_in_prob",
-        "num_rounds",
-        "drop_out_prob",
-        "num_slots",
-        "window",
-        "num_epochs",
-        "empty_slots",
-        "epsilon0",
-        "noise_multiplier",
-        "delta",
-        "view",
-        "neighboring_relation",
-    )
+    for name in (*sorted(_OF_PROTOCOLS), *MESSAGES, "delta", "view", "neighboring_relation")
 }
-NEEDED = {
-    name: [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
-    for name, kind in cli_options.PROTOCOLS.items()
-}
-OPTIONAL = {
-    name: [field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING]
-    for name, kind in cli_options.PROTOCOLS.items()
-}
-_OF_PROTOCOLS = {name for each in (*NEEDED.values(), *OPTIONAL.values()) for name in each}
 
 
 def typed(values) -> list[str]:
@@ -127,10 +122,6 @@ def typed(values) -> list[str]:
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [shown(value)])]
     return words
-
-
-# One of them for all messages.
-MESSAGES = ("epsilon0", "noise_multiplier")
 
 
 def as_they_are(chosen: dict) -> dict:

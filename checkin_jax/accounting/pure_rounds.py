@@ -16,6 +16,7 @@ from jax import Array
 
 from checkin_jax.accounting.rounds import Instance, Least, Lines, Round, Values, bucket_count
 from checkin_jax.kernels import binary_response, check_in, convex, hexagon, host, occupancy, tails
+from checkin_jax.kernels.losses import at_losses
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 SPREADS = (
@@ -92,15 +93,13 @@ class _Mixture:
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         mix, tables, exact = self._above
-        return check_in.at_losses(
+        return at_losses(
             lambda *at: check_in.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss
         )
 
     def lower(self, loss: np.ndarray) -> Lines:
         mix, tables, exact = self._below
-        return check_in.at_losses(
-            lambda *at: check_in.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss
-        )
+        return at_losses(lambda *at: check_in.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ class Binary:
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
             tables, exact = self._tables
-            return check_in.at_losses(
+            return at_losses(
                 lambda *at: binary_response.lines_lower(
                     self.messages, tables[reverse], *at, host(self.epsilon0), exact, reverse
                 ),

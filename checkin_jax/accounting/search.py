@@ -32,7 +32,8 @@ _FAR = 16.0
 _TAIL_KNOTS = 256
 # Most rounds reach as far as 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
-_ATOMS = tuple(2 * size + 1 for size in (512, 1024, 4096))
+# Atoms of the laws that are composed.
+_ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
 # The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
 # rounding of its two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, binomial, tails
-from checkin_jax.kernels.check_in import ROUNDING, in_blocks
+from checkin_jax.kernels.check_in import ROUNDING
+from checkin_jax.kernels.losses import in_blocks
 
 
 class Messages(NamedTuple):

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, host, tails
+from checkin_jax.kernels import FLUSHED, binomial, tails
+from checkin_jax.kernels.losses import in_blocks
 
 # What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
 # part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
@@ -295,41 +295,6 @@ def _terms(
     return pmf.reshape(share.shape), tail.reshape(share.shape), y
 
 
-# Losses handled at once (the working set of a block stays in the cache), and the most that a kernel takes. It evaluates
-# the blocks in use, so that one size is compiled.
-_BLOCK = 32
-MOST = 129 * _BLOCK
-
-
-def padded(loss: np.ndarray) -> np.ndarray:
-    """At most MOST losses, the last one repeated until there are MOST."""
-    return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
-
-
-def at_losses(kernel: Callable[[Array, Array], Any], loss: np.ndarray) -> Any:
-    """kernel(losses [MOST], how many count) for any number of losses."""
-    found = []
-    for start in range(0, len(loss), MOST):
-        some = loss[start : start + MOST]
-        values = kernel(host(padded(some)), np.int32(len(some)))  # type: ignore[arg-type]
-        found.append(jax.tree.map(lambda part, like=some: np.asarray(part)[: len(like)], values))
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-
-
-def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
-    """evaluate(loss) for the first `count` of MOST losses, block by block; nothing of use after them."""
-    parts = jax.eval_shape(evaluate, loss[:_BLOCK])
-
-    def step(i: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
-        some = evaluate(jax.lax.dynamic_slice(loss, (i * _BLOCK,), (_BLOCK,)))
-        return tuple(
-            jax.lax.dynamic_update_slice(whole, part, (i * _BLOCK,)) for whole, part in zip(found, some)
-        )
-
-    none = tuple(jnp.zeros(loss.shape, part.dtype) for part in parts)
-    return jax.lax.fori_loop(0, (count + _BLOCK - 1) // _BLOCK, step, none)
-
-
 class Cut(NamedTuple):
     """Static choices for a law's mixture and its tables.
 
@@ -374,7 +339,7 @@ def lines_lower(
     """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
 
     P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c >= 1; by
-    symmetry the same holds for Q||P. For the first `count` of MOST losses; exact: whether the tables are.
+    symmetry the same holds for Q||P. For the first `count` of `losses.MOST` losses; exact: whether the tables are.
     """
     return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss, count)  # type: ignore[return-value]
 

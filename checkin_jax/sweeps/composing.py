@@ -12,9 +12,12 @@ import numpy as np
 from checkin_jax.accounting.brackets import Bracket, ordered
 from checkin_jax.accounting.pure_rounds import Binary, ShuffledPureLDP, Ternary
 from checkin_jax.accounting.search import ENOUGH, SHRINK, BuildBoth, Search, reach
-from checkin_jax.kernels import check_in, composing, crossing, host, lattice
+from checkin_jax.kernels import composing, crossing, host, lattice
+from checkin_jax.kernels.losses import padded
 from checkin_jax.sweeps.cuts import cuts
 from checkin_jax.sweeps.requests import Asking, Held, Request
+
+_Kernel = Callable[..., Any]
 
 
 class _Run(Search):
@@ -43,9 +46,9 @@ class _Run(Search):
 
         self.reaches = [(yield from reach(profile, self.unit.top, ENOUGH * self.delta / self.total))]
         best, found = yield from self.above(build, self.coarse())
-        for name, tabulate, below in self._instances():
+        for name, tabulate, lines, join in self._instances():
             held = yield self._parts(tabulate)
-            lower = yield from self.below(below(held), found.losses, best.upper)
+            lower = yield from self.below(self._builder(lines, held, join), found.losses, best.upper)
             if lower > best.lower:
                 best = dataclasses.replace(best, lower=lower, lower_method=name)
         return ordered(best)
@@ -56,36 +59,30 @@ class _Run(Search):
         return Request(kernel, (crossing.Lane(*map(host, numbers)),), keep=True)
 
     def _values(self, kernel: Callable[..., Any], held: Held, losses: np.ndarray) -> Asking[Any]:
-        """What a kernel of `parts` finds at at most `check_in.MOST` losses."""
-        columns = check_in.padded(losses), np.int32(len(losses)), host(self.unit.epsilon0)
+        """What a kernel of `parts` finds at at most `kernels.losses.MOST` losses."""
+        columns = padded(losses), np.int32(len(losses)), host(self.unit.epsilon0)
         found = yield Request(kernel, columns, held)
         return jax.tree.map(lambda values: values[: len(losses)], found)
 
-    def _instances(self) -> list[tuple[str, Callable[..., Any], Callable[[Held], BuildBoth]]]:
-        """Name, kernel of the parts, and from these what builds the laws."""
+    def _instances(self) -> list[tuple[str, _Kernel, _Kernel, _Kernel]]:
+        """Name, and the kernels of its parts, of the lines that these give, and of the laws that the lines give."""
         found = []
         if self.cuts.ternary is not None:
             cut = self.cuts.ternary
-
-            def ternary(held: Held, exact: bool = cut.plan[1]) -> BuildBoth:
-                return self._below(composing.ternary_lines(exact), held, composing.below_symmetric)
-
-            found.append((Ternary.name, composing.parts(cut, False), ternary))
+            lines = composing.ternary_lines(cut.plan[1])
+            found.append((Ternary.name, composing.parts(cut, False), lines, composing.below_symmetric))
         if self.cuts.binary is not None:
             buckets, plan = self.cuts.binary
-
-            def binary(held: Held, exact: bool = plan[1]) -> BuildBoth:
-                return self._below(composing.binary_lines(exact), held, composing.below)
-
-            found.append((Binary.name, composing.binary_parts(buckets, plan), binary))
+            lines = composing.binary_lines(plan[1])
+            found.append((Binary.name, composing.binary_parts(buckets, plan), lines, composing.below))
         return found
 
-    def _below(self, kernel: Callable[..., Any], held: Held, join: Callable[..., Any]) -> BuildBoth:
+    def _builder(self, lines: Callable[..., Any], held: Held, join: Callable[..., Any]) -> BuildBoth:
         def build(losses: Sequence[np.ndarray]) -> Asking[Sequence[lattice.Atoms]]:
             at = losses[0] * SHRINK
-            lines = yield from self._values(kernel, held, 0.5 * (at[1:] + at[:-1]))
+            values = yield from self._values(lines, held, 0.5 * (at[1:] + at[:-1]))
             # `lattice.side_lower` looks at every line at every knot.
-            return (yield from self.ask(join, (at, *lines), len(at) ** 2))
+            return (yield from self.ask(join, (at, *values), len(at) ** 2))
 
         return build
 
