@@ -17,7 +17,7 @@ from matplotlib.patches import FancyBboxPatch
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._digits import down, up
+from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 
 # Of README.md and the pages.
