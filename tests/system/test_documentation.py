@@ -104,7 +104,7 @@ def test_the_pictures_show_what_is_computed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".accounting.account", ".accounting.calibration", ".accounting.renyi"]
+    "module", ["", ".accounting.account", ".accounting.calibration", ".accounting.composition.renyi"]
 )
 def test_the_examples_of_docstrings(module):
     result = doctest.testmod(importlib.import_module("checkin_jax" + module))
