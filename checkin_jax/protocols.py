@@ -4,21 +4,24 @@ A protocol says what everybody may know: how many clients there are, how they ch
 long. Who did check in is sensitive and never a field here.
 
 `repeats` says how many times the protocol's unit (a round, or a whole window) is run; units compose adaptively.
-`assumptions` are those without which the guarantees fail.
+`assumptions` are those without which the guarantees fail. `observed` and `compared` are the words for what an
+adversary sees and for neighboring data sets: statements, pages, audits and JSON take them from here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, ClassVar, Self, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
 
 MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
 EMPTY_SLOTS = ("dummy", "visible")
+VIEWS = ("local", "messages", "aggregate")
+REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
 
 _SAME_RANDOMIZER = (
     "all clients of a round use the same randomizer and keep no state of their own between rounds"
@@ -26,6 +29,48 @@ _SAME_RANDOMIZER = (
 _UNSEEN = (
     "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
 )
+
+
+class _Words(NamedTuple):
+    """What the adversary of each view sees, and what each neighboring relation compares."""
+
+    observed: Mapping[str, str]
+    compared: Mapping[str, str]
+
+
+_OF_ROUNDS = {
+    "local": "somebody who sees every message of the client together with its name",
+    "messages": "somebody who sees every privatised message of every round, shuffled, without names "
+    "(an untrusted aggregator behind a trusted shuffler)",
+    "aggregate": "somebody who sees only the sum of the messages of each round "
+    "(a trusted server or secure aggregation)",
+}
+_OF_USED_MESSAGES = {
+    "local": _OF_ROUNDS["local"],
+    "messages": "somebody who sees the message used in each slot, in the order of the slots and without names, and no "
+    "other message",
+    "aggregate": "somebody who sees what is made of the messages used in the slots, and no other message",
+}
+_OF_USED_MESSAGES_AND_GAPS = {
+    "local": _OF_ROUNDS["local"],
+    "messages": "somebody who sees which slots are empty and the message used in each other, in the order of the slots "
+    "and without names, and no other message",
+    "aggregate": "somebody who sees which slots are empty and what is made of the messages used in the others, and no "
+    "other message",
+}
+_OF_AVERAGES = {
+    "local": _OF_ROUNDS["local"],
+    "messages": "somebody who sees every privatised message of every slot, shuffled within the slot, without names "
+    "(an untrusted aggregator behind a trusted shuffler)",
+    "aggregate": "somebody who sees only the average of the messages of each slot, and how many they are "
+    "(a trusted server or secure aggregation)",
+}
+_ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
+_ONE_RECORD_OR_CLIENT = {
+    **_ONE_RECORD,
+    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
+    "the number of slots and the windows of the others stay",
+}
 
 
 # The legal range of every field, whichever protocol has it.
@@ -47,6 +92,8 @@ class _Protocol:
     # The field that counts the units.
     _unit: ClassVar[str]
 
+    title: ClassVar[str]
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
             value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
@@ -65,6 +112,27 @@ class _Protocol:
     def rate(self) -> float:
         """The probability that a given client sends a message in a given unit."""
         return 1.0
+
+    @property
+    def _words(self) -> _Words:
+        return _Words(_OF_ROUNDS, _ONE_RECORD)
+
+    def observed(self, view: str) -> str:
+        """The adversary of a view in words: somebody who sees what.
+
+        Raises:
+          ValueError: `view` is none of VIEWS.
+        """
+        return self._words.observed[_validate.choice(VIEWS, view=view)]
+
+    def compared(self, neighboring_relation: str) -> str:
+        """Neighboring data sets in words.
+
+        Raises:
+          ValueError: the relation is none of RELATIONS, or one that has no meaning for this protocol.
+        """
+        words = self._words.compared
+        return words[_validate.choice(tuple(words), neighboring_relation=neighboring_relation)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +160,7 @@ class ShuffledCheckIn(_Protocol):
     drop_out_prob: float = 0.0
 
     _unit = "num_rounds"
+    title = "shuffled check-in"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client has the same check-in rate",
         _SAME_RANDOMIZER,
@@ -125,6 +194,7 @@ class Shuffle(_Protocol):
     num_rounds: int = 1
 
     _unit = "num_rounds"
+    title = "shuffling"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client sends exactly one message a round",
         _SAME_RANDOMIZER,
@@ -176,6 +246,14 @@ class FixedWindow(_Slots):
 
     empty_slots: str = "dummy"
 
+    title = "random check-ins with a fixed window (A_fix)"
+
+    @property
+    def _words(self) -> _Words:
+        if self.empty_slots == "visible":
+            return _Words(_OF_USED_MESSAGES_AND_GAPS, _ONE_RECORD)
+        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
@@ -221,6 +299,7 @@ class SlidingWindow(_Protocol):
     num_epochs: int = 1
 
     _unit = "num_epochs"
+    title = "random check-ins with sliding windows (A_sldw)"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client picks its slot uniformly from its own window",
         _SAME_RANDOMIZER,
@@ -231,6 +310,10 @@ class SlidingWindow(_Protocol):
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer(1, self.num_clients, window=self.window)
+
+    @property
+    def _words(self) -> _Words:
+        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
 
     @property
     def what(self) -> str:
@@ -258,11 +341,16 @@ class AveragedUpdates(_Slots):
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
+    title = "random check-ins with averaged updates (A_avg)"
     assumptions: ClassVar[tuple[str, ...]] = (
         "every client takes part with the same probability and picks its slot uniformly from the same window",
         _SAME_RANDOMIZER,
         _UNSEEN,
     )
+
+    @property
+    def _words(self) -> _Words:
+        return _Words(_OF_AVERAGES, _ONE_RECORD)
 
     @property
     def what(self) -> str:

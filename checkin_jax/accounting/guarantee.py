@@ -9,32 +9,12 @@ from typing import Any
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
+from checkin_jax.protocols import ADD_OR_REMOVE as ADD_OR_REMOVE
+from checkin_jax.protocols import RELATIONS as RELATIONS
+from checkin_jax.protocols import REPLACE as REPLACE
+from checkin_jax.protocols import VIEWS as VIEWS
+from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
-
-VIEWS = ("local", "messages", "aggregate")
-REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
-
-_ADVERSARY = {
-    "local": "somebody who sees every message of the client together with its name",
-    "messages": "somebody who sees every privatised message of every round, shuffled, without names "
-    "(an untrusted aggregator behind a trusted shuffler)",
-    "aggregate": "somebody who sees only the sum of the messages of each round "
-    "(a trusted server or secure aggregation)",
-}
-
-_ADVERSARY_OF_SLOTS = {
-    "local": _ADVERSARY["local"],
-    "messages": "somebody who sees the message used in each slot, in the order of the slots and without names, and no "
-    "other message",
-    "aggregate": "somebody who sees what is made of the messages used in the slots, and no other message",
-}
-
-_COMPARED = {
-    REPLACE: "data sets that differ in one client's record",
-    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
-    "the number of slots and the windows of the others stay",
-}
 
 LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
 
@@ -87,11 +67,22 @@ class Guarantee:
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
 
+    @property
+    def against(self) -> str:
+        """The adversary in words, the protocol's own."""
+        return self.protocol.observed(self.view)
+
+    @property
+    def compared(self) -> str:
+        """Neighboring data sets in words, the protocol's own."""
+        return self.protocol.compared(self.neighboring_relation)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities as None with the key kept, never as a number."""
         out = dataclasses.asdict(self)
         out["protocol"] = {"kind": type(self.protocol).__name__, **dataclasses.asdict(self.protocol)}
         out["randomizer"] = {"kind": type(self.randomizer).__name__, **dataclasses.asdict(self.randomizer)}
+        out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in out.items()}
 
@@ -101,12 +92,11 @@ class Guarantee:
             what = f"Gaussian noise of {r.noise_multiplier:.6g} clip norms per message"
         else:
             what = f"{r.epsilon0:.6g}-LDP messages"
-        one_a_slot = isinstance(p, FixedWindow | SlidingWindow)
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
-            f"  against    {(_ADVERSARY_OF_SLOTS if one_a_slot else _ADVERSARY)[self.view]}",
-            f"  adjacency  {self.neighboring_relation}: {_COMPARED[self.neighboring_relation]}",
+            f"  against    {self.against}",
+            f"  adjacency  {self.neighboring_relation}: {self.compared}",
             f"  randomizer {what}",
             f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
             f"  upper end  {self.method}",

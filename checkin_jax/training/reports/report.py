@@ -12,23 +12,14 @@ from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
-    FixedWindow,
     Shuffle,
     ShuffledCheckIn,
-    SlidingWindow,
 )
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.config import TrainingConfig
 
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
-UNDER = {
-    ShuffledCheckIn: "shuffled check-in",
-    Shuffle: "shuffling",
-    FixedWindow: "random check-ins with a fixed window (A_fix)",
-    SlidingWindow: "random check-ins with sliding windows (A_sldw)",
-    AveragedUpdates: "random check-ins with averaged updates (A_avg)",
-}
 SIMULATED = (
     "central-limit simulation, not the mechanism itself: the sums were drawn from the normal limit of the l2 "
     "mechanism's; the guarantees are those of the protocol this run imitates"
@@ -131,7 +122,7 @@ class Report:
         each = "" if config.records_per_client == 1 else f", {config.records_per_client:,} records each"
         steps = "" if config.local_steps == 1 else f" of {config.local_steps:,} local steps"
         lines = [
-            f"Private training on {self.dataset} under {UNDER[type(protocol)]}",
+            f"Private training on {self.dataset} under {protocol.title}",
             f"  clients    {protocol.num_clients:,}{each}; {_check_ins(config)}",
             f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
             f"  accuracy   {self.accuracy:.2%} on the test set",

@@ -1,0 +1,131 @@
+"""One source of words: statements, JSON, pages and audits name the adversary and the neighbors as the protocol does."""
+
+import html
+import json
+
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import check_relation
+from checkin_jax.auditing.audit import Audit, Finding
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
+from checkin_jax.training import page, recorded
+from checkin_jax.training.config import TrainingConfig
+
+PURE = cj.PureLDP(epsilon0=1.0)
+RUNS = [
+    cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4),
+    cj.Shuffle(num_clients=300, num_rounds=4),
+    cj.FixedWindow(num_clients=300, num_slots=4),
+    cj.FixedWindow(num_clients=300, num_slots=4, empty_slots="visible"),
+    cj.SlidingWindow(num_clients=303, window=300),
+    cj.AveragedUpdates(num_clients=300, num_slots=4),
+]
+NAMES = [f"{type(run).__name__}-{getattr(run, 'empty_slots', '')}".rstrip("-") for run in RUNS]
+every_run = pytest.mark.parametrize("run", RUNS, ids=NAMES)
+
+
+def test_every_protocol_is_here():
+    assert {type(run) for run in RUNS} == set(PROTOCOLS)
+
+
+def supported(run, view, relation):
+    try:
+        check_relation(run, view, relation)
+    except ValueError:
+        return False
+    return True
+
+
+@every_run
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_statement_and_json_speak_as_the_protocol_does(run, view, relation):
+    if not supported(run, view, relation):
+        with pytest.raises(ValueError, match="neighboring_relation"):
+            cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation)
+        return
+    g = cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation)
+    said = g.as_dict()
+    assert (said["against"], said["compared"]) == (run.observed(view), run.compared(relation))
+    assert f"  against    {run.observed(view)}\n" in str(g)
+    assert f"  adjacency  {relation}: {run.compared(relation)}\n" in str(g)
+
+
+@every_run
+def test_relations_have_words_where_they_have_bounds_and_nowhere_else(run):
+    for relation in RELATIONS:
+        if any(supported(run, view, relation) for view in VIEWS):
+            assert run.compared(relation)
+        else:
+            with pytest.raises(ValueError, match=f"neighboring_relation='{relation}': expected"):
+                run.compared(relation)
+
+
+def test_the_words_tell_protocols_apart_as_what_is_seen_does():
+    shuffled, shuffle, fixed, visible, sliding, averaged = RUNS
+    assert shuffled.observed("messages") == shuffle.observed("messages")
+    assert fixed.observed("messages") == sliding.observed("messages")
+    for run in (fixed, visible, sliding):
+        assert "no other message" in run.observed("messages")
+        assert "every" not in run.observed("messages")
+    for view in ("messages", "aggregate"):
+        assert "which slots are empty" in visible.observed(view)
+        assert "empty" not in fixed.observed(view)
+        assert len({run.observed(view) for run in (shuffled, fixed, visible, averaged)}) == 4
+    assert len({run.observed("local") for run in RUNS}) == 1
+
+
+@pytest.mark.parametrize("given", ["everything", "", None, 1])
+def test_other_views_and_relations_are_refused(given):
+    with pytest.raises((ValueError, TypeError), match="view="):
+        RUNS[0].observed(given)
+    with pytest.raises((ValueError, TypeError), match="neighboring_relation="):
+        RUNS[2].compared(given)
+
+
+def folder_of(run, folder):
+    """A run directory as the trainer leaves it after a kill."""
+    config = TrainingConfig(protocol=run, randomizer=PURE, eval_every=4, seed=7)
+    (folder / "config.json").write_text(json.dumps({**config.as_dict(), "dataset": "digits", "jax": "0.0"}))
+    lines = [{"round": index + 1, "check_ins": 1} for index in range(config.plan.num_rounds)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@every_run
+def test_the_page_speaks_as_the_statement_does(run, tmp_path):
+    text = html.unescape(page.build(recorded.read(folder_of(run, tmp_path))))
+    top, statement = text.split("<h2>The statement</h2>")
+    for view in VIEWS:
+        # In the table and, of all that anybody may say about an adversary, nothing else.
+        assert f"<td>{run.observed(view)}<br><small>view {view}</small>" in top
+        assert run.observed(view) in statement
+    assert top.count("somebody who sees") == 4
+    assert f"against {run.observed('messages')}</p>" in top
+    assert run.compared("replace-one") in top
+    assert run.compared("replace-one") in statement
+
+
+@every_run
+def test_an_audit_speaks_as_the_statement_does(run):
+    findings = [
+        Finding(
+            test="many runs",
+            view=view,
+            protocol=run,
+            delta=1e-6,
+            lower=0.0,
+            guarantee=cj.account(run, PURE, delta=1e-6, view=view),
+            evidence="none",
+        )
+        for view in VIEWS
+    ]
+    setting = Setting(protocol=run, randomizer=PURE)
+    found = Audit(
+        setting=setting, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
+    )
+    for view, said in zip(VIEWS, found.as_dict()["findings"]):
+        assert (said["against"], said["compared"]) == (run.observed(view), run.compared("replace-one"))
+        assert f"  against    {run.observed(view)}\n" in str(found)
