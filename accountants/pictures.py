@@ -61,10 +61,7 @@ def bracket(points: int) -> Figure:
         color = INVALID if wrong else PUBLISHED
         axis.plot(rounds, bound.value, "--" if wrong else "-", color=color)
         _name(axis, rounds[-1], bound.value[-1], name, color)
-    ends = [
-        cj.account(RUN.repeated(int(t)), cj.PureLDP(epsilon0=MESSAGES), delta=DELTA, tight=True)
-        for t in rounds
-    ]
+    ends = [cj.account(RUN.repeated(int(t)), cj.PureLDP(epsilon0=MESSAGES), delta=DELTA) for t in rounds]
     lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
     plotting.bracket(axis, rounds, lower, upper, "", CERTIFIED)
     _name(axis, rounds[-1], upper[-1], "this package:\nboth ends", CERTIFIED)

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.allocation import AllocationGaussian
 from checkin_jax.accounting.composition import composer
 
@@ -55,12 +56,12 @@ SETTINGS = [
 
 def ours(setting: Setting, tight: bool) -> float:
     """The certified upper end."""
-    return cj.account(*setting.run, delta=setting.delta, tight=tight).epsilon
+    return cj.account(*setting.run, delta=setting.delta, bounds="best" if tight else "fast").epsilon
 
 
 def by_dp_accounting(setting: Setting, interval: float) -> float:
     """dp_accounting's self-composition of our unit."""
-    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20)
+    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20, bounds="fast")
     return unit.self_compose(setting.num_rounds).get_epsilon_for_delta(setting.delta)
 
 
@@ -70,7 +71,7 @@ def by_pld_accounting(setting: Setting, interval: float) -> float:
     from PLD_accounting.fft_convolution import fft_self_convolve  # pyright: ignore[reportMissingImports]
     from PLD_accounting.types import BoundType  # pyright: ignore[reportMissingImports]
 
-    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20)
+    unit = cj.to_pld(*setting.run, value_discretization_interval=interval, tail_mass=1e-20, bounds="fast")
     one = dp_accounting_support.dp_accounting_pmf_to_pld_realization(pmf=unit._pmf_remove)
     upper = BoundType.DOMINATES
     many = fft_self_convolve(
@@ -124,7 +125,7 @@ DELTA = 1e-6
 
 def our_allocation(one: Allocation) -> tuple[float, float]:
     """Lower and upper end of the pair, in both orders."""
-    mass = composer.log_inverse_mass(one.epochs, DELTA)
+    mass = unit.log_inverse_mass(one.epochs, DELTA)
     with jax.enable_x64(True):
         pair = AllocationGaussian(one.slots, 1.0, 1.0 / one.noise, mass)
     found = composer.bracket([(pair, one.epochs)], DELTA)

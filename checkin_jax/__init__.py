@@ -4,31 +4,68 @@
 >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
 >>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
 >>> print(f"{g.lower:.2f} <= epsilon <= {g.epsilon:.2f}, {g.validity}")
-1.36 <= epsilon <= 1.44, certified
+1.36 <= epsilon <= 1.36, certified
 """
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from checkin_jax._variables import FreeVariable as FreeVariable
 from checkin_jax._version import __version__ as __version__
 from checkin_jax.accounting.account import account as account
 from checkin_jax.accounting.calibration import Calibration as Calibration
 from checkin_jax.accounting.calibration import calibrate as calibrate
+from checkin_jax.accounting.compare import ComparedBound as ComparedBound
+from checkin_jax.accounting.compare import compare as compare
 from checkin_jax.accounting.composition.renyi import rdp as rdp
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
-from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
-from checkin_jax.accounting.interop.events import AveragedUpdatesDpEvent as AveragedUpdatesDpEvent
-from checkin_jax.accounting.interop.events import FixedWindowDpEvent as FixedWindowDpEvent
-from checkin_jax.accounting.interop.events import GaussianMessageDpEvent as GaussianMessageDpEvent
-from checkin_jax.accounting.interop.events import PureLdpDpEvent as PureLdpDpEvent
-from checkin_jax.accounting.interop.events import ShuffledCheckInDpEvent as ShuffledCheckInDpEvent
-from checkin_jax.accounting.interop.events import SlidingWindowDpEvent as SlidingWindowDpEvent
-from checkin_jax.accounting.interop.events import to_event as to_event
-from checkin_jax.accounting.interop.pld import to_pld as to_pld
 from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
+from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
 from checkin_jax.protocols import FixedWindow as FixedWindow
 from checkin_jax.protocols import Shuffle as Shuffle
 from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.protocols import SlidingWindow as SlidingWindow
+from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers import Gaussian as Gaussian
+from checkin_jax.randomizers import KnownProfile as KnownProfile
+from checkin_jax.randomizers import LabelLaws as LabelLaws
+from checkin_jax.randomizers import Laplace as Laplace
 from checkin_jax.randomizers import PureLDP as PureLDP
+from checkin_jax.randomizers import Randomizer as Randomizer
 from checkin_jax.sweeps.sweep import sweep as sweep
 from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
 from checkin_jax.sweeps.table import Sweep as Sweep
+
+if _TYPE_CHECKING:
+    from checkin_jax import auditing as auditing
+    from checkin_jax import training as training
+    from checkin_jax.accounting import published as published
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
+    from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
+    from checkin_jax.accounting.interop.events import to_event as to_event
+    from checkin_jax.accounting.interop.pld import to_pld as to_pld
+
+# Imported when they are used: dp_accounting and the trainer take longer than the rest.
+_LATER = {
+    "CheckInAccountant": "checkin_jax.accounting.interop.accountant",
+    "CheckInDpEvent": "checkin_jax.accounting.interop.events",
+    "to_event": "checkin_jax.accounting.interop.events",
+    "to_pld": "checkin_jax.accounting.interop.pld",
+    "published": "checkin_jax.accounting.published",
+    "training": "checkin_jax.training",
+    "auditing": "checkin_jax.auditing",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _importlib.import_module(_LATER[name])
+    found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -10,12 +10,16 @@ adversary sees and for neighboring data sets: statements, pages, audits and JSON
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
+from checkin_jax.numerics import occupancy
 
 MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
@@ -31,7 +35,7 @@ _UNSEEN = (
 )
 
 
-class _Words(NamedTuple):
+class Words(NamedTuple):
     """What the adversary of each view sees, and what each neighboring relation compares."""
 
     observed: Mapping[str, str]
@@ -86,18 +90,68 @@ _LEGAL: dict[str, Callable[..., Any]] = {
 }
 
 
-class _Protocol:
-    """What every protocol has: validated fields, and how often its unit is run."""
+class Cover(NamedTuple):
+    """What hides a client: a unit shows the messages of a uniformly ordered sample of the clients, and its size.
 
-    # The field that counts the units.
+    num_clients: n, of whom each is in the sample with probability `rate`, independently of everything.
+    """
+
+    num_clients: int
+    rate: float
+
+
+class Slots(NamedTuple):
+    """One message in every slot, dummies that cannot be told from messages among them.
+
+    number: how many slots a client's message may be in, each as likely. used: the probability that it is in one of
+    them, from above, if others did not compete. seen: the same from below when all others do their worst.
+    """
+
+    number: int
+    used: float
+    seen: float
+
+
+class Throws(NamedTuple):
+    """Clients who throw into common slots, each with probability `prob` and uniformly."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+
+
+class CheckInProtocol(abc.ABC):
+    """How devices check in: subclass it to account for another protocol.
+
+    Subclasses are frozen dataclasses with a field `num_clients` and one that counts units, named in `_unit`. They state
+    facts (`cover`, `slots`, `used_throws`, `averaged_throws`), from which the theorems that apply are found, and words
+    (`title`, `what`, `assumptions`, `observed`, `compared`), from which statements, pages, audits and commands are
+    made. A protocol without facts has the local bound only.
+    """
+
+    # The field that counts the units; fields that `calibrate` may search.
     _unit: ClassVar[str]
-
+    variables: ClassVar[tuple[FreeVariable, ...]] = ()
     title: ClassVar[str]
+    # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
+    summed: ClassVar[bool] = False
+    num_clients: int
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
-            value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
-            object.__setattr__(self, field.name, value)
+            if field.name in _LEGAL:
+                value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
+                object.__setattr__(self, field.name, value)
+
+    @property
+    @abc.abstractmethod
+    def what(self) -> str:
+        """What is run, in words that go on after "one client's record among 1,000"."""
+
+    @property
+    @abc.abstractmethod
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
 
     @property
     def repeats(self) -> int:
@@ -114,8 +168,34 @@ class _Protocol:
         return 1.0
 
     @property
-    def _words(self) -> _Words:
-        return _Words(_OF_ROUNDS, _ONE_RECORD)
+    def cover(self) -> Cover | None:
+        """The sample of clients whose messages a unit shows, if it is one."""
+        return None
+
+    @property
+    def slots(self) -> Slots | None:
+        """The slots that a client's message hides among, if empty ones are hidden."""
+        return None
+
+    @property
+    def used_throws(self) -> Throws | None:
+        """Common slots of which each shows one of the clients who chose it, drawn uniformly."""
+        return None
+
+    @property
+    def averaged_throws(self) -> Throws | None:
+        """Common slots of which each shows all clients who chose it: their sum, in the view "aggregate"."""
+        return None
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        """Why there is no guarantee for this neighboring relation in this view; None if there is one."""
+        if neighboring_relation == REPLACE:
+            return None
+        return f"no bound is known for {type(self).__name__}, whose number of messages may be seen"
+
+    @property
+    def _words(self) -> Words:
+        return Words(_OF_ROUNDS, _ONE_RECORD)
 
     def observed(self, view: str) -> str:
         """The adversary of a view in words: somebody who sees what.
@@ -135,8 +215,16 @@ class _Protocol:
         return words[_validate.choice(tuple(words), neighboring_relation=neighboring_relation)]
 
 
+_SEEN_BY_NAME = "who sees names sees whether a client takes part"
+_ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
+_EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
+_CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
+_PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
+_WINDOW = FreeVariable("window", 1, MAX_CLIENTS, -0.6, True)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShuffledCheckIn(_Protocol):
+class ShuffledCheckIn(CheckInProtocol):
     """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
 
     Assumes (the guarantee fails without them): every client has the same check-in rate; every client of
@@ -161,16 +249,28 @@ class ShuffledCheckIn(_Protocol):
 
     _unit = "num_rounds"
     title = "shuffled check-in"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "every client has the same check-in rate",
-        _SAME_RANDOMIZER,
-        _UNSEEN,
-    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client has the same check-in rate",
+            _SAME_RANDOMIZER,
+            _UNSEEN,
+        )
+
+    variables = (_PROB, _ROUNDS, _CLIENTS)
+    summed = True
 
     @property
     def rate(self) -> float:
         """gamma: the probability that a given client's message arrives in a given round."""
         return self.check_in_prob * (1.0 - self.drop_out_prob)
+
+    @property
+    def cover(self) -> Cover:
+        """All clients, at the rate of the round."""
+        return Cover(self.num_clients, self.rate)
 
     @property
     def what(self) -> str:
@@ -179,7 +279,7 @@ class ShuffledCheckIn(_Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shuffle(_Protocol):
+class Shuffle(CheckInProtocol):
     """Plain shuffling: each round every one of the n clients sends one message through the shuffler.
 
     Attributes:
@@ -195,11 +295,23 @@ class Shuffle(_Protocol):
 
     _unit = "num_rounds"
     title = "shuffling"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "every client sends exactly one message a round",
-        _SAME_RANDOMIZER,
-        "the shuffler is trusted: nobody learns which message is whose",
-    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client sends exactly one message a round",
+            _SAME_RANDOMIZER,
+            "the shuffler is trusted: nobody learns which message is whose",
+        )
+
+    variables = (_ROUNDS, _CLIENTS)
+    summed = True
+
+    @property
+    def cover(self) -> Cover:
+        """All clients, every round."""
+        return Cover(self.num_clients, 1.0)
 
     @property
     def what(self) -> str:
@@ -208,7 +320,7 @@ class Shuffle(_Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Slots(_Protocol):
+class _Slots(CheckInProtocol):
     """Windows of common slots: clients take part with one probability and pick a slot uniformly."""
 
     num_clients: int
@@ -217,11 +329,17 @@ class _Slots(_Protocol):
     num_epochs: int = 1
 
     _unit = "num_epochs"
+    # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
+    variables = (_PROB, _EPOCHS, _CLIENTS)
 
     @property
     def rate(self) -> float:
         """p_0: the probability that a given client takes part in a given window."""
         return self.check_in_prob
+
+    @property
+    def _throws(self) -> Throws:
+        return Throws(self.num_clients, self.num_slots, self.check_in_prob)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,10 +367,33 @@ class FixedWindow(_Slots):
     title = "random check-ins with a fixed window (A_fix)"
 
     @property
-    def _words(self) -> _Words:
+    def used_throws(self) -> Throws:
+        """All clients, into the slots of the window."""
+        return self._throws
+
+    @property
+    def slots(self) -> Slots | None:
+        """All slots of the window, if dummies hide the empty ones."""
         if self.empty_slots == "visible":
-            return _Words(_OF_USED_MESSAGES_AND_GAPS, _ONE_RECORD)
-        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+            return None
+        n, m, prob = self._throws
+        mean, _ = occupancy.moments(float(n), float(m), prob)
+        return Slots(m, prob, min(mean / n * (1.0 - 1e-12), prob))
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        if neighboring_relation == REPLACE:
+            return None
+        if view == "local":
+            return _SEEN_BY_NAME
+        if self.empty_slots == "visible":
+            return "a client that is alone in its slot is missed where empty slots are visible"
+        return None
+
+    @property
+    def _words(self) -> Words:
+        if self.empty_slots == "visible":
+            return Words(_OF_USED_MESSAGES_AND_GAPS, _ONE_RECORD)
+        return Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -279,7 +420,7 @@ class FixedWindow(_Slots):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SlidingWindow(_Protocol):
+class SlidingWindow(CheckInProtocol):
     """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
 
     The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
@@ -300,20 +441,38 @@ class SlidingWindow(_Protocol):
 
     _unit = "num_epochs"
     title = "random check-ins with sliding windows (A_sldw)"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "every client picks its slot uniformly from its own window",
-        _SAME_RANDOMIZER,
-        _UNSEEN,
-        "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
-    )
+    # Not num_clients: more of them fill more of a window, so epsilon grows with them.
+    variables = (_EPOCHS, _WINDOW)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client picks its slot uniformly from its own window",
+            _SAME_RANDOMIZER,
+            _UNSEEN,
+            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer(1, self.num_clients, window=self.window)
 
     @property
-    def _words(self) -> _Words:
-        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+    def slots(self) -> Slots:
+        """The slots of one client's window that the server outputs: all of them for most clients if n >= 2 m - 1."""
+        window = self.window
+        shown = min(window, self.num_clients - window + 1)
+        # A slot's other clients are Bin(m - 1, 1/m) in number.
+        alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
+        return Slots(shown, shown / window, shown / window * alone * (1.0 - 1e-12))
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        return _SEEN_BY_NAME if neighboring_relation != REPLACE and view == "local" else None
+
+    @property
+    def _words(self) -> Words:
+        return Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
 
     @property
     def what(self) -> str:
@@ -342,15 +501,29 @@ class AveragedUpdates(_Slots):
     """
 
     title = "random check-ins with averaged updates (A_avg)"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "every client takes part with the same probability and picks its slot uniformly from the same window",
-        _SAME_RANDOMIZER,
-        _UNSEEN,
-    )
 
     @property
-    def _words(self) -> _Words:
-        return _Words(_OF_AVERAGES, _ONE_RECORD)
+    def cover(self) -> Cover:
+        """All clients, at the probability of taking part: their loads do not depend on the data."""
+        return Cover(self.num_clients, self.check_in_prob)
+
+    @property
+    def averaged_throws(self) -> Throws:
+        """All clients, into the slots of the window."""
+        return self._throws
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client takes part with the same probability and picks its slot uniformly from the same window",
+            _SAME_RANDOMIZER,
+            _UNSEEN,
+        )
+
+    @property
+    def _words(self) -> Words:
+        return Words(_OF_AVERAGES, _ONE_RECORD)
 
     @property
     def what(self) -> str:
@@ -361,5 +534,4 @@ class AveragedUpdates(_Slots):
         )
 
 
-CheckInProtocol = ShuffledCheckIn | Shuffle | FixedWindow | SlidingWindow | AveragedUpdates
 PROTOCOLS = (ShuffledCheckIn, Shuffle, FixedWindow, SlidingWindow, AveragedUpdates)

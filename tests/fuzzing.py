@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import checkin_jax as cj
 from checkin_jax import protocols
-from checkin_jax.accounting.guarantee import RELATIONS, VIEWS
+from checkin_jax.protocols import RELATIONS, VIEWS
 
 # Seconds a call may take on a busy machine that compiles for the first time; and until the process is ended where
 # compiled code does not come back to Python, which alone sees the first limit.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from checkin_jax.accounting.guarantee import REPLACE, Guarantee
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.protocols import REPLACE
 
 _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 

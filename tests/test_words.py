@@ -44,9 +44,9 @@ def supported(run, view, relation):
 def test_statement_and_json_speak_as_the_protocol_does(run, view, relation):
     if not supported(run, view, relation):
         with pytest.raises(ValueError, match="neighboring_relation"):
-            cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation)
+            cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation, bounds="fast")
         return
-    g = cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation)
+    g = cj.account(run, PURE, delta=1e-6, view=view, neighboring_relation=relation, bounds="fast")
     said = g.as_dict()
     assert (said["against"], said["compared"]) == (run.observed(view), run.compared(relation))
     assert f"  against    {run.observed(view)}\n" in str(g)
@@ -117,7 +117,7 @@ def test_an_audit_speaks_as_the_statement_does(run):
             protocol=run,
             delta=1e-6,
             lower=0.0,
-            guarantee=cj.account(run, PURE, delta=1e-6, view=view),
+            guarantee=cj.account(run, PURE, delta=1e-6, view=view, bounds="fast"),
             evidence="none",
         )
         for view in VIEWS

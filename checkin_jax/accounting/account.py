@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import jax
+
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import theorems, unit
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.bounds.table import (
+    BEST,
+    Chosen,
+    check_bounds,
+    check_protocol,
+    check_randomizer,
+    check_relation,
+    unit_bound,
+)
+from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
-from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
+from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
+from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
@@ -26,7 +37,7 @@ def account(
     *,
     delta: float,
     view: str = "messages",
-    tight: bool = False,
+    bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
@@ -38,17 +49,12 @@ def account(
       view: the adversary. "messages" (default): every message without its name. "aggregate": only each round's sum
         (or each slot's update); for PureLDP the messages' bound, which holds by post-processing. "local": the
         client's own messages with its name, over all rounds.
-      tight: also the bounds that take longer. For ShuffledCheckIn and AveragedUpdates at rates below 1: T1+ for
-        eps0-LDP messages, a quarter of a second, within about 1% of the lower end (T1 is within 17%) where there
-        are hundreds of messages; T* for Gaussian ones, about a second, where G1 may be 100 times larger. For Gaussian
-        messages in windows: R2 and R3, about a second, where R1 may be 100 times larger.
+      bounds: "best" (default): the smallest of all theorems that apply (`checkin_jax.accounting.bounds.table`). "fast":
+        of those that take a few hundredths of a second once compiled, for sweeps of many settings. Or labels, such as
+        "T1" or ("T1", "T*"): the smallest of these alone.
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
-
-    Bounds: eps0-LDP messages by T1 (ShuffledCheckIn, Shuffle), T2 and T2' (FixedWindow), T2 (SlidingWindow), T3
-    (AveragedUpdates); Gaussian messages by G1 (ShuffledCheckIn), G2 (everybody sends), R1 (windows), G4
-    (AveragedUpdates, aggregate), else the local bound, with a warning. Added or removed clients: T2, G3 and G3'.
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -56,49 +62,44 @@ def account(
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; no bound is known for this
-        neighboring relation.
+        neighboring relation; or none of the labels applies.
 
     Examples:
+      >>> import math
       >>> import checkin_jax as cj
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
       >>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
-      >>> print(f"{g.lower:.2f} {g.epsilon:.2f} {g.method}")
-      1.36 1.44 T1, PLD
+      >>> print(f"{math.floor(g.lower * 100) / 100} {math.ceil(g.epsilon * 100) / 100} {g.method}")
+      1.35 1.37 T1 and T1+, PLD
     """
     check_protocol(protocol)
     check_randomizer(randomizer)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count, tight = protocol.repeats, _validate.flag(tight=tight)
+    count, wanted = protocol.repeats, check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    one = one_round(protocol, randomizer, view, count, delta, tight=tight, relation=relation)
-    found = composer.bracket([(one, count)], delta)
+    with jax.enable_x64(True):
+        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
+    found = composer.bracket([(chosen.bound, count)], delta)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
         delta=delta,
         view=view,
-        method=f"{one.name}, {found.method}",
+        method=f"{chosen.bound.name}, {found.method}",
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        assumptions=theorems.assumptions(protocol, view),
+        theorems=tuple(map(str, chosen.theorems)),
+        assumptions=assumptions(protocol, randomizer, view),
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
-        warnings=tuple(_warnings(protocol, randomizer, one, delta, view, tight, found)),
+        warnings=tuple(_warnings(protocol, chosen, delta, found)),
     )
 
 
-def _warnings(
-    protocol: CheckInProtocol,
-    randomizer: Randomizer,
-    one: unit.Round,
-    delta: float,
-    view: str,
-    tight: bool,
-    found: Bracket,
-) -> list[str]:
+def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:
     out = []
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:
         out.append(
@@ -107,13 +108,6 @@ def _warnings(
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(one, unit.NoGain):
+    if isinstance(chosen.bound, LocalOnly):
         out.append("no gain from random check-ins is counted: the truth may be far below")
-    elif view == "messages" and isinstance(one, unit.ShuffledGaussian) and found.upper > 0:
-        out.append(
-            "G1 counts no gain from shuffling Gaussian messages; the truth may be far below, "
-            "as the lower end shows (tight=True uses T*, for check-in rates below 1)"
-        )
-    elif isinstance(protocol, FixedWindow | SlidingWindow) and isinstance(one, unit.Least) and not tight:
-        out.append("only subsampling is counted; tight=True uses R2 and R3, which may be far below")
-    return out
+    return out + (list(chosen.caveats) if found.upper > 0 else [])

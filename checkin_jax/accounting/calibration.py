@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import jax
 
 from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.bounds.table import (
+    BEST,
+    check_bounds,
+    check_protocol,
+    check_randomizer,
+    check_relation,
+    unit_bound,
+)
 from checkin_jax.accounting.composition import composer
-from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
-from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol, SlidingWindow
-from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
+from checkin_jax.accounting.guarantee import Guarantee, relation_of
+from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
@@ -22,26 +32,6 @@ if TYPE_CHECKING:
 _TOLERANCE = 1e-4
 
 
-@dataclasses.dataclass(frozen=True)
-class _Variable:
-    """A free variable: its range; the power with which epsilon goes, roughly; whether it is a whole number."""
-
-    low: float
-    high: float
-    power: float
-    whole: bool
-
-
-# Not num_slots: epsilon falls with it where slots are many and grows where clients are.
-_VARIABLES = {
-    "epsilon0": _Variable(1e-9, MAX_EPSILON0, 1.3, False),
-    "noise_multiplier": _Variable(1e-4, 1e9, -1.0, False),
-    "check_in_prob": _Variable(1e-12, 1.0, 0.7, False),
-    "num_rounds": _Variable(1, MAX_ROUNDS, 0.55, True),
-    "num_epochs": _Variable(1, MAX_ROUNDS, 0.55, True),
-    "num_clients": _Variable(1, MAX_CLIENTS, -0.7, True),
-    "window": _Variable(1, MAX_CLIENTS, -0.6, True),
-}
 # The longest step, as a factor, while no bracket is known; and how far a step aims beyond the target.
 _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
 
@@ -60,28 +50,39 @@ class Calibration:
     value: float
     guarantee: Guarantee
 
+    @property
+    def protocol(self) -> CheckInProtocol:
+        """The protocol with the value."""
+        return self.guarantee.protocol
+
+    @property
+    def randomizer(self) -> Randomizer:
+        """The randomizer with the value."""
+        return self.guarantee.randomizer
+
 
 def calibrate(
     protocol: CheckInProtocol,
-    randomizer: Randomizer | type[PureLDP] | type[Gaussian],
+    randomizer: Randomizer | type[Randomizer],
     *,
     target_epsilon: float,
     delta: float,
     view: str = "messages",
     free: str | None = None,
-    tight: bool = False,
+    bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
 
     Args:
       protocol: the run; its value of the free variable is where the search begins.
-      randomizer: an object; or a class, PureLDP or Gaussian, whose own parameter is then the free variable: the largest
-        epsilon0 or the least noise_multiplier.
+      randomizer: an object; or a class such as PureLDP or Gaussian, whose own variable is then the free one: the
+        largest epsilon0 or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
-      delta, view, tight, neighboring_relation: as in `account`.
+      delta, view, bounds, neighboring_relation: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
-        smallest num_clients (not of SlidingWindow) or window. Left out when `randomizer` is a class.
+        smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
+        Left out when `randomizer` is a class.
 
     Returns:
       A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
@@ -102,20 +103,24 @@ def calibrate(
     target = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    _validate.flag(tight=tight)
+    wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    name, start, build = _free(protocol, randomizer, free)
-    variable = _VARIABLES[name]
+    variable, start, build = _free(protocol, randomizer, free)
+    name = variable.name
     if name == "window":
-        variable = dataclasses.replace(variable, high=float(protocol.num_clients))
+        variable = variable._replace(high=float(protocol.num_clients))
 
     def epsilon(value: float) -> float:
         here, noise = build(value)
-        one = one_round(here, noise, view, here.repeats, delta, tight=tight, relation=relation)
-        return composer.upper_end([(one, here.repeats)], delta).upper
+        with jax.enable_x64(True):
+            chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, relation=relation)
+        return composer.upper_end([(chosen.bound, here.repeats)], delta).upper
 
     stride = _STRIDE
-    if name == "check_in_prob" and isinstance(randomizer, Gaussian) and view == "aggregate":
+    adds_up = (
+        isinstance(randomizer, Randomizer) and randomizer.gaussian_mu is not None and view == "aggregate"
+    )
+    if name == "check_in_prob" and adds_up:
         # More check-ins bring more noise, so epsilon rises and falls again: down from 1, to miss no larger value.
         start, stride = variable.high, _SHORT_STRIDE
     value = _search(epsilon, variable, start, target, stride)
@@ -126,43 +131,48 @@ def calibrate(
             f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view, tight=tight, neighboring_relation=relation)
+    guarantee = account(here, noise, delta=delta, view=view, bounds=wanted, neighboring_relation=relation)
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 
 def _free(
     protocol: CheckInProtocol, randomizer: Any, free: str | None
-) -> tuple[str, float, Callable[[float], tuple[CheckInProtocol, Randomizer]]]:
-    """The variable's name, a value to begin with, and (protocol, randomizer) as functions of its value."""
-    own = {PureLDP: "epsilon0", Gaussian: "noise_multiplier"}
+) -> tuple[FreeVariable, float, Callable[[float], tuple[CheckInProtocol, Randomizer]]]:
+    """The variable, a value to begin with, and (protocol, randomizer) as functions of its value."""
     if isinstance(randomizer, type):
-        if randomizer not in own:
+        if not issubclass(randomizer, Randomizer) or randomizer.variable is None:
             raise TypeError(
-                f"randomizer={_validate.shown(randomizer)}: expected PureLDP, Gaussian or an object of theirs"
+                f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, or a class of them with a variable"
             )
-        name = own[randomizer]
-        if free not in (None, name):
+        own = randomizer.variable
+        if free not in (None, own.name):
             raise ValueError(
-                f"free={_validate.shown(free)}: expected {name!r}, or a randomizer with a value of its own"
+                f"free={_validate.shown(free)}: expected {own.name!r}, or a randomizer with a value of its own"
             )
-        return name, 1.0, lambda value: (protocol, randomizer(**{name: value}))
+        return own, 1.0, lambda value: (protocol, randomizer(**{own.name: value}))
     check_randomizer(randomizer)
-    fields = {field.name for field in dataclasses.fields(protocol)}
-    options = [each for each in _VARIABLES if each in fields]
-    if isinstance(protocol, SlidingWindow):
-        # More clients fill more of a window: epsilon grows with them.
-        options.remove("num_clients")
-    name = _validate.choice(tuple(options), free=free)  # type: ignore[arg-type]
-    whole = _VARIABLES[name].whole
+    known = {variable.name: variable for variable in protocol.variables}
+    own = randomizer.variable
+    if own is not None:
+        known[own.name] = own
+    name = _validate.choice(tuple(known), free=free)  # type: ignore[arg-type]
+    if own is not None and name == own.name:
+        start = float(getattr(randomizer, name))
+        return (
+            own,
+            start,
+            lambda value: (protocol, dataclasses.replace(cast(Any, randomizer), **{name: value})),
+        )
+    whole = known[name].whole
 
     def build(value: float) -> tuple[CheckInProtocol, Randomizer]:
-        return dataclasses.replace(protocol, **{name: int(value) if whole else value}), randomizer
+        return dataclasses.replace(cast(Any, protocol), **{name: int(value) if whole else value}), randomizer
 
-    return name, float(getattr(protocol, name)), build
+    return known[name], float(getattr(protocol, name)), build
 
 
 def _search(
-    epsilon: Callable[[float], float], variable: _Variable, start: float, target: float, longest: float
+    epsilon: Callable[[float], float], variable: FreeVariable, start: float, target: float, longest: float
 ) -> float | None:
     """The extreme value with epsilon <= target, None if there is none; what is returned has been evaluated.
 
@@ -203,7 +213,7 @@ def _search(
     return _close_in(excess, good, bad, variable)
 
 
-def _close_in(excess: Callable[[float], float], good: float, bad: float, variable: _Variable) -> float:
+def _close_in(excess: Callable[[float], float], good: float, bad: float, variable: FreeVariable) -> float:
     """The feasible end of a bracket shrunk to the tolerance, or to neighbouring whole numbers."""
     at_good, at_bad, side = excess(good), excess(bad), 0
     last: tuple[float, float] | None = None  # the end that was given up

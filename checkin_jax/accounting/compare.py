@@ -22,7 +22,7 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.randomizers import MAX_EPSILON0, PureLDP, Randomizer
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,8 @@ def compare(
 
     Args:
       protocol: what is run.
-      randomizer: PureLDP, or Gaussian, which published bounds take as the (epsilon0, delta0) of its exact profile.
+      randomizer: with pure local differential privacy; or Gaussian, which published bounds take as the
+        (epsilon0, delta0) of its exact profile; no published bound is known for others.
       delta: of the run, in (0, 1).
       delta0: with Gaussian, in (0, 1); num_clients^-1.5 when left out, as in the experiments of [SCI].
 
@@ -96,12 +97,13 @@ def compare(
             validity=g.validity,
         ),
     ]
-    if isinstance(randomizer, PureLDP):
-        bounds = list(_pure(protocol, randomizer.epsilon0, delta))
-    else:
+    mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
+    if randomizer.largest_loss <= MAX_EPSILON0:
+        bounds = list(_pure(protocol, randomizer.largest_loss, delta))
+    elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
         chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
-        bounds = list(_gaussian(protocol, randomizer.mu, delta, chosen))
+        bounds = list(_gaussian(protocol, mu, delta, chosen))
     found = [
         ComparedBound(
             method=b.label,

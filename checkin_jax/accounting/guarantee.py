@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from checkin_jax import _validate
+from checkin_jax._plain import finite, shown_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.protocols import ADD_OR_REMOVE as ADD_OR_REMOVE
-from checkin_jax.protocols import RELATIONS as RELATIONS
-from checkin_jax.protocols import REPLACE as REPLACE
-from checkin_jax.protocols import VIEWS as VIEWS
-from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian, Randomizer
+from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
 
 LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
+
+
+def assumptions(protocol: CheckInProtocol, randomizer: Randomizer, view: str) -> tuple[str, ...]:
+    """What must hold for a guarantee in this view to be true, what is stated about the randomizer included."""
+    of_protocol = LOCAL_ASSUMPTIONS if view == "local" else protocol.assumptions
+    return (*of_protocol, *randomizer.assumptions)
 
 
 def relation_of(neighboring_relation: Any) -> str:
@@ -46,6 +48,7 @@ class Guarantee:
       method: theorem and numerical method of the upper end.
       lower_method: the same for the lower end.
       protocol, randomizer: what was accounted for.
+      theorems: label, statement and reference of each theorem behind the upper end.
       optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
       assumptions: what must hold for the statement to be true.
@@ -61,6 +64,7 @@ class Guarantee:
     protocol: CheckInProtocol
     randomizer: Randomizer
     assumptions: tuple[str, ...]
+    theorems: tuple[str, ...] = ()
     neighboring_relation: str = REPLACE
     validity: str = "certified"
     optimal_order: float | None = None
@@ -79,29 +83,25 @@ class Guarantee:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities as None with the key kept, never as a number."""
-        out = dataclasses.asdict(self)
-        out["protocol"] = {"kind": type(self.protocol).__name__, **dataclasses.asdict(self.protocol)}
-        out["randomizer"] = {"kind": type(self.randomizer).__name__, **dataclasses.asdict(self.randomizer)}
+        out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in out.items()}
+        return finite(out)
 
     def __str__(self) -> str:
-        p, r = self.protocol, self.randomizer
-        if isinstance(r, Gaussian):
-            what = f"Gaussian noise of {r.noise_multiplier:.6g} clip norms per message"
-        else:
-            what = f"{r.epsilon0:.6g}-LDP messages"
+        p = self.protocol
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
             f"  against    {self.against}",
             f"  adjacency  {self.neighboring_relation}: {self.compared}",
-            f"  randomizer {what}",
+            f"  randomizer {self.randomizer.words}",
             f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",
         ]
+        lines += [f"  theorem    {each}" for each in self.theorems]
         lines += [f"  assumes    {a}" for a in self.assumptions]
         lines += [f"  warning    {w}" for w in self.warnings]
         return "\n".join(lines)

@@ -17,12 +17,12 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.auditing import one_run, scores, training_run
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.trials import Trials, two_worlds
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples.data import Dataset
@@ -220,7 +220,7 @@ def audit(
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
     error = (1.0 - confidence) / bounds
     certified = functools.cache(
-        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view, tight=True)
+        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view)
     )
     drawn: dict[bool, tuple[int, Trials, Trials]] = {}
     findings = []

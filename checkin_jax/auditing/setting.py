@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.table import check_protocol, check_randomizer
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
-from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, randomizer_of
+from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of, randomizer_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
@@ -31,20 +31,21 @@ class Epsilon(ProtocolOptions):
     """What the adversary sees; all three when left out."""
     neighboring_relation: Relation = "replace-one"
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
-    tight: bool = False
-    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the guarantees."""
         from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.bounds.dispatch import check_relation
-        from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, VIEWS
+        from checkin_jax.accounting.bounds.table import check_relation
+        from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
 
         protocol = self.build_protocol()
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
+        bounds = bounds_of(self.bounds)
         views = VIEWS if self.view is None else (self.view,)
         if self.view is None and self.neighboring_relation == ADD_OR_REMOVE:
             views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
@@ -58,7 +59,7 @@ class Epsilon(ProtocolOptions):
                     randomizer,
                     delta=delta,
                     view=view,
-                    tight=self.tight,
+                    bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
                 )
                 for view in views
@@ -93,15 +94,15 @@ class Calibrate(ProtocolOptions):
     """What the adversary sees."""
     neighboring_relation: Relation = "replace-one"
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
-    tight: bool = False
-    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and the statement that holds at it."""
         from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.accounting.bounds.dispatch import check_relation
+        from checkin_jax.accounting.bounds.table import check_relation
         from checkin_jax.accounting.calibration import calibrate
 
         name = self.free.replace("-", "_")
@@ -110,7 +111,7 @@ class Calibrate(ProtocolOptions):
         target = _validate.real(
             0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
         )
-        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
+        delta, bounds = _validate.real(MIN_DELTA, 1, delta=self.delta), bounds_of(self.bounds)
         randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
         if randomizer is None:
             randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
@@ -127,9 +128,9 @@ class Calibrate(ProtocolOptions):
                     target_epsilon=target,
                     delta=delta,
                     view=self.view,
-                    tight=self.tight,
+                    bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
-                    free=name if isinstance(randomizer, PureLDP | Gaussian) else None,
+                    free=None if isinstance(randomizer, type) else name,
                 )
             except ValueError as error:  # no value meets the target, which only the search can tell
                 raise UsageError(str(error)) from error

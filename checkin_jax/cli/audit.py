@@ -45,9 +45,9 @@ class Audit(ProtocolOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job audits, prints what it found, and exits with code 1 on a violation."""
         from checkin_jax import _validate
-        from checkin_jax.accounting.guarantee import VIEWS
         from checkin_jax.auditing.audit import FEWEST_RUNS, MOST_RUNS, audit
         from checkin_jax.auditing.setting import Setting
+        from checkin_jax.protocols import VIEWS
 
         given = {name: getattr(self, name) for name in ("minibatch", "clip_norm", "simulate")}
         given = {name: value for name, value in given.items() if value is not None}

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from checkin_jax.protocols import (
-    AveragedUpdates,
-    CheckInProtocol,
-    FixedWindow,
-    Shuffle,
-    ShuffledCheckIn,
-    SlidingWindow,
-)
+from checkin_jax import protocols
+from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 Job = Callable[[], None]
-View = Literal["local", "messages", "aggregate"]
-Relation = Literal["replace-one", "add-or-remove-one"]
 
 # A whole number that may be written 1e7.
 Count = Annotated[
@@ -34,22 +26,19 @@ Count = Annotated[
     ),
 ]
 
-PROTOCOLS: dict[str, Callable[..., CheckInProtocol]] = {
-    "shuffled-check-in": ShuffledCheckIn,
-    "shuffle": Shuffle,
-    "fixed-window": FixedWindow,
-    "sliding-window": SlidingWindow,
-    "averaged-updates": AveragedUpdates,
-}
-_FIELDS = (
-    "num_clients",
-    "check_in_prob",
-    "num_rounds",
-    "drop_out_prob",
-    "num_slots",
-    "window",
-    "num_epochs",
-    "empty_slots",
+
+def _words(kind: type) -> str:
+    """A class by its name in words with hyphens."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).strip("-")
+
+
+PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in protocols.PROTOCOLS}
+if TYPE_CHECKING:
+    View = Relation = ProtocolName = str
+else:
+    View, Relation, ProtocolName = Literal[*VIEWS], Literal[*RELATIONS], Literal[*PROTOCOLS]
+_FIELDS = tuple(
+    dict.fromkeys(field.name for kind in protocols.PROTOCOLS for field in dataclasses.fields(kind))
 )
 
 
@@ -63,9 +52,7 @@ class ProtocolOptions:
 
     num_clients: Count
     """How many clients there are (n)."""
-    protocol: Literal[
-        "shuffled-check-in", "shuffle", "fixed-window", "sliding-window", "averaged-updates"
-    ] = "shuffled-check-in"
+    protocol: ProtocolName = "shuffled-check-in"
     """How clients check in; fixed-window is A_fix, sliding-window A_sldw, averaged-updates A_avg."""
     check_in_prob: float | None = None
     """Probability that a client checks in: each round, or (p_0) each window."""
@@ -112,6 +99,16 @@ def randomizer_of(epsilon0: float | None, noise_multiplier: float | None) -> Ran
     if noise_multiplier is not None and epsilon0 is None:
         return Gaussian(noise_multiplier=noise_multiplier)
     raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
+
+
+def bounds_of(text: str) -> str | tuple[str, ...]:
+    """ "best", "fast", or the labels between commas; UsageError otherwise."""
+    from checkin_jax.accounting.bounds.table import check_bounds
+
+    try:
+        return check_bounds(text if text in ("best", "fast") else tuple(text.split(",")))
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
 
 
 def _count(word: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from checkin_jax.cli.options import PROTOCOLS, Job, UsageError
+from checkin_jax.cli.options import PROTOCOLS, Job, ProtocolName, UsageError, bounds_of
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.sweep import Written
@@ -30,9 +30,7 @@ class Sweep:
     what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
-    protocol: Literal[
-        "shuffled-check-in", "shuffle", "fixed-window", "sliding-window", "averaged-updates"
-    ] = "shuffled-check-in"
+    protocol: ProtocolName = "shuffled-check-in"
     """How clients check in."""
     num_clients: Axis = None
     """Axis: how many clients there are (n)."""
@@ -72,8 +70,8 @@ class Sweep:
     """All combinations of the axes, or the i-th values of all axes in row i."""
     table: Path | None = None
     """Rows from a .csv, .npz or .parquet file instead of combinations; single values of axes serve all of them."""
-    tight: bool = False
-    """Also the bounds that take longer (T1+, T*)."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (what batched kernels serve, much faster), or labels: T1,T1+."""
     resume: bool = False
     """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
     block_rows: int | None = None
@@ -118,7 +116,7 @@ class Sweep:
             "protocol": PROTOCOLS[self.protocol],
             "rows": self.rows,
             "table": rows,
-            "tight": self.tight,
+            "bounds": bounds_of(self.bounds),
             "free": None if self.free is None else self.free.replace("-", "_"),
             "block_rows": self.block_rows,
             **given,

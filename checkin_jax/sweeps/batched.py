@@ -147,10 +147,10 @@ def _caught(one: Setting) -> Asking[Bracket | str]:
         return str(error)
 
 
-def serves(unit: object, delta: float, tight: bool) -> bool:
+def serves(unit: object, delta: float) -> bool:
     """Whether the batched kernels have this setting; the others are `account`'s."""
     known = isinstance(unit, ShuffledPureLDP) and unit.epsilon0 >= composer._MIN_LOSS
-    return known and delta < 1.0 and not tight
+    return known and delta < 1.0
 
 
 def run(

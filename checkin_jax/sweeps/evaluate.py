@@ -13,11 +13,11 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.dispatch import one_round
+from checkin_jax.accounting.bounds.table import BEST, unit_bound
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import rdp
-from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS, Guarantee
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.sweeps import batched, published
 from checkin_jax.sweeps.table import Columns
@@ -45,21 +45,54 @@ class Question:
 
     Attributes:
       what: "bracket", "rdp", "published" or "calibration".
-      protocol: class of the protocol.
-      tight: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
+      protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
+      bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
     """
 
     what: str
     protocol: type[CheckInProtocol]
-    tight: bool = False
+    randomizer: type[Randomizer] | None = None
+    bounds: str | tuple[str, ...] = BEST
     free: str | None = None
     orders: tuple[int, ...] = ()
 
     @property
     def fields(self) -> dict[str, bool]:
         """The protocol's arguments, and whether each must be given."""
-        missing = dataclasses.MISSING
-        return {field.name: field.default is missing for field in dataclasses.fields(self.protocol)}
+        return _fields(self.protocol)
+
+    @property
+    def randomizers(self) -> dict[str, bool]:
+        """The randomizer's arguments, and whether each must be given; one of two where no class is named."""
+        if self.randomizer is None:
+            return {"epsilon0": False, "noise_multiplier": False}
+        own = self.randomizer.variable
+        return {
+            name: needed
+            for name, needed in _fields(self.randomizer).items()
+            if own is None or name != self.free
+        }
+
+    def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
+        """The randomizer of a setting, or its class where its variable is free and there is no other argument."""
+        if self.randomizer is not None:
+            arguments = {name: given[name] for name in self.randomizers if name in given}
+            own = self.randomizer.variable
+            if own is None or own.name != self.free:
+                return self.randomizer(**arguments)
+            # The search begins somewhere.
+            return self.randomizer(**arguments, **{own.name: 1.0}) if arguments else self.randomizer
+        if "epsilon0" in given:
+            return PureLDP(epsilon0=given["epsilon0"])
+        if "noise_multiplier" in given:
+            return Gaussian(noise_multiplier=given["noise_multiplier"])
+        return {"epsilon0": PureLDP, "noise_multiplier": Gaussian}[self.free or ""]
+
+
+def _fields(kind: type) -> dict[str, bool]:
+    """A description's arguments, and whether each must be given."""
+    missing = dataclasses.MISSING
+    return {field.name: field.default is missing for field in dataclasses.fields(kind)}
 
 
 class Results:
@@ -126,7 +159,7 @@ def _by_rows(
         except (TypeError, ValueError) as error:
             results.errors[i] = str(error)
             continue
-        if batched.serves(row.unit, row.delta, question.tight):
+        if batched.serves(row.unit, row.delta):
             together.append(batched.Setting(i, row.unit, row.protocol.repeats, row.delta))
         else:
             rest.append((i, row))
@@ -160,13 +193,7 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     fields = question.fields
     # A whole number in a column that has others too came as a float.
     protocol = question.protocol(**{name: given[name] for name in fields if name in given})
-    randomizer: Randomizer | type
-    if "epsilon0" in given:
-        randomizer = PureLDP(epsilon0=given["epsilon0"])
-    elif "noise_multiplier" in given:
-        randomizer = Gaussian(noise_multiplier=given["noise_multiplier"])
-    else:
-        randomizer = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}[question.free or ""]
+    randomizer = question.built(given)
     order = target = delta = 0.0
     if question.what == "rdp":
         order = _validate.real(1, np.inf, open_low=True, open_high=True, order=given["order"])
@@ -177,9 +204,14 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     view = _validate.choice(VIEWS, view=given.get("view", "messages"))
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
-    pure = question.what == "bracket" and view != "local" and relation == REPLACE
-    if pure and isinstance(randomizer, PureLDP):
-        unit = one_round(protocol, randomizer, view, protocol.repeats, delta)
+    replaced = question.what == "bracket" and view != "local" and relation == REPLACE
+    if (
+        replaced
+        and isinstance(randomizer, Randomizer)
+        and question.bounds != BEST
+        and protocol.cover is not None
+    ):
+        unit = unit_bound(protocol, randomizer, view, protocol.repeats, delta, bounds=question.bounds).bound
     return Row(protocol, randomizer, delta, view, relation, order, target, unit)
 
 
@@ -209,7 +241,7 @@ def _bracket(question: Question, row: Row) -> dict[str, Any]:
         row.randomizer,
         delta=row.delta,
         view=row.view,
-        tight=question.tight,
+        bounds=question.bounds,
         neighboring_relation=row.relation,
     )
     return _of(g, "epsilon", "lower", "method", "lower_method", "validity")
@@ -222,8 +254,8 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
         target_epsilon=row.target,
         delta=row.delta,
         view=row.view,
-        free=question.free,
-        tight=question.tight,
+        free=None if isinstance(row.randomizer, type) else question.free,
+        bounds=question.bounds,
         neighboring_relation=row.relation,
     )
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
@@ -265,13 +297,14 @@ def check(question: Question, names: Sequence[str]) -> None:
     """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
     fields = question.fields
     wanted = [name for name, required in fields.items() if required]
-    allowed = [*fields, "epsilon0"]
-    if question.what == "rdp":
-        wanted += ["order", "epsilon0"]
-    elif question.what == "published":
-        wanted += ["delta", "bound", "epsilon0"]
+    own = question.randomizers
+    allowed = [*fields, *own]
+    wanted += [name for name, needed in own.items() if needed]
+    if question.what in ("rdp", "published"):
+        wanted += ["order"] if question.what == "rdp" else ["delta", "bound"]
+        if question.randomizer is None:
+            wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
     else:
-        allowed += ["noise_multiplier"]
         wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])
         allowed += ["view", "neighboring_relation"]
     free = question.free
@@ -279,11 +312,18 @@ def check(question: Question, names: Sequence[str]) -> None:
         raise ValueError(
             f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
         )
-    own = free in ("epsilon0", "noise_multiplier")
-    if own:
-        if "epsilon0" in names or "noise_multiplier" in names:
+    variables = (
+        [question.randomizer.variable] if question.randomizer else [PureLDP.variable, Gaussian.variable]
+    )
+    searched = [variable.name for variable in variables if variable is not None]
+    if free in searched:
+        if question.randomizer is None and ("epsilon0" in names or "noise_multiplier" in names):
             raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
-    elif ("epsilon0" in names) == ("noise_multiplier" in names) and "epsilon0" not in wanted:
+    elif (
+        question.randomizer is None
+        and ("epsilon0" in names) == ("noise_multiplier" in names)
+        and "epsilon0" not in wanted
+    ):
         raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
     kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
     for name in wanted:
@@ -293,7 +333,5 @@ def check(question: Question, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
-    if free is not None and not own and free not in fields:
-        raise ValueError(
-            f"free={_validate.shown(free)}: expected one of {', '.join(fields)}, epsilon0, noise_multiplier"
-        )
+    if free is not None and free not in (*searched, *fields):
+        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join((*fields, *searched))}")

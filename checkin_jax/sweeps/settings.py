@@ -26,38 +26,53 @@ REAL = (
 )
 WORDS = ("view", "neighboring_relation", "empty_slots", "bound")
 NAMES = (*WHOLE, *REAL, *WORDS)
+KINDS = {**dict.fromkeys(WHOLE, int), **dict.fromkeys(REAL, float), **dict.fromkeys(WORDS, str)}
+_TYPES = {"int": int, "float": float, "str": str}
 MAX_ROWS = 10**9
 _MAX_VALUES = 10**7
 
 _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 
 
-def axis(name: str, given: Any) -> np.ndarray:
+def kinds(*classes: type) -> dict[str, type]:
+    """int, float or str for every argument that a sweep may vary: those of `NAMES`, and the classes' own fields."""
+    own = {
+        field.name: _TYPES[str(field.type)]
+        for each in classes
+        for field in dataclasses.fields(each)
+        if str(field.type) in _TYPES
+    }
+    return {**own, **KINDS}
+
+
+def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray:
     """The values of one argument, shape [values]: int64 where whole numbers are wanted and given, else float64 or str.
 
     Args:
       given: a number, word or sequence of them; or text such as "1e3:1e9:log25" (25 values, ends included, in geometric
         progression), "0:1:lin11", ".001,.01,.1", or several of these with commas between. Whole numbers of a range
         are rounded to the nearest, and each taken once.
+      known: what kind of value each argument has.
 
     Raises:
       ValueError, TypeError: naming the argument and what is wrong with it. Legal ranges are not looked at here: a
         setting outside them is a row with an error.
     """
-    if name not in NAMES:
+    if name not in known:
         raise ValueError(
-            f"{name}={_validate.shown(given)}: no argument of a sweep; expected one of {', '.join(NAMES)}"
+            f"{name}={_validate.shown(given)}: no argument of a sweep; expected one of {', '.join(known)}"
         )
-    if name in WORDS:
+    if known[name] is str:
         words = [given] if isinstance(given, str) else list(given)
         words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
         if not words or not all(isinstance(word, str) for word in words):
             raise TypeError(f"{name}={_validate.shown(given)}: expected words")
         return np.array(words, dtype=np.str_)
-    values = _parsed(name, given) if isinstance(given, str) else _numbers(name, given)
+    whole = known[name] is int
+    values = _parsed(name, given, whole) if isinstance(given, str) else _numbers(name, given)
     if values.size == 0:
         raise ValueError(f"{name}={_validate.shown(given)}: expected at least one value")
-    if name in WHOLE and np.all((np.abs(values) < 2.0**62) & (values == np.floor(values))):
+    if whole and np.all((np.abs(values) < 2.0**62) & (values == np.floor(values))):
         return values.astype(np.int64)
     return values
 
@@ -77,11 +92,11 @@ def _numbers(name: str, given: Any) -> np.ndarray:
         ) from None
 
 
-def _parsed(name: str, text: str) -> np.ndarray:
-    return np.concatenate([_piece(name, text, piece.strip()) for piece in text.split(",")])
+def _parsed(name: str, text: str, whole: bool) -> np.ndarray:
+    return np.concatenate([_piece(name, text, piece.strip(), whole) for piece in text.split(",")])
 
 
-def _piece(name: str, text: str, piece: str) -> np.ndarray:
+def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
     try:
         found = _RANGE.fullmatch(piece)
         if found is None:
@@ -103,7 +118,7 @@ def _piece(name: str, text: str, piece: str) -> np.ndarray:
         raise ValueError(
             f"{name}={_validate.shown(text)}: expected both ends of a logarithmic range on the same side of zero"
         )
-    if name in WHOLE:
+    if whole:
         values = np.rint(values)
         # Neighbours that rounding made equal count once; the order given is kept.
         values = values[np.append(True, np.diff(values) != 0)]
@@ -143,18 +158,18 @@ class Settings:
         return found.hexdigest()
 
 
-def product(given: Mapping[str, Any]) -> Settings:
+def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Settings:
     """Every combination of the values; the last argument varies fastest."""
-    return _checked(Settings({name: axis(name, values) for name, values in given.items()}, False))
+    return _checked(Settings({name: axis(name, values, known) for name, values in given.items()}, False))
 
 
-def zipped(given: Mapping[str, Any]) -> Settings:
+def zipped(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Settings:
     """Row i has the i-th value of each argument; single values serve all rows.
 
     Raises:
       ValueError: columns of different lengths.
     """
-    axes = {name: axis(name, values) for name, values in given.items()}
+    axes = {name: axis(name, values, known) for name, values in given.items()}
     lengths = {name: len(values) for name, values in axes.items() if len(values) != 1}
     if len(set(lengths.values())) > 1:
         named = ", ".join(f"{name} has {length}" for name, length in lengths.items())

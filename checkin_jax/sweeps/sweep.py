@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 from jax.experimental import multihost_utils
@@ -15,9 +16,12 @@ from jax.sharding import Mesh
 
 from checkin_jax import _validate
 from checkin_jax._version import __version__
-from checkin_jax.protocols import PROTOCOLS, CheckInProtocol, Shuffle, ShuffledCheckIn
+from checkin_jax.accounting.bounds.table import BEST, check_bounds
+from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
+from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, published, settings
 from checkin_jax.sweeps import table as tables
+from checkin_jax.sweeps.arguments import Arguments
 from checkin_jax.sweeps.evaluate import Question
 from checkin_jax.sweeps.settings import Settings
 from checkin_jax.sweeps.store import Store
@@ -60,7 +64,13 @@ class Plan:
             "version": __version__,
             "jax": jax.__version__,
             "backend": jax.default_backend(),
-            **{**question, "protocol": self.question.protocol.__name__, "orders": list(self.question.orders)},
+            **question,
+            "protocol": self.question.protocol.__name__,
+            "randomizer": None if self.question.randomizer is None else self.question.randomizer.__name__,
+            "bounds": self.question.bounds
+            if isinstance(self.question.bounds, str)
+            else list(self.question.bounds),
+            "orders": list(self.question.orders),
             "settings": self.settings.digest(),
             "rows": len(self.settings),
             "block_rows": self.block_rows,
@@ -73,17 +83,20 @@ def plan(
     protocol: type[CheckInProtocol] = ShuffledCheckIn,
     rows: str = "product",
     table: str | Path | Sweep | Mapping[str, Any] | None = None,
-    tight: bool = False,
+    randomizer: type[Randomizer] | None = None,
+    bounds: str | Sequence[str] = BEST,
     free: str | None = None,
     orders: Sequence[int] | None = None,
     block_rows: int | None = None,
+    axes: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Plan:
     """Checks the arguments of `sweep` without evaluating anything; errors as there."""
     _validate.choice(tuple(evaluate.RESULTS), what=what)
-    if protocol not in PROTOCOLS:
-        names = ", ".join(kind.__name__ for kind in PROTOCOLS)
-        raise TypeError(f"protocol={_validate.shown(protocol)}: expected one of the classes {names}")
+    arguments = {**arguments, **(axes or {})}
+    _check_class(CheckInProtocol, "ShuffledCheckIn", protocol=protocol)
+    if randomizer is not None:
+        _check_class(Randomizer, "PureLDP", randomizer=randomizer)
     if what == "published":
         if protocol not in (ShuffledCheckIn, Shuffle):
             raise ValueError(
@@ -94,20 +107,29 @@ def plan(
         raise ValueError("orders: an argument of what='published' alone; what='rdp' takes order=[...]")
     else:
         tried = ()
-    question = Question(what, protocol, _validate.flag(tight=tight), free, tried)
+    question = Question(what, protocol, randomizer, check_bounds(bounds), free, tried)
+    known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
     _validate.choice(ROWS, rows=rows)
     if table is not None:
-        made = settings.zipped({**_columns(table), **arguments})
+        made = settings.zipped({**_columns(table), **arguments}, known)
     elif rows == "zip":
-        made = settings.zipped(arguments)
+        made = settings.zipped(arguments, known)
     else:
-        made = settings.product(arguments)
+        made = settings.product(arguments, known)
     evaluate.check(question, list(made.axes))
     if what == "published" and table is None:
         for bound in dict.fromkeys(made.axes["bound"].tolist()):
             _validate.choice(published.BOUNDS, bound=bound)
     size = BLOCK_ROWS[what] if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
     return Plan(question, made, size)
+
+
+def _check_class(base: type, example: str, **given: Any) -> None:
+    ((name, kind),) = given.items()
+    if not (isinstance(kind, type) and issubclass(kind, base)) or inspect.isabstract(kind):
+        raise TypeError(
+            f"{name}={_validate.shown(kind)}: expected a concrete class below {base.__name__}, such as {example}"
+        )
 
 
 def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -124,7 +146,9 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
     return given
 
 
-def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Any) -> Sweep:
+def sweep(
+    *, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Unpack[Arguments]
+) -> Sweep:
     """Evaluates every setting of a table, in blocks, by batched kernels on all devices of this process.
 
     >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
@@ -135,6 +159,7 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
         delta, view and neighboring_relation (replace-one by default): numbers, words, sequences, or ranges as text:
         "1e3:1e9:log25", "0:1:lin11", ".1,.2".
+      axes: the same for arguments of other names, such as those of a protocol or randomizer of your own.
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
@@ -144,7 +169,9 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
           theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
         "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
-      tight: as in `account`. block_rows: settings that are evaluated together.
+      randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
+      bounds: as in `account`; "fast" is what batched kernels serve, ten to a hundred times faster.
+      block_rows: settings that are evaluated together.
       mesh: devices to use (those of this process); all when left out. progress: called as progress(done, total).
 
     Returns:
@@ -169,7 +196,7 @@ def sweep_to_file(
     resume: bool = False,
     mesh: Mesh | None = None,
     progress: Progress | None = None,
-    **arguments: Any,
+    **arguments: Unpack[Arguments],
 ) -> Written:
     """`sweep` into a .csv, .npz or .parquet file, with memory for a few blocks only, however many rows.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.table import check_protocol, check_randomizer
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.training.private.mechanisms import CLIP_NORMS
@@ -114,7 +114,7 @@ class TrainingConfig:
                 )
         else:
             # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
-            _validate.real(1e-5, 50, epsilon0=self.randomizer.epsilon0)
+            _validate.real(1e-5, 50, epsilon0=self.randomizer.largest_loss)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 

@@ -195,7 +195,7 @@ def _norms(config: TrainingConfig, total: jax.Array, messages: int, divisor: flo
     if isinstance(config.randomizer, Gaussian):
         noise = config.randomizer.noise_multiplier * config.clip_norm * math.sqrt(total.size)
     else:
-        noise = mechanisms.l2_message_norm(total.size, config.clip_norm, config.randomizer.epsilon0)
+        noise = mechanisms.l2_message_norm(total.size, config.clip_norm, config.randomizer.largest_loss)
     noise *= math.sqrt(messages) / divisor
     return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import allocation as oracle
 
+from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.allocation import (
     AllocationGaussian,
     MostlyGaussian,
@@ -110,9 +111,7 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
 def test_bracket_of_one_window_is_tight(slots, mu):
-    found = composer.bracket(
-        [(AllocationGaussian(slots, 1.0, mu, composer.log_inverse_mass(1, 1e-6)), 1)], 1e-6
-    )
+    found = composer.bracket([(AllocationGaussian(slots, 1.0, mu, unit.log_inverse_mass(1, 1e-6)), 1)], 1e-6)
     assert 0 < found.lower <= found.upper <= 1.02 * found.lower
 
 
@@ -239,7 +238,7 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
                 (middle, high) if oracle.hockey_stick(a, b, math.exp(middle)) > delta else (low, middle)
             )
         epsilons.append(high)
-    pair = AllocationGaussian(1, used, mu, composer.log_inverse_mass(rounds, delta))
+    pair = AllocationGaussian(1, used, mu, unit.log_inverse_mass(rounds, delta))
     found = composer.bracket([(pair, rounds)], delta)
     # The grid's sums are good to about 1e-4.
     assert found.lower <= max(epsilons) * (1 + 1e-4)
@@ -344,7 +343,7 @@ def test_against_another_implementation():
     api = pytest.importorskip("PLD_accounting.random_allocation_api")
     for sigma, slots in ((1.0, 10), (1.0, 100)):
         theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
-        mass = composer.log_inverse_mass(1, 1e-6)
+        mass = unit.log_inverse_mass(1, 1e-6)
         ours = composer.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
         assert min(theirs) <= ours.upper
         assert ours.lower <= max(theirs)

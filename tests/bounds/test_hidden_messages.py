@@ -7,16 +7,12 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, krr, t_star
 
+from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.profiles import (
-    ApproximateLDP,
-    GaussianProfile,
-    KnownProfile,
-    LaplaceProfile,
-    Profile,
-)
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import composer
+from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -32,9 +28,9 @@ def random_channel(rng: np.random.Generator) -> list[list[float]]:
     return (channel / channel.sum(axis=1, keepdims=True)).tolist()
 
 
-def known(channel: krr.Channel) -> KnownProfile:
+def known(channel: krr.Channel) -> MessageProfile:
     profile = t_star.channel_profile(channel)
-    return KnownProfile(lambda loss: profile(np.exp(loss)))
+    return MessageProfile(KnownProfile(function=lambda loss: profile(np.exp(loss))))
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -97,7 +93,7 @@ LATTICE: list[tuple[int, float, Profile, t_star.Profile, float]] = [
     (1000, 0.05, GaussianProfile(1.2), t_star.gaussian_profile(1.2), 0.06),
     (20, 0.3, GaussianProfile(0.3), t_star.gaussian_profile(0.3), 0.015),
     (50, 0.1, GaussianProfile(1.0), t_star.gaussian_profile(1.0), 0.05),
-    (400, 0.2, LaplaceProfile(1.5), t_star.laplace_profile(1.5), 0.02),
+    (400, 0.2, MessageProfile(Laplace(epsilon0=1.5)), t_star.laplace_profile(1.5), 0.02),
 ]
 
 
@@ -121,7 +117,7 @@ def test_against_a_plain_fft(n, rate, profile, in_c, step):
 def test_pure_messages_give_t1():
     n, rate, epsilon0 = 3000, 0.1, 1.0
     t1 = ShuffledPureLDP(n, rate, epsilon0, MASS)
-    one = HiddenMessages(n, rate, ApproximateLDP(epsilon0), MASS)
+    one = HiddenMessages(n, rate, MessageProfile(PureLDP(epsilon0=epsilon0)), MASS)
     at = one._losses[:41:4]
     ratio = one.upper(at) / np.asarray(t1.upper(at))
     assert np.all(ratio <= 1.02)
@@ -131,9 +127,9 @@ def test_pure_messages_give_t1():
 @pytest.mark.parametrize(
     "profile",
     [
-        ApproximateLDP(50.0),
-        ApproximateLDP(20.0, 1e-3),
-        LaplaceProfile(0.01),
+        MessageProfile(PureLDP(epsilon0=50.0)),
+        MessageProfile(ApproximateLDP(epsilon0=20.0, delta0=1e-3)),
+        MessageProfile(Laplace(epsilon0=0.01)),
         GaussianProfile(1e-7),
         GaussianProfile(40.0),
     ],
@@ -151,13 +147,15 @@ def test_extremes_fall_back_to_one_message(profile, n, rate):
 def test_delta0_costs_little_more_than_a_lost_mass():
     n, rate, epsilon0, delta0 = 3000, 0.1, 1.0, 1e-7
     at = np.linspace(0.0, 0.02, 5)
-    pure = HiddenMessages(n, rate, ApproximateLDP(epsilon0), MASS).upper(at)
-    approximate = HiddenMessages(n, rate, ApproximateLDP(epsilon0, delta0), MASS).upper(at)
+    pure = HiddenMessages(n, rate, MessageProfile(PureLDP(epsilon0=epsilon0)), MASS).upper(at)
+    approximate = HiddenMessages(
+        n, rate, MessageProfile(ApproximateLDP(epsilon0=epsilon0, delta0=delta0)), MASS
+    ).upper(at)
     assert np.all(approximate >= pure * (1 - 1e-3))
     assert np.all(approximate <= pure * 1.01 + 1.5 * rate * delta0)
 
 
-@pytest.mark.parametrize("profile", [GaussianProfile(1.0), LaplaceProfile(2.0)])
+@pytest.mark.parametrize("profile", [GaussianProfile(1.0), MessageProfile(Laplace(epsilon0=2.0))])
 def test_never_above_subsampling_or_one_message(profile):
     one = HiddenMessages(5000, 0.01, profile, MASS)
     upper = one.upper(one._losses)
@@ -192,7 +190,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("n", "rate", "z", "rounds", "delta", "expected"), SETTINGS)
 def test_composed_rounds(n, rate, z, rounds, delta, expected):
-    one = HiddenMessages(n, rate, GaussianProfile(2 / z), composer.log_inverse_mass(rounds, delta))
+    one = HiddenMessages(n, rate, GaussianProfile(2 / z), unit.log_inverse_mass(rounds, delta))
     upper = composer.upper_end([(one, rounds)], delta).upper
     # The figure is itself an upper bound, and rounded.
     assert expected * 0.995 <= upper <= expected * 1.01
@@ -227,7 +225,7 @@ def test_instance_stays_below_its_exact_value(n, rate, mu, step):
 )
 def test_bracket_is_narrow(n, rate, mu, rounds, delta):
     """T* is within the root of two of the instance where many messages come in."""
-    one = HiddenMessages(n, rate, GaussianProfile(mu), composer.log_inverse_mass(rounds, delta))
+    one = HiddenMessages(n, rate, GaussianProfile(mu), unit.log_inverse_mass(rounds, delta))
     found = composer.bracket([(one, rounds)], delta)
     assert 0 < found.lower <= found.upper <= 1.42 * found.lower
 
@@ -256,12 +254,12 @@ def test_swapped_measures_are_caught():
 )
 def test_what_is_no_profile_is_refused(function, complaint):
     with pytest.raises(ValueError, match=complaint):
-        KnownProfile(function)
+        KnownProfile(function=function)
 
 
 def test_profile_that_does_not_end_is_refused():
-    with pytest.raises(ValueError, match="top"):
-        KnownProfile(lambda loss: 0.5 * np.exp(-loss), top=2.0)
+    with pytest.raises(ValueError, match="largest_loss"):
+        KnownProfile(function=lambda loss: 0.5 * np.exp(-loss), largest_loss=2.0)
 
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf, 41.0])

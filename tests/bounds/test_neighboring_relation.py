@@ -14,7 +14,7 @@ from oracles import random_check_ins as rci
 
 import checkin_jax as cj
 from checkin_jax import cli
-from checkin_jax.accounting.bounds import dispatch
+from checkin_jax.accounting.bounds.table import unit_bound
 
 ADDED = "add-or-remove-one"
 NOISE = cj.Gaussian(noise_multiplier=3.0)
@@ -25,27 +25,29 @@ SLIDING = cj.SlidingWindow(num_clients=500, window=100)
 @pytest.mark.parametrize("protocol", [WINDOW, SLIDING])
 @pytest.mark.parametrize("randomizer", [NOISE, cj.PureLDP(epsilon0=1.0)])
 def test_the_relation_is_stated_and_changes_the_number(protocol, randomizer):
-    g = cj.account(protocol, randomizer, delta=1e-6, neighboring_relation=ADDED)
-    other = cj.account(protocol, randomizer, delta=1e-6)
+    g = cj.account(protocol, randomizer, delta=1e-6, neighboring_relation=ADDED, bounds="fast")
+    other = cj.account(protocol, randomizer, delta=1e-6, bounds="fast")
     assert (g.neighboring_relation, other.neighboring_relation) == (ADDED, "replace-one")
     assert "the dummy" in str(g)
     assert "the dummy" not in str(other).split("adjacency")[1].splitlines()[0]
     assert 0 < g.lower <= g.epsilon
     assert (g.lower, g.epsilon) != (other.lower, other.epsilon)
     # One message a slot: the aggregate shows the messages.
-    seen = cj.account(protocol, randomizer, delta=1e-6, neighboring_relation=ADDED, view="aggregate")
+    seen = cj.account(
+        protocol, randomizer, delta=1e-6, neighboring_relation=ADDED, view="aggregate", bounds="fast"
+    )
     assert seen.epsilon == g.epsilon
 
 
 def test_names_and_dp_accountings_enumeration_mean_the_same():
     named, enumerated = (
-        cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation)
+        cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation, bounds="fast")
         for relation in (ADDED, NeighboringRelation.ADD_OR_REMOVE_ONE)
     )
     assert named == enumerated
     for relation in (NeighboringRelation.REPLACE_SPECIAL, "remove", None):
         with pytest.raises(ValueError, match=r"neighboring_relation=.*expected one of"):
-            cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation)  # pyright: ignore
+            cj.account(SLIDING, NOISE, delta=1e-6, neighboring_relation=relation, bounds="fast")  # pyright: ignore
 
 
 @pytest.mark.parametrize(
@@ -61,10 +63,16 @@ def test_names_and_dp_accountings_enumeration_mean_the_same():
 )
 def test_where_no_bound_is_known_it_says_so(protocol, view):
     calls = [
-        lambda: cj.account(protocol, NOISE, delta=1e-6, view=view, neighboring_relation=ADDED),
-        lambda: cj.to_pld(protocol, NOISE, view, neighboring_relation=ADDED),
+        lambda: cj.account(protocol, NOISE, delta=1e-6, view=view, neighboring_relation=ADDED, bounds="fast"),
+        lambda: cj.to_pld(protocol, NOISE, view, neighboring_relation=ADDED, bounds="fast"),
         lambda: cj.calibrate(
-            protocol, cj.Gaussian, target_epsilon=1, delta=1e-6, view=view, neighboring_relation=ADDED
+            protocol,
+            cj.Gaussian,
+            target_epsilon=1,
+            delta=1e-6,
+            view=view,
+            neighboring_relation=ADDED,
+            bounds="fast",
         ),
     ]
     for call in calls:
@@ -72,47 +80,55 @@ def test_where_no_bound_is_known_it_says_so(protocol, view):
             ValueError, match="neighboring_relation='add-or-remove-one': expected 'replace-one'"
         ):
             call()
-    accountant = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, bounds="fast")
     assert not accountant.supports(cj.to_event(protocol, NOISE, view=view))
 
 
 def test_the_accountant_composes_under_its_relation():
-    accountant = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, bounds="fast")
     accountant.compose(cj.to_event(WINDOW, NOISE))
-    g = cj.account(WINDOW, NOISE, delta=1e-6, neighboring_relation=ADDED)
+    g = cj.account(WINDOW, NOISE, delta=1e-6, neighboring_relation=ADDED, bounds="fast")
     assert accountant.get_epsilon(1e-6) == pytest.approx(g.epsilon, rel=1e-12)
     assert accountant.get_lower_epsilon(1e-6) == pytest.approx(g.lower, rel=1e-12)
     assert "G3" in accountant.describe()
     state = json.loads(json.dumps(accountant.state_dict()))
-    restored = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    restored = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, bounds="fast")
     restored.load_state_dict(state)
     assert restored.get_epsilon(1e-6) == accountant.get_epsilon(1e-6)
     with pytest.raises(ValueError, match="neighboring_relation"):
-        cj.CheckInAccountant().load_state_dict(state)
+        cj.CheckInAccountant(bounds="fast").load_state_dict(state)
 
 
 def test_dp_accounting_gets_both_directions():
     unit = cj.FixedWindow(num_clients=2_000, num_slots=200, check_in_prob=0.5)
-    theirs = cj.to_pld(unit, NOISE, neighboring_relation=ADDED, value_discretization_interval=1e-4)
+    theirs = cj.to_pld(
+        unit, NOISE, neighboring_relation=ADDED, value_discretization_interval=1e-4, bounds="fast"
+    )
     assert theirs._pmf_remove.get_delta_for_epsilon(0.05) != theirs._pmf_add.get_delta_for_epsilon(0.05)
-    ours = cj.account(WINDOW, NOISE, delta=1e-6, neighboring_relation=ADDED)
+    ours = cj.account(WINDOW, NOISE, delta=1e-6, neighboring_relation=ADDED, bounds="fast")
     epsilon = theirs.self_compose(2).get_epsilon_for_delta(1e-6)
     assert ours.lower <= epsilon <= ours.epsilon * 1.02
     assert isinstance(theirs, dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution)
 
 
 def test_calibrated_noise_is_feasible_when_evaluated_again():
-    found = cj.calibrate(WINDOW, cj.Gaussian, target_epsilon=0.3, delta=1e-6, neighboring_relation=ADDED)
+    found = cj.calibrate(
+        WINDOW, cj.Gaussian, target_epsilon=0.3, delta=1e-6, neighboring_relation=ADDED, bounds="fast"
+    )
     assert found.guarantee.neighboring_relation == ADDED
-    again = cj.account(WINDOW, found.guarantee.randomizer, delta=1e-6, neighboring_relation=ADDED)
+    again = cj.account(
+        WINDOW, found.guarantee.randomizer, delta=1e-6, neighboring_relation=ADDED, bounds="fast"
+    )
     assert again.epsilon == found.guarantee.epsilon <= 0.3
     less = cj.Gaussian(noise_multiplier=0.998 * found.value)
-    assert cj.account(WINDOW, less, delta=1e-6, neighboring_relation=ADDED).epsilon > 0.3
+    assert cj.account(WINDOW, less, delta=1e-6, neighboring_relation=ADDED, bounds="fast").epsilon > 0.3
 
 
 @pytest.mark.parametrize("noise", [1e-30, 0.015, 0.03, 1e7, 1e30])
 def test_any_noise_has_an_answer(noise):
-    g = cj.account(SLIDING, cj.Gaussian(noise_multiplier=noise), delta=1e-6, neighboring_relation=ADDED)
+    g = cj.account(
+        SLIDING, cj.Gaussian(noise_multiplier=noise), delta=1e-6, neighboring_relation=ADDED, bounds="fast"
+    )
     assert 0.0 <= g.lower <= g.epsilon
 
 
@@ -149,7 +165,7 @@ CS = (Fraction(1), Fraction(6, 5), Fraction(3, 2), Fraction(2))
 
 def _check(protocol, epsilon0, worst):
     with jax.enable_x64(True):
-        one = dispatch.one_round(protocol, cj.PureLDP(epsilon0=epsilon0), "messages", 1, 1e-9, relation=ADDED)
+        one = unit_bound(protocol, cj.PureLDP(epsilon0=epsilon0), "messages", 1, 1e-9, relation=ADDED).bound
         losses = np.log([float(c) for c in CS])
         upper = np.asarray(one.upper(losses))
         assert one.instances

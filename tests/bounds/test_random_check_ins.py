@@ -15,7 +15,7 @@ MASS = 45.0
 
 
 def ends(protocol, epsilon0, delta):
-    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta)
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta, bounds="fast")
     assert g.validity == "certified"
     return g.lower, g.epsilon
 
@@ -109,7 +109,7 @@ def test_averaged_updates_are_shuffled_check_in_at_the_probability_of_taking_par
     averaged = cj.AveragedUpdates(num_clients=5000, num_slots=70, check_in_prob=0.4, num_epochs=3)
     shuffled = cj.ShuffledCheckIn(num_clients=5000, check_in_prob=0.4, num_rounds=3)
     assert ends(averaged, 1.5, 1e-7) == ends(shuffled, 1.5, 1e-7)
-    g = cj.account(averaged, cj.PureLDP(epsilon0=1.5), delta=1e-7)
+    g = cj.account(averaged, cj.PureLDP(epsilon0=1.5), delta=1e-7, bounds="fast")
     assert g.method.startswith("T3")
 
 
@@ -162,7 +162,7 @@ def test_fixed_window_is_monotone(more, less):
 )
 @pytest.mark.parametrize(("epsilon0", "delta"), [(0.0, 1e-6), (1e-7, 1e-6), (1.0, 1e-250), (50.0, 1e-6)])
 def test_corners_of_the_windows_give_ordered_ends(protocol, epsilon0, delta):
-    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta)
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta, bounds="fast")
     assert 0.0 <= g.lower <= g.epsilon <= epsilon0 * protocol.repeats * (1 + 1e-9)
 
 
@@ -185,11 +185,11 @@ def test_gaussian_messages_without_tight_are_never_above_the_local_bound_and_say
     protocol, rate
 ):
     noise = cj.Gaussian(noise_multiplier=3.0)
-    g = cj.account(protocol, noise, delta=1e-5)
-    local = cj.account(protocol, noise, delta=1e-5, view="local")
+    g = cj.account(protocol, noise, delta=1e-5, bounds="fast")
+    local = cj.account(protocol, noise, delta=1e-5, view="local", bounds="fast")
     # Without tight=True; see test_account.py for what that adds.
     same = cj.ShuffledCheckIn(num_clients=50, check_in_prob=rate)
-    assert local.epsilon == cj.account(same, noise, delta=1e-5, view="local").epsilon
+    assert local.epsilon == cj.account(same, noise, delta=1e-5, view="local", bounds="fast").epsilon
     if isinstance(protocol, cj.AveragedUpdates):
         assert g.epsilon == local.epsilon
         assert "local" in g.method

@@ -14,6 +14,7 @@ from oracles import hexagon as oracle
 from oracles import krr, large, pairs
 from scipy.stats import binom, norm
 
+from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host, staged_clones
@@ -195,7 +196,7 @@ class Plus:
 
 
 def composed(n, rate, epsilon0, rounds, delta):
-    mass = composer.log_inverse_mass(rounds, delta)
+    mass = unit.log_inverse_mass(rounds, delta)
     t1 = ShuffledPureLDP(n, rate, epsilon0, mass)
     return composer.bracket([(Plus(t1, staged_clones.profile(n, rate, epsilon0, mass)), rounds)], delta)
 

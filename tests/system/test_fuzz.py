@@ -116,7 +116,7 @@ def accounting(protocol, randomizer, values, other):
     many=120,
 )
 def accounting_tightly(protocol, randomizer, values):
-    tight = call(cj.account, protocol, randomizer, tight=True, **values)
+    tight = call(cj.account, protocol, randomizer, bounds="best", **values)
     check_guarantee(tight)
     plain = cj.account(protocol, randomizer, **values)
     assert tight.epsilon <= plain.epsilon * (1.0 + ROUNDING)
@@ -144,10 +144,10 @@ def accounting_tightly(protocol, randomizer, values):
 )
 def composing(protocol, randomizer, values, count):
     event = call(cj.to_event, protocol, randomizer, view=values["view"])
-    accountant = cj.CheckInAccountant().compose(event)
+    accountant = cj.CheckInAccountant(bounds="fast").compose(event)
     found = call(accountant.get_epsilon, values["delta"])
     assert found >= call(accountant.get_lower_epsilon, values["delta"]) >= 0.0
-    again = cj.CheckInAccountant()
+    again = cj.CheckInAccountant(bounds="fast")
     again.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
     assert again.get_epsilon(values["delta"]) == found
     targets = {"target_epsilon": found, "target_delta": values["delta"]}
@@ -182,7 +182,7 @@ EVENTS = (
 def supporting(kind, values):
     names = inspect.signature(kind).parameters
     event = kind(**{name: value for name, value in values.items() if name in names})
-    accountant = cj.CheckInAccountant()
+    accountant = cj.CheckInAccountant(bounds="fast")
     if not accountant.supports(event):
         raise Refused
     accountant.compose(event)
@@ -236,7 +236,7 @@ def renyi(protocol, randomizer, at, delta):
     assert (found >= 0.0).all()
     # Mironov's conversion: never below what a randomizer is shown to leak.
     converted = found + np.log(1.0 / delta) / (np.asarray(at, dtype=np.float64) - 1.0)
-    lower = cj.account(protocol, randomizer, delta=delta).lower
+    lower = cj.account(protocol, randomizer, delta=delta, bounds="fast").lower
     assert (converted >= lower * (1.0 - ROUNDING)).all()
 
 
@@ -664,7 +664,7 @@ def test_whole_numbers_beyond_floats_are_whole():
 @pytest.mark.parametrize("noise", [np.array([1, 2]), np.array([]), 0])
 def test_events_of_anything_are_supported_or_not(noise):
     event = cj.ShuffledCheckInDpEvent(10, 0.5, cj.GaussianMessageDpEvent(noise))
-    assert cj.CheckInAccountant().supports(event) is isinstance(noise, int)
+    assert cj.CheckInAccountant(bounds="fast").supports(event) is isinstance(noise, int)
 
 
 def test_chances_at_an_epsilon_of_any_size():

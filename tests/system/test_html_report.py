@@ -73,7 +73,7 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert "@import" not in text
     for view in ("local", "messages", "aggregate"):
         g = cj.account(
-            run.config.plan.so_far(run.rounds), run.config.randomizer, delta=1e-6, view=view, tight=True
+            run.config.plan.so_far(run.rounds), run.config.randomizer, delta=1e-6, view=view, bounds="best"
         )
         assert up(g.epsilon, 4) in parsed.text
         assert down(g.lower, 4) in parsed.text

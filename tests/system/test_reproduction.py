@@ -64,7 +64,7 @@ def test_ldp_sgd():
         said(line, run_epsilon(published.theorem_2(*setting, ORDERS), rounds, delta))
         said(line, run_epsilon(published.theorem_3(*setting, ORDERS), rounds, delta))
         run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=rounds)
-        g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=delta)
+        g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=delta, bounds="fast")
         said(line, g.lower, g.epsilon)
     strong = published.strong_composition(*setting, num_rounds=rounds, delta=1e-6)
     said(row("SCI, the same run by strong composition"), float(strong.value))
@@ -79,8 +79,8 @@ def test_gaussian_messages():
     said(line, run_epsilon(base, 2_000, delta))
     run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=1e-4, num_rounds=2_000)
     noise = cj.Gaussian.from_local(epsilon0=8.0, delta0=n**-1.5)
-    assert f"{cj.account(run, noise, delta=delta).epsilon:.3g} in view `messages`" in line
-    aggregate = cj.account(run, noise, delta=delta, view="aggregate").epsilon
+    assert f"{cj.account(run, noise, delta=delta, bounds='fast').epsilon:.3g} in view `messages`" in line
+    aggregate = cj.account(run, noise, delta=delta, view="aggregate", bounds="fast").epsilon
     assert f"{aggregate:.3g} in view `aggregate`" in line
     line = row("SCI, the same with shuffling")
     for approach in (published.approach_1, published.approach_2):
@@ -106,7 +106,9 @@ def test_three_times():
             by_rdp = run_epsilon(bound, rounds, 1e-6)
             said(line, float(strong.value) / by_rdp)
         run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=10_000)
-        factors.append(by_rdp / cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=1e-6).epsilon)
+        factors.append(
+            by_rdp / cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds="fast").epsilon
+        )
     assert f"a further factor of {min(factors):.1f} to {max(factors):.2g} below Theorem 1" in line
 
 
@@ -119,7 +121,7 @@ def test_random_check_ins():
         float(published.shuffle(1e4, 1.0, 1e-6).value),
         float(published.shuffle_2019(1e4, 1.0, 1e-6).value),
     )
-    g = cj.account(cj.Shuffle(num_clients=10_000), cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    g = cj.account(cj.Shuffle(num_clients=10_000), cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="fast")
     said(line, g.lower, g.epsilon)
     line, n, m = row("RCI Table 1"), 100_000, 10_000
     for bound in (
@@ -133,7 +135,7 @@ def test_random_check_ins():
         cj.SlidingWindow(num_clients=n, window=m),
         cj.Shuffle(num_clients=n),
     ):
-        said(line, cj.account(protocol, cj.PureLDP(epsilon0=1.0), delta=1e-6).epsilon)
+        said(line, cj.account(protocol, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="fast").epsilon)
     line = row("RCI, short forms")
     for theorem in (published.fixed_window, published.shuffle):
         said(line, float(theorem(1, 1.0, 0.01).value) / math.sqrt(math.log(100)))

@@ -415,9 +415,9 @@ def test_noise_is_not_ignored_where_it_means_nothing(more):
 
 def test_arguments_that_would_be_ignored_are_refused(tmp_path):
     with pytest.raises(ValueError, match="rows"):
-        cj.sweep(rows="garbage", table={"num_clients": [100]}, epsilon0=1.0, delta=1e-6)
+        cj.sweep(rows="garbage", table={"num_clients": [100]}, epsilon0=1.0, delta=1e-6, bounds="fast")
     with pytest.raises(TypeError, match="table"):
-        cj.sweep(table=3, epsilon0=1.0, delta=1e-6)
+        cj.sweep(table=3, epsilon0=1.0, delta=1e-6, bounds="fast")
 
 
 def test_pictures_of_nothing_are_refused():

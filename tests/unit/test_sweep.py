@@ -26,7 +26,11 @@ def same_rows(one, other, index=slice(None)):
 @pytest.fixture(scope="module")
 def singles():
     return cj.sweep(
-        protocol=cj.Shuffle, num_clients=[10**6, 3 * 10**6, 10**7], epsilon0=[1.0, 2.0], delta=1e-6
+        protocol=cj.Shuffle,
+        num_clients=[10**6, 3 * 10**6, 10**7],
+        epsilon0=[1.0, 2.0],
+        delta=1e-6,
+        bounds="fast",
     )
 
 
@@ -40,13 +44,14 @@ def composed():
         num_rounds=[100, 100, 10, 90],
         epsilon0=[1.0, 1.0, 1.0, 1.1],
         delta=1e-6,
+        bounds="fast",
     )
 
 
 def accounted(table, protocol, i):
     fields = {name: table[name][i].item() for name in table.columns if name in protocol.__annotations__}
     randomizer = cj.PureLDP(epsilon0=float(table["epsilon0"][i]))
-    return cj.account(protocol(**fields), randomizer, delta=float(table["delta"][i]))
+    return cj.account(protocol(**fields), randomizer, delta=float(table["delta"][i]), bounds="fast")
 
 
 def test_single_rounds_are_those_of_account(singles):
@@ -81,17 +86,17 @@ def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
     arguments = {name: singles[name] for name in ("num_clients", "epsilon0", "delta")}
     shuffled = np.array([4, 2, 0, 5, 1, 3])
     order = {name: column[shuffled] for name, column in arguments.items()}
-    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=order, block_rows=4), shuffled)
+    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=order, block_rows=4, bounds="fast"), shuffled)
     alone = {name: column[2:3] for name, column in arguments.items()}
-    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=alone), [2])
+    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=alone, bounds="fast"), [2])
     names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
     backwards = {name: composed[name][::-1] for name in names}
-    same_rows(composed, cj.sweep(table=backwards, block_rows=2), slice(None, None, -1))
+    same_rows(composed, cj.sweep(table=backwards, block_rows=2, bounds="fast"), slice(None, None, -1))
 
 
 @pytest.mark.parametrize(("n", "epsilon0", "delta"), [(30, 1.0, 1e-6), (20, 3.0, 1e-3), (40, 0.3, 1e-9)])
 def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
-    found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta)
+    found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta, bounds="fast")
     upper, lower = float(found["epsilon"][0]), float(found["lower"][0])
     p = np.exp(epsilon0)
     above = pairs.enumerate_pair(pairs.t1_labels(p, 1.0), n)
@@ -104,9 +109,11 @@ def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
 
 
 def test_what_has_no_batched_kernel_is_answered_by_account():
-    found = cj.sweep(num_clients=60_000, check_in_prob=[0.1, 0.2], epsilon0=[1.0], view="local", delta=1e-6)
+    found = cj.sweep(
+        num_clients=60_000, check_in_prob=[0.1, 0.2], epsilon0=[1.0], view="local", delta=1e-6, bounds="fast"
+    )
     run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.2)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, view="local")
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, view="local", bounds="fast")
     assert (found["epsilon"][1], found["lower"][1]) == (g.epsilon, g.lower)
 
 
@@ -120,7 +127,12 @@ def test_another_relation_is_asked_for_by_name_and_refused_by_row():
 def test_corners_are_those_of_account():
     """Nothing released, delta of one, no noise to speak of."""
     found = cj.sweep(
-        rows="zip", num_clients=10**6, check_in_prob=1.0, epsilon0=[0.0, 1e-12, 1.0], delta=[1e-6, 1e-6, 1.0]
+        rows="zip",
+        num_clients=10**6,
+        check_in_prob=1.0,
+        epsilon0=[0.0, 1e-12, 1.0],
+        delta=[1e-6, 1e-6, 1.0],
+        bounds="fast",
     )
     assert found["epsilon"][[0, 2]].tolist() == [0.0, 0.0]
     assert 0 < found["epsilon"][1] <= 1.000001e-12
@@ -139,7 +151,7 @@ def test_many_settings_are_those_of_account():
         "epsilon0": np.exp(rng.uniform(np.log(0.05), np.log(10), 60)),
         "delta": 10 ** rng.uniform(-14, -3, 60),
     }
-    found = cj.sweep(table=columns)
+    found = cj.sweep(table=columns, bounds="fast")
     assert not found.failed.any()
     for i in range(60):
         g = accounted(found, cj.ShuffledCheckIn, i)
@@ -147,7 +159,9 @@ def test_many_settings_are_those_of_account():
         assert found["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-4, abs=1e-15)
         assert found["lower"][i] == pytest.approx(g.lower, rel=1e-4, abs=1e-15)
     order = rng.permutation(60)
-    again = cj.sweep(table={name: column[order] for name, column in columns.items()}, block_rows=17)
+    again = cj.sweep(
+        table={name: column[order] for name, column in columns.items()}, block_rows=17, bounds="fast"
+    )
     same_rows(found, again, order)
 
 
@@ -158,7 +172,7 @@ def test_lanes_side_by_side_give_what_lanes_one_by_one_do(monkeypatch, singles, 
     names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
     for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
         columns = {name: table[name] for name in names if name in table.columns}
-        found = cj.sweep(protocol=protocol, table=columns)
+        found = cj.sweep(protocol=protocol, table=columns, bounds="fast")
         for name in RESULTS:
             rtol = 2e-9 if table is singles else 1e-5
             assert np.allclose(found[name], table[name], rtol=rtol, atol=0, equal_nan=True)
@@ -227,7 +241,11 @@ def test_curves_and_calibrations_are_those_of_their_functions():
         delta=1e-6,
     )
     right = cj.calibrate(
-        cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5), cj.PureLDP, target_epsilon=0.01, delta=1e-6
+        cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5),
+        cj.PureLDP,
+        target_epsilon=0.01,
+        delta=1e-6,
+        bounds="fast",
     )
     assert (found["value"][0], found["epsilon"][0]) == (right.value, right.guarantee.epsilon)
 

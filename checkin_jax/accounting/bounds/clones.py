@@ -14,10 +14,11 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import Instance, Least, Lines, Round, Values, bucket_count
+from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values, bucket_count
 from checkin_jax.kernels import binary_response, clones, host, staged_clones, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import convex, occupancy
+from checkin_jax.randomizers import BINARY, TERNARY
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 SPREADS = (
@@ -31,8 +32,6 @@ BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
 FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
 # Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
 MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
-# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
-_HOPELESS = 4.0
 
 
 def _largest_loss(epsilon0: float, used: float) -> float:
@@ -109,6 +108,7 @@ class Ternary:
     mixture: _Mixture
 
     name = "3-ary randomized response, all others at a third record"
+    needs = TERNARY
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -131,6 +131,7 @@ class Binary:
     log_inverse_mass: float
 
     name = "binary randomized response, all others at one of the two records"
+    needs = BINARY
     symmetric = False
 
     @functools.cached_property
@@ -192,21 +193,13 @@ class _Instances(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ShuffledPureLDP(_Instances):
-    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below.
-
-    tight: T1+ too, where `kernels.staged_clones.profile` has it: a quarter of a second more.
-    """
+    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below."""
 
     num_clients: int
     rate: float
     epsilon0: float
     log_inverse_mass: float
-    label: str = "T1"
-    tight: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.label if self._t1_plus is None else f"{self.label} and T1+"
+    name: str = "T1"
 
     @property
     def top(self) -> float:
@@ -224,15 +217,8 @@ class ShuffledPureLDP(_Instances):
     def _t1(self) -> _Mixture:
         return self._mixture(clones.upper_law(*self._arguments()))
 
-    @functools.cached_property
-    def _t1_plus(self) -> tuple[np.ndarray, np.ndarray] | None:
-        if not self.tight:
-            return None
-        return staged_clones.profile(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
-
     def upper(self, loss: np.ndarray) -> Values:
-        plain = self._t1.upper(loss)
-        return plain if self._t1_plus is None else np.minimum(plain, convex.chords(*self._t1_plus, loss))
+        return self._t1.upper(loss)
 
     def messages(self) -> float:
         return self.num_clients * self.rate
@@ -245,6 +231,39 @@ class ShuffledPureLDP(_Instances):
         buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
         messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedClones:
+    """T1+: shuffled check-in of eps0-LDP messages, where `kernels.staged_clones.profile` has a bound below T1's."""
+
+    num_clients: int
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "T1+"
+    instances: tuple[Instance, ...] = ()
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if self.epsilon0 == 0.0:
+            return None
+        return staged_clones.profile(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+
+    @property
+    def gains(self) -> bool:
+        """Whether there is such a bound."""
+        return self._profile is not None
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def upper(self, loss: np.ndarray) -> Values:
+        if self._profile is None:
+            return np.ones(np.shape(loss))
+        return convex.chords(*self._profile, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,40 +368,3 @@ class OccupiedPureLDP(_Instances):
     def binary(self) -> Binary:
         messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
-
-
-@dataclasses.dataclass(frozen=True)
-class Smaller:
-    """Two bounds on the same unit: the smaller at every loss. The instances are those of the first."""
-
-    first: SlotsPureLDP
-    second: OccupiedPureLDP
-
-    @functools.cached_property
-    def _tried(self) -> tuple[SlotsPureLDP | OccupiedPureLDP, ...]:
-        best, other = sorted((self.first, self.second), key=lambda one: one.variance)
-        return (best, other) if other.variance <= _HOPELESS * best.variance else (best,)
-
-    @property
-    def name(self) -> str:
-        return Least(self._tried).name
-
-    @property
-    def top(self) -> float:
-        return min(self.first.top, self.second.top)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return Least(self._tried).upper(loss)
-
-    @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
-        return tuple(_at_scale(each, self) for each in self.first.instances)
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._found
-
-
-def _at_scale(instance: Instance, scale: Round) -> Instance:
-    assert isinstance(instance, Ternary | Binary)
-    return dataclasses.replace(instance, scale=scale)

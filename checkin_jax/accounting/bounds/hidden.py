@@ -11,6 +11,7 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, ShuffledG
 from checkin_jax.kernels import hidden_messages, hidden_messages_lower, host, subsampled_gaussian
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.numerics import convex
+from checkin_jax.randomizers import LabelLaws
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
@@ -188,6 +190,9 @@ class HiddenMessages(_HiddenSum):
     profile: Profile
     log_inverse_mass: float
 
+    # Names of bounds that are never below this one.
+    includes: ClassVar[tuple[str, ...]] = ("G1 (subsampling)",)
+
     def __post_init__(self) -> None:
         _validate.integer(1, 2.0**42, num_clients=self.num_clients)
         _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
@@ -232,6 +237,17 @@ class HiddenMessages(_HiddenSum):
         stretched = np.logaddexp(above + np.log(inverse), 0.0)
         value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
         return np.minimum(value, rate * self.profile.delta(self._losses) * (1.0 + ROUNDING))
+
+
+@dataclasses.dataclass(frozen=True)
+class SubsampledMessages(HiddenMessages):
+    """G1 for messages of any privacy profile: subsampling alone, by the visible fraction that checked in."""
+
+    name = "G1 (subsampling)"
+    includes = ()
+
+    def hidden(self) -> np.ndarray:
+        return np.full(self._losses.shape, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,32 +306,59 @@ def _cells(mu: Array, farthest: Array) -> tuple[hidden_messages_lower.Cells, hid
     return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
 
 
+def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+    """As `_cells`, of labels; labels that are equally likely under both records tell nothing and are left out."""
+    target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
+
+    def side(sign: float) -> tuple[Array, Array]:
+        apart = sign * (target - other)
+        mass = other[apart > 0]
+        place = apart[apart > 0] / mass
+        order = np.argsort(place, kind="stable")
+        # Cells without mass at the last place: kernels compile once.
+        room = (0, max(_CELL_COUNT - order.size, 0))
+        return host(np.pad(place[order], room, mode="edge")), host(np.pad(mass[order], room))
+
+    right, left = side(1.0), side(-1.0)
+    return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class GaussianMessages:
-    """Gaussian messages with all other clients at x', in one dimension; the target holds x or x'."""
+class _OneRecord(abc.ABC):
+    """Messages with all other clients (and dummies) at x'; the target holds x or x'.
+
+    messages: the sum that they are, its losses and its scale. Its `clients` over-estimated by a rounding is safe here.
+    """
 
     scale: Round
-    messages: HiddenMessages
+    messages: _HiddenSum
 
-    name = "Gaussian messages, all others at one of the two records"
     symmetric = False
+
+    @property
+    @abc.abstractmethod
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        """Cells of one message with Z - 1, and with 1 - Z, to the right."""
 
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
         seen = self.messages
-        assert isinstance(seen.profile, GaussianProfile)
-        n, rate, deviation = seen.num_clients, seen.rate, seen._steps[2]
-        farthest = min(max(9.0, math.sqrt(2.0 * seen.log_inverse_mass)), 30.0)
-        forward, backward = _cells(host(seen.profile.mu), host(farthest))
-        arguments = host(n), host(rate), host(deviation)
+        clients, count, rate = seen._sum
+        if clients != count:
+            clients *= 1.0 + 4e-15
+        forward, backward = self._both_cells
+        arguments = host(count), host(rate), host(seen._steps[2])
         loss = seen._losses if rate < 1.0 else seen._grid(True)
         loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
-        up = hidden_messages_lower.lines_lower(*arguments, forward, host(n * np.expm1(loss)))
-        down = hidden_messages_lower.lines_lower(*arguments, backward, host(-n * np.expm1(-loss)))
-        difference, mass = np.asarray(down[0]) / n, np.asarray(down[1])
-        return (np.asarray(up[0]) / n, np.asarray(up[1])), (difference, (mass - difference) * (1.0 + 1e-15))
+        up = hidden_messages_lower.lines_lower(*arguments, forward, host(clients * np.expm1(loss)))
+        down = hidden_messages_lower.lines_lower(*arguments, backward, host(-clients * np.expm1(-loss)))
+        difference, mass = np.asarray(down[0]) / clients, np.asarray(down[1])
+        return (np.asarray(up[0]) / clients, np.asarray(up[1])), (
+            difference,
+            (mass - difference) * (1.0 + 1e-15),
+        )
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         above = np.expm1(loss)
@@ -328,8 +371,37 @@ class GaussianMessages:
         return best(*forward), best(*backward)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class GaussianMessages(_OneRecord):
+    """Gaussian messages in one dimension."""
+
+    mu: float
+
+    name = "Gaussian messages, all others at one of the two records"
+
+    @property
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        farthest = min(max(9.0, math.sqrt(2.0 * self.messages.log_inverse_mass)), 30.0)
+        return _cells(host(self.mu), host(farthest))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelMessages(_OneRecord):
+    """Messages of any randomizer, seen through labels of finitely many values."""
+
+    laws: LabelLaws
+
+    @property
+    def name(self) -> str:
+        return self.laws.name
+
+    @property
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        return _label_cells(self.laws)
+
+
 def hidden_instances(messages: HiddenMessages, scale: Round) -> tuple[GaussianMessages, ...]:
     """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
     profile = messages.profile
     known = isinstance(profile, GaussianProfile) and profile.mu >= _LEAST_MU
-    return (GaussianMessages(scale, messages),) if known else ()
+    return (GaussianMessages(scale, messages, profile.mu),) if known else ()

@@ -87,7 +87,7 @@ def replaced(protocol: FixedWindow | SlidingWindow, mu: float, mass: float, tigh
             pair = AllocationGaussian(most, used, mu, mass)
             steps.append((used * _spread(mu) / math.sqrt(most), TwoSteps(pair, rest)))
     if not ways:
-        return unit.NoGain(local)
+        return unit.LocalOnly(local)
     _, used, rest = min(ways, key=lambda way: way[1])
     bounds: list[unit.Round] = [OneStep(used, mu, rest)]
     if tight and known:

@@ -13,13 +13,15 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host, subsampled_gaussian
 from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.randomizers import LabelLaws
 
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
 MAX_LOSS = 690.0
@@ -70,6 +72,16 @@ def upper_sides(one: Round, loss: np.ndarray) -> tuple[Values, Values]:
     return value, value
 
 
+@runtime_checkable
+class Graded(Protocol):
+    """A bound that says how it compares with others of its kind before it is evaluated."""
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that all graded bounds on a unit share."""
+        ...
+
+
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -91,6 +103,22 @@ class Instance(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
+class Profile(Protocol):
+    """What one message gives away by itself, whatever the two inputs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def top(self) -> float:
+        """The largest loss, or infinity."""
+        ...
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        """D at e^loss, loss >= 0, any shape; relative error below 5e-12."""
+        ...
+
+
 class OwnInstance:
     """For rounds that are concrete pairs themselves."""
 
@@ -101,6 +129,11 @@ class OwnInstance:
     @property
     def scale(self) -> Round:
         return self  # type: ignore[return-value]
+
+
+def log_inverse_mass(total: float, delta: float) -> float:
+    """How small the mass left out of a unit must be: `total` times it is below 1e-7 delta."""
+    return math.log(total) - math.log(delta) + 17.0
 
 
 def bucket_count(mean: float) -> int:
@@ -127,7 +160,8 @@ class ShuffledGaussian:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return (GaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
+        summed = self if self.summed else dataclasses.replace(self, summed=True)
+        return (GaussianSum(summed, summed),)
 
     def arguments(self) -> tuple[Array, Array, Array, Array, int]:
         """n, rate, mu and mass for the kernels, and how many buckets to cut into."""
@@ -144,13 +178,14 @@ class ShuffledGaussian:
 class GaussianSum:
     """The sum of Gaussian messages with all other clients at one record."""
 
-    scale: ShuffledGaussian
+    scale: Round
+    messages: ShuffledGaussian
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix = subsampled_gaussian.buckets_lower(*self.scale.arguments(), True)
+        mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)
         return subsampled_gaussian.lines_lower(mix, loss, False), subsampled_gaussian.lines_lower(
             mix, loss, True
         )
@@ -208,16 +243,13 @@ class LocalGaussian(OwnInstance):
 
 
 @dataclasses.dataclass(frozen=True)
-class NoGain:
-    """A view for which only the local bound is known: whoever sees less than the named messages learns no more."""
+class LocalOnly:
+    """The local bound in a view for which no theorem applies: whoever sees less than named messages learns no more."""
 
     local: Round
 
     instances: tuple[Instance, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return "the local bound (none is known here that counts a gain from random check-ins)"
+    name = "the local bound (no theorem that applies here counts a gain)"
 
     @property
     def top(self) -> float:
@@ -225,6 +257,55 @@ class NoGain:
 
     def upper(self, loss: np.ndarray) -> Values:
         return self.local.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalMessages:
+    """One client's own messages, seen with its name, sent with probability rate; by their privacy profile."""
+
+    rate: float
+    profile: Profile
+    instances: tuple[Instance, ...] = ()
+
+    name = "one message, sent at the check-in rate"
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.minimum(self.rate * self.profile.delta(np.asarray(loss)) * (1.0 + ROUNDING), 1.0)
+
+
+Local = LocalPureLDP | LocalGaussian | LocalMessages
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalLabels:
+    """A concrete pair of records seen through labels, sent with probability rate."""
+
+    scale: Round
+    rate: float
+    laws: LabelLaws
+
+    symmetric = False
+
+    @property
+    def name(self) -> str:
+        return self.laws.name
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])
+
+        def lines(first: np.ndarray, second: np.ndarray) -> Lines:
+            inside = first > np.exp(np.minimum(loss, MAX_LOSS))[:, None] * second
+            apart = np.sum(np.where(inside, first - second, 0.0), axis=1)
+            return (
+                np.maximum(self.rate * apart * (1.0 - ROUNDING), 0.0),
+                self.rate * np.sum(np.where(inside, second, 0.0), axis=1) * (1.0 + ROUNDING),
+            )
+
+        return lines(target, other), lines(other, target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +317,8 @@ class Least:
 
     @property
     def name(self) -> str:
-        return " and ".join(each.name for each in self.bounds)
+        theorems = [each for each in self.bounds if not isinstance(each, Local)]
+        return " and ".join(dict.fromkeys(each.name for each in theorems or self.bounds))
 
     @property
     def top(self) -> float:
@@ -247,17 +329,28 @@ class Least:
 
 
 @dataclasses.dataclass(frozen=True)
-class LeastDirected(Directed):
+class LeastDirected(Directed, Least):
     """`Least` of bounds at least one of which is directed: the smallest in either direction."""
-
-    bounds: tuple[Round, ...]
-    instances: tuple[Instance, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return " and ".join(each.name for each in self.bounds)
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sides = [upper_sides(each, loss) for each in self.bounds]
         forward, backward = (np.minimum.reduce([np.asarray(v) for v in values]) for values in zip(*sides))
         return forward, backward
+
+
+def least(bounds: Sequence[Round], instances: Sequence[Instance] = ()) -> Round:
+    """The smallest of several bounds on one unit at every loss, with these instances.
+
+    An instance whose grid is made from one of the bounds has it made from the smallest.
+    """
+    kind = LeastDirected if any(isinstance(each, Directed) for each in bounds) else Least
+    found = kind(tuple(bounds))
+    scaled = tuple(
+        dataclasses.replace(each, scale=found)  # type: ignore[type-var]
+        if dataclasses.is_dataclass(each)
+        and "scale" in {field.name for field in dataclasses.fields(each)}
+        and any(each.scale is bound for bound in bounds)
+        else each
+        for each in instances
+    )
+    return dataclasses.replace(found, instances=scaled)

@@ -21,11 +21,6 @@ from checkin_jax.kernels import host, pld
 _MIN_LOSS = 1e-9
 
 
-def log_inverse_mass(num_rounds: float, delta: float) -> float:
-    """How small the mass left out of a round must be: num_rounds times it is below 1e-7 delta."""
-    return math.log(num_rounds) - math.log(delta) + 17.0
-
-
 def reach(one: Round, num_rounds: float, delta: float) -> float:
     """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
     return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_rounds))

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.dispatch import check_protocol, one_round
+from checkin_jax.accounting.bounds.table import FAST_ONES, check_protocol, check_randomizer, unit_bound
 from checkin_jax.kernels import host, pld
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
 _KNOTS = 4096
@@ -20,7 +20,9 @@ _KNOTS = 4096
 _MIN_EPSILON0 = 1e-9
 
 
-def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] | np.ndarray) -> np.ndarray:
+def rdp(
+    protocol: CheckInProtocol, randomizer: Randomizer, orders: Sequence[float] | np.ndarray
+) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
     Theorem: T1's pair, A(lam) = E_F[(S0/n)^lam (S1/n)^(1-lam)], bounded through its privacy profile; replace-one, both
@@ -47,24 +49,27 @@ def rdp(protocol: CheckInProtocol, randomizer: PureLDP, orders: Sequence[float] 
       ['1.623e-05', '2.597e-04']
     """
     check_protocol(protocol)
-    if not isinstance(randomizer, PureLDP):
-        raise TypeError(f"randomizer={_validate.shown(randomizer)}: expected a PureLDP")
+    epsilon0 = check_randomizer(randomizer).largest_loss
+    if epsilon0 > MAX_EPSILON0:
+        raise TypeError(
+            f"randomizer={_validate.shown(randomizer)}: expected one with pure local privacy, such as PureLDP"
+        )
     checked = [
         _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
     ]
     shifted = np.asarray(checked) - 1.0
-    if randomizer.epsilon0 == 0.0:
+    if epsilon0 == 0.0:
         return np.zeros(len(checked))
     # Bun, Steinke (2016), Proposition 3.3: of each message by itself; never below the least positive float64.
-    local = 0.5 * np.asarray(checked) * randomizer.epsilon0 * randomizer.epsilon0 * (1.0 + 1e-12)
-    local = np.maximum(np.minimum(local, randomizer.epsilon0), np.finfo(np.float64).tiny) * protocol.repeats
-    if randomizer.epsilon0 < _MIN_EPSILON0:
+    local = 0.5 * np.asarray(checked) * epsilon0 * epsilon0 * (1.0 + 1e-12)
+    local = np.maximum(np.minimum(local, epsilon0), np.finfo(np.float64).tiny) * protocol.repeats
+    if epsilon0 < _MIN_EPSILON0:
         return local
     with jax.enable_x64(True):
         # What is left out of a round counts with the largest loss: e^(order epsilon0) times its mass.
-        left_out = math.exp(-min(max(checked) * randomizer.epsilon0 + 30.0, 690.0))
-        one = one_round(protocol, randomizer, "messages", 1.0, left_out)
-        losses = np.append(0.0, randomizer.epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
+        left_out = math.exp(-min(max(checked) * epsilon0 + 30.0, 690.0))
+        one = unit_bound(protocol, randomizer, "messages", 1.0, left_out, bounds=FAST_ONES).bound
+        losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
         side = pld.side_upper(host(losses), one.upper(losses))
         moments = pld.symmetric_log_moments(host(losses), side, host(shifted))
         with np.errstate(over="ignore"):

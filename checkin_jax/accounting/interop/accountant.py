@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,13 +22,12 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.dispatch import check_relation, one_round
+from checkin_jax.accounting.bounds.table import BEST, Chosen, check_bounds, check_relation, unit_bound
 from checkin_jax.accounting.bounds.unit import Round
 from checkin_jax.accounting.composition import composer
-from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
-from checkin_jax.accounting.interop.events import GaussianMessageDpEvent, UnitDpEvent, to_unit
+from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.accounting.interop.pld import to_pld
 from checkin_jax.protocols import MAX_ROUNDS
 
@@ -44,14 +43,14 @@ class CheckInAccountant(PrivacyAccountant):
     Args:
       neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE: then only windows with hidden dummies are supported, as
         in `account`, and everything is composed as adding and as removing the same client. Never converted.
-      tight: as in `account`.
+      bounds: as in `account`.
     """
 
     def __init__(
         self,
         neighboring_relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE,
         *,
-        tight: bool = False,
+        bounds: str | Sequence[str] = BEST,
     ) -> None:
         if not isinstance(neighboring_relation, NeighboringRelation):
             raise TypeError(
@@ -59,9 +58,9 @@ class CheckInAccountant(PrivacyAccountant):
             )
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
-        self._counts: dict[UnitDpEvent, int] = {}
+        self._counts: dict[CheckInDpEvent, int] = {}
         self._non_private = False
-        self._tight = _validate.flag(tight=tight)
+        self._bounds = check_bounds(bounds)
 
     def _maybe_compose(
         self, event: DpEvent, count: int, do_compose: bool
@@ -76,12 +75,8 @@ class CheckInAccountant(PrivacyAccountant):
         if isinstance(event, NonPrivateDpEvent):
             self._non_private |= do_compose and count > 0
             return None
-        if isinstance(event, UnitDpEvent):
-            message = event.message
+        if isinstance(event, CheckInDpEvent):
             try:
-                if isinstance(message, GaussianMessageDpEvent) and message.noise_multiplier == 0:
-                    self._non_private |= do_compose and count > 0
-                    return None
                 unit = to_unit(event)
                 check_relation(unit.protocol, unit.view, self._relation)
             except (TypeError, ValueError) as error:
@@ -97,10 +92,11 @@ class CheckInAccountant(PrivacyAccountant):
         total = sum(self._counts.values())
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
-        return [
-            (one_round(*to_unit(event), total, delta, tight=self._tight, relation=self._relation), count)
-            for event, count in self._counts.items()
-        ]
+        return [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
+
+    def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
+        with jax.enable_x64(True):
+            return unit_bound(*to_unit(event), total, delta, bounds=self._bounds, relation=self._relation)
 
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
@@ -172,7 +168,7 @@ class CheckInAccountant(PrivacyAccountant):
           ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
         """
         counts, non_private = ledger.load(state, self.neighboring_relation.name)
-        fresh = type(self)(self.neighboring_relation, tight=self._tight)
+        fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
         for event, count in counts.items():
             fresh.compose(event, count)
         if non_private:
@@ -184,11 +180,12 @@ class CheckInAccountant(PrivacyAccountant):
         blocks = []
         for event, count in self._counts.items():
             unit = to_unit(event)
-            with jax.enable_x64(True):
-                text = theorems.describe(
-                    one_round(*unit, count, 1e-6, tight=self._tight, relation=self._relation),
-                    theorems.assumptions(unit.protocol, unit.view),
-                )
+            chosen = self._chosen(event, count, 1e-6)
+            lines = [f"  upper end  {chosen.bound.name}"]
+            lines += [f"  theorem    {each}" for each in chosen.theorems]
+            lines += [f"  lower end  {each.name}" for each in chosen.bound.instances]
+            lines += [f"  assumes    {each}" for each in assumptions(*unit)]
+            text = "\n".join(lines)
             blocks.append(f"{count:,} x {event!r}\n{text}")
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")
@@ -210,6 +207,7 @@ class CheckInAccountant(PrivacyAccountant):
                 *to_unit(event),
                 value_discretization_interval=value_discretization_interval,
                 tail_mass=tail_mass / total,
+                bounds=self._bounds,
                 neighboring_relation=self._relation,
             ).self_compose(count)
             for event, count in self._counts.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -11,12 +12,18 @@ from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.bounds.table import (
+    BEST,
+    check_bounds,
+    check_protocol,
+    check_randomizer,
+    unit_bound,
+)
 from checkin_jax.accounting.bounds.unit import Directed, upper_sides
 from checkin_jax.accounting.composition import composer
-from checkin_jax.accounting.guarantee import REPLACE, VIEWS, relation_of
+from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels import host, pld
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 _MAX_KNOTS = 2_000_000
@@ -29,6 +36,7 @@ def to_pld(
     *,
     value_discretization_interval: float = 1e-4,
     tail_mass: float = 1e-15,
+    bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> PrivacyLossDistribution:
     """The privacy loss distribution of ONE unit of the protocol (a round, or a window), for dp_accounting to compose.
@@ -40,7 +48,7 @@ def to_pld(
       protocol, randomizer, view: as in `account`; how often the protocol repeats its unit is ignored.
       value_discretization_interval: spacing of the grid, nats, in (0, 500].
       tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
-      neighboring_relation: as in `account`; for an added or removed client the two directions differ.
+      bounds, neighboring_relation: as in `account`; for an added or removed client the two directions differ.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
@@ -54,7 +62,8 @@ def to_pld(
     )
     tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
     with jax.enable_x64(True):
-        one = one_round(protocol, randomizer, view, 1.0, tail_mass, relation=relation)
+        wanted = check_bounds(bounds)
+        one = unit_bound(protocol, randomizer, view, 1.0, tail_mass, bounds=wanted, relation=relation).bound
         reach = composer.reach(one, 1.0, tail_mass)
         size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
         if size > _MAX_KNOTS:

@@ -27,5 +27,5 @@ def suggested_learning_rate(plan: Plan, randomizer: Randomizer, clip_norm: float
     if isinstance(randomizer, Gaussian):
         noise = randomizer.noise_multiplier
     else:
-        noise = central_limit_multiplier(randomizer.epsilon0)
+        noise = central_limit_multiplier(randomizer.largest_loss)
     return TYPICAL * math.sqrt(number * rate / plan.num_rounds) / noise / clip_norm

@@ -279,7 +279,7 @@ def _sent(mechanism: Mechanism, clipped: Rows, position: jax.Array, key: jax.Arr
     keys = _fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
     if isinstance(randomizer, Gaussian):
         return mechanisms.gaussian_messages(keys, clipped.matrix(), clip_norm, randomizer.noise_multiplier)
-    return mechanisms.l2_messages(keys, clipped.matrix(), clip_norm, randomizer.epsilon0)
+    return mechanisms.l2_messages(keys, clipped.matrix(), clip_norm, randomizer.largest_loss)
 
 
 def _contribution(
@@ -289,7 +289,7 @@ def _contribution(
     randomizer, clip_norm, size = mechanism.randomizer, mechanism.clip_norm, len(clipped)
     if mechanism.simulate == "aggregate" and isinstance(randomizer, PureLDP):
         keys = _fold(key, position // GROUP + jnp.arange(size // GROUP, dtype=jnp.int32))
-        return mechanisms.l2_sum(keys, clipped, present, clip_norm, randomizer.epsilon0)
+        return mechanisms.l2_sum(keys, clipped, present, clip_norm, randomizer.largest_loss)
     if mechanism.simulate == "messages":
         clipped = Rows.of(_sent(mechanism, clipped, position, key))
     return clipped.combine(present.astype(jnp.float32))
@@ -300,7 +300,7 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
     """Adds the noise of `count` messages in one draw, in the modes where no message carries its own."""
     randomizer = mechanism.randomizer
     if mechanism.simulate == "central-limit" and isinstance(randomizer, PureLDP):
-        multiplier = mechanisms.central_limit_multiplier(randomizer.epsilon0)
+        multiplier = mechanisms.central_limit_multiplier(randomizer.largest_loss)
     elif mechanism.simulate == "aggregate" and isinstance(randomizer, Gaussian):
         multiplier = randomizer.noise_multiplier
     else:

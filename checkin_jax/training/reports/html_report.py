@@ -18,7 +18,8 @@ import scipy.stats
 from checkin_jax import plotting
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.protocols import VIEWS
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import every_view

@@ -8,8 +8,9 @@ from typing import Any
 
 from checkin_jax._rounding import up
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
+from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import (
+    VIEWS,
     AveragedUpdates,
     CheckInProtocol,
     Shuffle,
@@ -178,16 +179,13 @@ def make_report(
 
 def every_view(config: TrainingConfig, protocol: CheckInProtocol) -> dict[str, Guarantee]:
     """view -> Guarantee of `protocol`, the run or what has begun of it, by the tight bounds."""
-    return {
-        view: account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
-        for view in VIEWS
-    }
+    return {view: account(protocol, config.randomizer, delta=config.delta, view=view) for view in VIEWS}
 
 
 def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:
     """(epsilon0, delta0) of one message: delta0 is 0 for PureLDP, else n^-1.5 but at most 0.1."""
     if not isinstance(randomizer, Gaussian):
-        return randomizer.epsilon0, 0.0
+        return randomizer.largest_loss, 0.0
     delta0 = min(0.1, math.pow(protocol.num_clients, -1.5))
     once = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
     return account(once, randomizer, delta=delta0, view="local").epsilon, delta0
@@ -196,7 +194,7 @@ def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[
 def _mechanism(config: TrainingConfig) -> str:
     if isinstance(config.randomizer, Gaussian):
         return f"Gaussian, noise multiplier {config.randomizer.noise_multiplier:g} a client"
-    return f"l2 mechanism, epsilon0 = {config.randomizer.epsilon0:g} a message"
+    return f"l2 mechanism, epsilon0 = {config.randomizer.largest_loss:g} a message"
 
 
 def _check_ins(config: TrainingConfig) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._rounding import up
-from checkin_jax.accounting.guarantee import VIEWS, Guarantee
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.reports.report import every_view
 

@@ -1,0 +1,77 @@
+"""Descriptions as plain values for JSON, and back: protocols and randomizers, ours and foreign ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from checkin_jax import _validate
+
+Described = TypeVar("Described")
+
+
+def to_plain(value: Any) -> dict[str, Any]:
+    """Kind (the class's name) and fields of a frozen dataclass.
+
+    Raises:
+      ValueError: a field that JSON cannot hold, such as a function.
+    """
+    fields = dataclasses.asdict(value)
+    try:
+        json.dumps(fields)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{type(value).__name__}: expected fields that JSON can hold, not {_validate.shown(fields)}"
+        ) from None
+    return {"kind": type(value).__name__, **fields}
+
+
+def shown_plain(value: Any) -> dict[str, Any]:
+    """As `to_plain`, with text in place of what JSON cannot hold: for reports, which nothing is read back from."""
+    try:
+        return to_plain(value)
+    except ValueError:
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        kept = {
+            n: v if isinstance(v, str | int | float | None) else _validate.shown(v) for n, v in fields.items()
+        }
+        return {"kind": type(value).__name__, **kept}
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with infinities as None: the key stays, and nothing becomes a number that it is not."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def from_plain(plain: Any, base: type[Described]) -> Described:
+    """The object behind `to_plain`'s values, of a concrete class below `base` that is known to this process.
+
+    Raises:
+      TypeError, ValueError: no such class, other fields than the class has, or a value out of its range.
+    """
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"{_validate.shown(plain)}: expected a mapping with the kind and its fields")
+    fields = dict(plain)
+    kinds = {kind.__name__: kind for kind in concrete(base)}
+    kind: Any = kinds.get(str(fields.pop("kind", "")))
+    if kind is None:
+        raise ValueError(
+            f"kind={_validate.shown(plain.get('kind'))}: expected one of {', '.join(sorted(kinds))}"
+        )
+    names = {field.name for field in dataclasses.fields(kind)}
+    if set(fields) != names:
+        raise ValueError(
+            f"{kind.__name__} with fields {_validate.shown(sorted(map(str, fields)))}: expected {sorted(names)}"
+        )
+    return kind(**fields)
+
+
+def concrete(base: type) -> Iterator[type]:
+    """Every dataclass below `base` in the order of definition; of two with one name the later."""
+    for kind in base.__subclasses__():
+        if dataclasses.is_dataclass(kind) and not getattr(kind, "__abstractmethods__", None):
+            yield kind
+        yield from concrete(kind)

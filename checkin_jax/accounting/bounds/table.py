@@ -1,0 +1,252 @@
+"""The table of bounds: which theorem serves which unit, by what it needs to know.
+
+`BOUNDS` is the one place where a theorem is added: a label, a sentence, a reference, its cost, and a builder that reads
+facts of protocol and randomizer and returns None where a hypothesis fails. `unit_bound` takes the smallest of all that
+apply at every loss. Nothing else in the package asks which protocol or randomizer it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds import families
+from checkin_jax.accounting.bounds.families import Unit
+from checkin_jax.accounting.bounds.unit import Graded, LocalOnly, Round, least, log_inverse_mass
+from checkin_jax.protocols import REPLACE, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+# Bounds that take less, in seconds of one core once compiled, are "fast".
+FAST = 0.06
+# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+_HOPELESS = 4.0
+
+_SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A theorem as the accountant uses it.
+
+    Attributes:
+      label: its name in the documentation.
+      statement: what it states, in one sentence.
+      reference: where it is proved, and whose idea it is.
+      seconds: about what one unit costs, once compiled.
+      build: the bound on a unit, or None where a hypothesis fails.
+      caveat: what a reader should be told where no other bound was used.
+    """
+
+    label: str
+    statement: str
+    reference: str
+    seconds: float
+    build: Callable[[Unit], Round | None]
+    caveat: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.statement} [{self.reference}]"
+
+
+BOUNDS: tuple[Bound, ...] = (
+    Bound(
+        "T1",
+        "shuffled check-in of eps0-LDP messages is dominated by counting clones of the two records, absent clients "
+        "included; rate 1 is shuffling [FMT21]",
+        _SAMPLE,
+        0.02,
+        families.t1,
+    ),
+    Bound(
+        "T3",
+        "with loads that do not depend on the data, averaged updates are adaptive shuffling of all clients: T1 at the "
+        "probability of taking part",
+        _SAMPLE,
+        0.02,
+        families.t3,
+    ),
+    Bound(
+        "T1+",
+        "T1 with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        "docs/theory.md, docs/theory_hexagon.md",
+        0.25,
+        families.t1_plus,
+    ),
+    Bound(
+        "T2",
+        "one message a slot, the client's own in a uniform slot: clones of the two records among the slots",
+        _SAMPLE + "; compare [RCI], Theorem 3.2",
+        0.02,
+        families.t2,
+    ),
+    Bound(
+        "T2'",
+        "the messages of the occupied slots are a uniform ordered sample of the clients: T1's pair without absent "
+        "clients, for the law of the number of occupied slots",
+        _SAMPLE,
+        0.03,
+        families.t2_prime,
+    ),
+    Bound(
+        "T*",
+        "the worst of all laws that the messages of the others may have, step by step in convex order, for any "
+        "privacy profile of the randomizer",
+        "docs/theory_gaussian.md",
+        0.7,
+        families.t_star,
+    ),
+    Bound(
+        "G1",
+        "subsampling of a message, or of a Gaussian sum whose noise adds up, by the visible fraction that checked in",
+        "docs/accounting.md; [BBG18], Theorem 2",
+        0.02,
+        families.g1,
+        "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows",
+    ),
+    Bound(
+        "G2",
+        "all clients' messages, their laws cut where the likelihood ratio is large: T1 at rate 1, at a cost in delta",
+        "docs/theory_gaussian.md; compare [BBGN19], Section 5",
+        0.05,
+        families.g2,
+    ),
+    Bound(
+        "R",
+        "windows",
+        "docs/theory_allocation.md",
+        0.02,
+        families.windows,
+    ),
+    Bound(
+        "G4",
+        "the noise of all clients of a slot adds up in their average",
+        "docs/theory_allocation.md",
+        0.02,
+        families.g4,
+    ),
+)
+LABELS = tuple(bound.label for bound in BOUNDS)
+# The choices of `bounds=` beside labels.
+BEST, FAST_ONES = "best", "fast"
+
+
+class Chosen(NamedTuple):
+    """The bound on one unit, and the theorems behind it; none where only the local bound is known."""
+
+    bound: Round
+    theorems: tuple[Bound, ...]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a careful reader should be told about the theorems."""
+        return tuple(each.caveat for each in self.theorems if each.caveat) if len(self.theorems) == 1 else ()
+
+
+def check_bounds(bounds: Any) -> str | tuple[str, ...]:
+    """ "best", "fast", or labels of the table as a tuple.
+
+    Raises:
+      TypeError, ValueError: anything else.
+    """
+    if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
+        return bounds
+    labels = (bounds,) if isinstance(bounds, str) else bounds
+    if isinstance(labels, Sequence) and labels and all(label in LABELS for label in labels):
+        return tuple(labels)
+    raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(LABELS)}"
+    )
+
+
+def check_protocol(protocol: Any) -> CheckInProtocol:
+    """Raises TypeError unless it is a protocol."""
+    if not isinstance(protocol, CheckInProtocol):
+        raise TypeError(
+            f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
+        )
+    return protocol
+
+
+def check_randomizer(randomizer: Any) -> Randomizer:
+    """Raises TypeError unless it is a randomizer."""
+    if not isinstance(randomizer, Randomizer):
+        raise TypeError(
+            f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+        )
+    return randomizer
+
+
+def check_relation(protocol: CheckInProtocol, view: str, relation: str) -> str:
+    """Raises ValueError where no bound is known for this relation, one of `protocols.RELATIONS`."""
+    why = protocol.refuses(relation, view)
+    if why is None:
+        return relation
+    raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+
+
+def unit_bound(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    total: float,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...] = BEST,
+    relation: str = REPLACE,
+) -> Chosen:
+    """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
+
+    Args:
+      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Labels: these alone.
+      view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+
+    Raises:
+      ValueError: there is no bound for this neighboring relation, or none of the labels applies.
+    """
+    check_relation(protocol, view, relation)
+    unit = Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta))
+    local = families.local(unit)
+    if view == "local":
+        return Chosen(local, ())
+    tried = [bound for bound in BOUNDS if _wanted(bound, bounds)]
+    built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
+    if not built and not isinstance(bounds, str):
+        apply = [bound.label for bound in BOUNDS if bound.build(unit) is not None]
+        raise ValueError(
+            f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
+        )
+    built = _promising(built)
+    if relation != REPLACE:
+        if not built:
+            why = f"no bound is known for {randomizer.words}"
+            raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+        known = [made for _, made in built]
+    elif not built:
+        return Chosen(LocalOnly(local), ())
+    else:
+        # Whoever sees less than the named messages learns no more.
+        known = [made for _, made in built] + ([] if unit.epsilon0 is not None else [local])
+    instances = families.instances(unit, [instance for _, made in built for instance in made.instances])
+    theorems = tuple(bound for bound, _ in built)
+    if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
+        return Chosen(known[0], theorems)
+    return Chosen(least(known, instances), theorems)
+
+
+def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
+    if bounds == BEST:
+        return True
+    return bound.seconds <= FAST if bounds == FAST_ONES else bound.label in bounds
+
+
+def _promising(built: list[tuple[Bound, Round]]) -> list[tuple[Bound, Round]]:
+    """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
+    included = {name for _, made in built for name in getattr(made, "includes", ())}
+    built = [each for each in built if each[1].name not in included]
+    known = [made.variance for _, made in built if isinstance(made, Graded)]
+    if not known:
+        return built
+    most = _HOPELESS * min(known)
+    return [each for each in built if not isinstance(each[1], Graded) or each[1].variance <= most]
