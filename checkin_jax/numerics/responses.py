@@ -45,4 +45,6 @@ def response_profile(epsilon0: float, law: np.ndarray, loss: np.ndarray, upper: 
     away = 8.0 * UNIT * at
     gap = at[None, :] - np.asarray(loss)[:, None] + (away if upper else -away)[None, :]
     value = -np.expm1(-np.maximum(gap, 0.0)) @ law
-    return value * (1.0 + ROUNDING) + FLUSHED if upper else np.maximum(value * (1.0 - ROUNDING) - FLUSHED, 0.0)
+    return (
+        value * (1.0 + ROUNDING) + FLUSHED if upper else np.maximum(value * (1.0 - ROUNDING) - FLUSHED, 0.0)
+    )

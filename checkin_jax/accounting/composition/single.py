@@ -13,9 +13,7 @@ from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, Round
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
-def refine(
-    crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32
-) -> tuple[float, float]:
+def refine(crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32) -> tuple[float, float]:
     """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
     low, high = 0.0, top
     # Blocks of the kernels' size: a larger grid would cost more than another pass.
