@@ -22,7 +22,7 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, published, settings
 from checkin_jax.sweeps import table as tables
 from checkin_jax.sweeps.arguments import Arguments
-from checkin_jax.sweeps.evaluate import Question
+from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
 from checkin_jax.sweeps.settings import Settings
 from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.table import Sweep
@@ -92,7 +92,7 @@ def plan(
     **arguments: Any,
 ) -> Plan:
     """Checks the arguments of `sweep` without evaluating anything; errors as there."""
-    _validate.choice(tuple(evaluate.RESULTS), what=what)
+    _validate.choice(tuple(RESULTS), what=what)
     arguments = {**arguments, **(axes or {})}
     _check_class(CheckInProtocol, "ShuffledCheckIn", protocol=protocol)
     if randomizer is not None:
@@ -137,7 +137,7 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
     if isinstance(given, str | Path):
         given = tables.load(given)
     if isinstance(given, Sweep):
-        inputs = {name: c for name, c in given.columns.items() if name not in evaluate.ANSWERS}
+        inputs = {name: c for name, c in given.columns.items() if name not in ANSWERS}
         return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
     if not isinstance(given, Mapping):
         raise TypeError(

@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values, bucket_count
-from checkin_jax.kernels import binary_response, clones, host, staged_clones, tails
+from checkin_jax.kernels import binary_response, clones, host, tails
 from checkin_jax.kernels.losses import at_losses
-from checkin_jax.numerics import convex, occupancy
+from checkin_jax.numerics import convex, occupancy, staged_clones
 from checkin_jax.randomizers import BINARY, TERNARY
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
@@ -235,7 +235,7 @@ class ShuffledPureLDP(_Instances):
 
 @dataclasses.dataclass(frozen=True)
 class StagedClones:
-    """T1+: shuffled check-in of eps0-LDP messages, where `kernels.staged_clones.profile` has a bound below T1's."""
+    """T1+: shuffled check-in of eps0-LDP messages, where `numerics.staged_clones.profile` has a bound below T1's."""
 
     num_clients: int
     rate: float

@@ -1,0 +1,119 @@
+"""What a sweep asks of every setting, and the columns in which the answers are gathered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from checkin_jax._version import __version__
+from checkin_jax.accounting.bounds.table import BEST
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.sweeps.table import Columns
+
+# Result columns of each kind: numbers first, then words.
+RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
+    "rdp": (("rdp",), ("method", "validity")),
+    "published": (("epsilon", "optimal_order"), ("method", "validity")),
+    "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
+}
+# Every column that is no argument of a setting.
+ANSWERS = frozenset(
+    [name for numbers, words in RESULTS.values() for name in (*numbers, *words)]
+    + ["seconds", "version", "error"]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked of every setting.
+
+    Attributes:
+      what: "bracket", "rdp", "published" or "calibration".
+      protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
+      bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
+    """
+
+    what: str
+    protocol: type[CheckInProtocol]
+    randomizer: type[Randomizer] | None = None
+    bounds: str | tuple[str, ...] = BEST
+    free: str | None = None
+    orders: tuple[int, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, bool]:
+        """The protocol's arguments, and whether each must be given."""
+        return _fields(self.protocol)
+
+    @property
+    def randomizers(self) -> dict[str, bool]:
+        """The randomizer's arguments, and whether each must be given; one of two where no class is named."""
+        if self.randomizer is None:
+            return {"epsilon0": False, "noise_multiplier": False}
+        own = self.randomizer.variable
+        return {
+            name: needed
+            for name, needed in _fields(self.randomizer).items()
+            if own is None or name != self.free
+        }
+
+    def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
+        """The randomizer of a setting, or its class where its variable is free and there is no other argument."""
+        if self.randomizer is not None:
+            arguments = {name: given[name] for name in self.randomizers if name in given}
+            own = self.randomizer.variable
+            if own is None or own.name != self.free:
+                return self.randomizer(**arguments)
+            # The search begins somewhere.
+            return self.randomizer(**arguments, **{own.name: 1.0}) if arguments else self.randomizer
+        if "epsilon0" in given:
+            return PureLDP(epsilon0=given["epsilon0"])
+        if "noise_multiplier" in given:
+            return Gaussian(noise_multiplier=given["noise_multiplier"])
+        return {"epsilon0": PureLDP, "noise_multiplier": Gaussian}[self.free or ""]
+
+
+def _fields(kind: type) -> dict[str, bool]:
+    """A description's arguments, and whether each must be given."""
+    missing = dataclasses.MISSING
+    return {field.name: field.default is missing for field in dataclasses.fields(kind)}
+
+
+class Results:
+    """Result columns of a block, filled as rows finish. `columns` turns a row that was never filled into an error."""
+
+    def __init__(self, question: Question, count: int) -> None:
+        numbers, words = RESULTS[question.what]
+        self.numbers = {name: np.full(count, np.nan) for name in numbers}
+        self.words = {name: np.full(count, "", dtype=object) for name in words}
+        self.seconds = np.zeros(count)
+        self.errors = np.full(count, "", dtype=object)
+
+    def fill(self, index: Any, **values: Any) -> None:
+        """Results of the rows `index`."""
+        for name, value in values.items():
+            (self.numbers if name in self.numbers else self.words)[name][index] = value
+
+    def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
+        """Inputs and results, a row each; a row with neither result nor error has an error that says so."""
+        for name, column in self.numbers.items():
+            self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
+        good = self.errors == ""
+        for column in self.numbers.values():
+            column[~good] = np.nan
+        for column in self.words.values():
+            column[~good] = ""
+        count = len(self.errors)
+        return {
+            **{n: c.astype(object) if c.dtype.kind == "U" else c for n, c in inputs.items()},
+            **self.numbers,
+            **self.words,
+            "seconds": self.seconds,
+            "version": np.full(count, __version__, dtype=object),
+            "error": self.errors,
+        }
