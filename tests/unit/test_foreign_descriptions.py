@@ -1,0 +1,219 @@
+"""A randomizer, a protocol and a theorem that the library has never heard of."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.unit import LocalMessages
+from checkin_jax.protocols import Cover
+from checkin_jax.randomizers import pure_profile
+
+VIEWS = ("local", "messages", "aggregate")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stubborn(cj.Randomizer):
+    """Binary randomized response that is asked with probability `ask` and else says nothing of the record."""
+
+    epsilon0: float
+    ask: float = 0.5
+
+    variable = cj.FreeVariable("epsilon0", 1e-6, 20.0, 1.3)
+
+    @property
+    def words(self):
+        return f"randomized response of {self.epsilon0:g} nats, asked with probability {self.ask:g}"
+
+    @property
+    def largest_loss(self):
+        return self.epsilon0
+
+    def profile(self, loss):
+        return self.ask * pure_profile(self.epsilon0, loss)
+
+    @property
+    def assumptions(self):
+        return ("whether a client is asked does not depend on its record",)
+
+    @property
+    def label_laws(self):
+        high = self.ask / (1.0 + math.exp(-self.epsilon0))
+        low = self.ask / (1.0 + math.exp(self.epsilon0))
+        silent = 1.0 - self.ask
+        return (
+            cj.LabelLaws(
+                np.array([high, low, silent]),
+                np.array([low, high, silent]),
+                "asked at random, all others at one",
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeekdayCheckIn(cj.CheckInProtocol):
+    """Shuffled check-in on five days of a week; a week is a unit."""
+
+    num_clients: int
+    coin: float
+    num_weeks: int = 1
+
+    _unit = "num_weeks"
+    title = "weekday check-in"
+    variables = (cj.FreeVariable("coin", 1e-9, 1.0, 0.7),)
+
+    @property
+    def what(self):
+        return f"over {self.num_weeks} weekdays at {self.coin:g}"
+
+    @property
+    def assumptions(self):
+        return ("nobody works at weekends",)
+
+    @property
+    def rate(self):
+        return self.coin
+
+    @property
+    def cover(self):
+        return Cover(self.num_clients, self.coin)
+
+
+RUN = cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.1, num_rounds=20)
+FOREIGN = Stubborn(epsilon0=1.5, ask=0.3)
+WEEKS = WeekdayCheckIn(num_clients=5_000, coin=0.1, num_weeks=20)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_foreign_randomizer_has_a_bracket_in_every_view(view):
+    g = cj.account(RUN, FOREIGN, delta=1e-6, view=view)
+    worst = cj.account(RUN, cj.PureLDP(epsilon0=1.5), delta=1e-6, view=view)
+    assert 0 < g.lower <= g.epsilon < worst.epsilon
+    text = str(g)
+    assert FOREIGN.words in text
+    assert "does not depend on its record" in text
+    assert json.loads(json.dumps(g.as_dict()))["randomizer"]["kind"] == "Stubborn"
+
+
+def test_the_lower_end_of_a_foreign_randomizer_is_its_own_not_randomized_response():
+    """3-ary or binary randomized response would leak more than this mechanism can."""
+    g = cj.account(RUN, FOREIGN, delta=1e-6)
+    worst = cj.account(RUN, cj.PureLDP(epsilon0=1.5), delta=1e-6)
+    assert g.lower_method == "asked at random, all others at one"
+    assert worst.lower > g.epsilon
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.Shuffle(num_clients=500),
+        cj.FixedWindow(num_clients=500, num_slots=100),
+        cj.FixedWindow(num_clients=500, num_slots=100, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=500, window=50),
+        cj.AveragedUpdates(num_clients=500, num_slots=5, check_in_prob=0.5),
+        WEEKS,
+    ],
+    ids=lambda each: type(each).__name__,
+)
+@pytest.mark.parametrize(
+    "randomizer", [FOREIGN, cj.Laplace(epsilon0=1.0), cj.ApproximateLDP(epsilon0=1.0, delta0=1e-9)]
+)
+def test_foreign_messages_under_every_protocol(protocol, randomizer):
+    for view in VIEWS:
+        g = cj.account(protocol, randomizer, delta=1e-5, view=view, bounds="fast")
+        assert 0 <= g.lower <= g.epsilon < math.inf
+
+
+def test_a_foreign_protocol_gives_what_its_facts_say():
+    pure = cj.PureLDP(epsilon0=1.0)
+    same = cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.1, num_rounds=20)
+    ours, theirs = (cj.account(p, pure, delta=1e-6, bounds="fast") for p in (same, WEEKS))
+    assert (ours.lower, ours.epsilon) == (theirs.lower, theirs.epsilon)
+    assert "nobody works at weekends" in str(theirs)
+    assert "over 20 weekdays" in str(theirs)
+
+
+def test_foreign_classes_are_swept_and_calibrated():
+    found = cj.sweep(
+        protocol=WeekdayCheckIn,
+        randomizer=Stubborn,
+        num_clients=[1_000, 5_000],
+        axes={"coin": 0.1, "num_weeks": [1, 20], "ask": 0.3},
+        epsilon0=1.5,
+        delta=1e-6,
+        bounds="fast",
+    )
+    assert list(found["error"]) == [""] * 4
+    alone = cj.account(WEEKS, FOREIGN, delta=1e-6, bounds="fast")
+    assert found["epsilon"][3] == pytest.approx(alone.epsilon, rel=1e-9)
+    answer = cj.calibrate(RUN, FOREIGN, target_epsilon=0.05, delta=1e-6, free="epsilon0", bounds="fast")
+    assert answer.guarantee.epsilon <= 0.05
+    assert isinstance(answer.randomizer, Stubborn)
+    assert answer.randomizer.ask == 0.3
+    assert answer.value == answer.randomizer.epsilon0
+    coin = cj.calibrate(WEEKS, FOREIGN, target_epsilon=0.05, delta=1e-6, free="coin", bounds="fast")
+    assert coin.guarantee.epsilon <= 0.05
+
+
+def test_foreign_classes_are_composed_saved_and_restored():
+    accountant = cj.CheckInAccountant(bounds="fast").compose(cj.to_event(WEEKS, FOREIGN))
+    alone = cj.account(WEEKS, FOREIGN, delta=1e-6, bounds="fast")
+    assert accountant.get_epsilon(1e-6) == alone.epsilon
+    state = json.loads(json.dumps(accountant.state_dict()))
+    fresh = cj.CheckInAccountant(bounds="fast")
+    fresh.load_state_dict(state)
+    assert fresh.get_epsilon(1e-6) == alone.epsilon
+    assert "Stubborn" in accountant.describe()
+
+
+def test_a_description_that_json_cannot_hold_is_accounted_for_but_not_saved():
+    known = cj.KnownProfile(function=lambda loss: pure_profile(1.0, loss), largest_loss=1.0)
+    g = cj.account(RUN, known, delta=1e-6, bounds="fast")
+    assert 0 == g.lower < g.epsilon
+    assert any("given profile" in assumed for assumed in g.assumptions)
+    json.dumps(g.as_dict())
+    accountant = cj.CheckInAccountant(bounds="fast").compose(cj.to_event(RUN, known))
+    with pytest.raises(ValueError, match="KnownProfile"):
+        accountant.state_dict()
+
+
+def test_a_foreign_theorem_is_one_entry(monkeypatch):
+    """The smallest of all that apply is taken, and the statement says what it states."""
+
+    def build(unit):
+        # As if somebody had proved that nothing but half of the local bound is left.
+        return LocalMessages(0.5, families_profile(unit)) if unit.cover is not None else None
+
+    def families_profile(unit):
+        from checkin_jax.accounting.bounds.profiles import profile_of
+
+        return profile_of(unit.randomizer)
+
+    entry = table.Bound("H", "half of everything is lost", "nowhere", 0.001, build)
+    monkeypatch.setattr(table, "BOUNDS", (*table.BOUNDS, entry))
+    monkeypatch.setattr(table, "LABELS", (*table.LABELS, "H"))
+    crowd = cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.9)
+    g = cj.account(crowd, cj.PureLDP(epsilon0=1.0), delta=1e-2, bounds=("H",))
+    assert "H: half of everything is lost [nowhere]" in str(g)
+    best = cj.account(crowd, cj.PureLDP(epsilon0=1.0), delta=1e-2)
+    assert best.epsilon <= g.epsilon
+
+
+def test_labels_that_do_not_apply_are_refused_with_those_that_do():
+    with pytest.raises(ValueError, match="expected labels that apply here: T1, T1\\+"):
+        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="G4")
+    with pytest.raises(ValueError, match="bounds='tight'"):
+        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="tight")
+    with pytest.raises(TypeError, match="bounds=1"):
+        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds=1)  # pyright: ignore
+
+
+def test_strangers_are_refused():
+    with pytest.raises(TypeError, match="expected a CheckInProtocol"):
+        cj.account("shuffle", cj.PureLDP(epsilon0=1.0), delta=1e-6)  # pyright: ignore
+    with pytest.raises(TypeError, match="expected a Randomizer"):
+        cj.account(RUN, 1.0, delta=1e-6)  # pyright: ignore
