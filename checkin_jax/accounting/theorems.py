@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkin_jax.accounting.guarantee import LOCAL_ASSUMPTIONS
 from checkin_jax.accounting.rounds import Round
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 
 _SAMPLE = "docs/theory.md; the privacy blanket of Balle, Bell, Gascon, Nissim (2019) with convex order"
 
@@ -75,7 +75,12 @@ THEOREMS = {
 
 def assumptions(protocol: CheckInProtocol, view: str) -> tuple[str, ...]:
     """What must hold for a guarantee in this view to be true."""
-    return LOCAL_ASSUMPTIONS if view == "local" else protocol.assumptions
+    if view == "local":
+        return LOCAL_ASSUMPTIONS
+    if view == "aggregate" and isinstance(protocol, FixedWindow | SlidingWindow) and protocol.minibatch > 1:
+        summed = f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        return (*protocol.assumptions, summed)
+    return protocol.assumptions
 
 
 def theorem(name: str) -> list[str]:
