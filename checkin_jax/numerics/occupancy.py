@@ -1,0 +1,184 @@
+r"""How many of m slots are occupied when n clients throw: a proven law on a few values, from above or from below.
+
+K is a sum of independent Bernoulli variables (its generating polynomial has real roots only), so Bernstein's inequality
+holds with its exact variance. Where the bulk is narrow enough its probabilities are computed as well:
+with q = 1 - e^{-p_0 n/m}, x = p_0 n / m and Poissonisation,
+
+    Pr[K = k] = Pr[Bin(m, q) = k] (n! e^n / n^n) (1/2 pi) \int f_k,
+    f_k = ((e^{x e^{it}} - 1)/(e^x - 1))^k e^{(1-p_0) n (e^{it} - 1)} e^{-i n t},
+
+by the trapezoid rule with N nodes: what that adds is positive, so the sums are bounds from above.
+Host code, numpy float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+
+from checkin_jax.kernels import binomial, host
+
+# Widest bulk, and most clients, whose probabilities are computed one by one.
+_MAX_BULK, _MAX_CLIENTS = 1024, 2e6
+_BULK_SDS = 6.0
+# Most clients whose birthdays are multiplied one by one.
+_MAX_TERMS = 10**6
+# Upper ends of the values' ranges, in standard deviations, and the tails beyond as logarithms of inverse masses.
+_EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
+_TAILS = (24.0, 45.0)
+# Few values, or one for each number where there are not many.
+VALUES = (16, 64)
+# Relative rounding of the factors in front of the integral, with a wide margin.
+_ROUNDING = 1e-9
+
+
+def moments(num_clients: float, num_slots: float, prob: float) -> tuple[float, float]:
+    """Mean of K, and its variance (rounded up)."""
+    n, m, x = num_clients, num_slots, prob / num_slots
+    log_empty = n * math.log1p(-x) if x < 1 else -math.inf
+    empty = math.exp(log_empty)
+    mean = -m * math.expm1(log_empty)
+    if m == 1:
+        return mean, empty * (1.0 - empty)
+    # Pr[two given slots empty] / Pr[one empty]^2 = (1 - x^2 / (1 - x)^2)^n.
+    square = (x / (1.0 - x)) ** 2
+    together = n * math.log1p(-square) if square < 1 else -math.inf
+    variance = m * empty * -math.expm1(log_empty) + m * (m - 1.0) * empty * empty * math.expm1(together)
+    return mean, max(variance, 0.0) + 1e-12 * mean
+
+
+def deviation(variance: float, log_inverse_mass: float) -> float:
+    """t with Pr[K - E K >= t] <= exp(-log_inverse_mass), and as much below (Bernstein)."""
+    third = log_inverse_mass / 3.0
+    return third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass)
+
+
+def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> tuple[int, float]:
+    """A number that K exceeds with a small probability at most, and that probability: exp(-log_inverse_mass), or 0."""
+    limit = min(num_clients, num_slots)
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    found = math.ceil(mean * (1.0 + 1e-12) + deviation(variance, log_inverse_mass))
+    return (found, math.exp(-log_inverse_mass)) if found < limit else (limit, 0.0)
+
+
+def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> int:
+    """A number that K is below with probability exp(-log_inverse_mass) at most; 0 if there is none."""
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
+
+
+def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, float]:
+    """Bounds from below and above on Pr[K = n]: all clients throw, no two of them into one slot (birthdays)."""
+    n, m = num_clients, num_slots
+    if n > m:
+        return 0.0, 0.0
+    everybody = n * math.log(prob)
+    if n <= _MAX_TERMS:
+        log = everybody + float(np.log1p(-np.arange(1.0, n) / m).sum())
+        return math.exp(log) * (1.0 - 1e-9), min(math.exp(log) * (1.0 + 1e-9), 1.0)
+    # 1 - sum x <= prod (1 - x) <= exp(-sum x - sum x^2 / 2).
+    pairs = 0.5 * n * (n - 1.0) / m
+    squares = (n - 1.0) * n * (2.0 * n - 1.0) / (12.0 * m * m)
+    low = math.exp(everybody) * max(1.0 - pairs * (1.0 + 1e-9), 0.0) * (1.0 - 1e-9)
+    return low, math.exp(everybody - (pairs + squares) * (1.0 - 1e-9))
+
+
+def _tail(variance: float, distance: np.ndarray) -> np.ndarray:
+    """Bound on Pr[K - E K >= distance] (Bernstein); 1 where the distance is not positive."""
+    d = np.maximum(distance, 0.0)
+    return np.exp(-0.5 * d * d / np.maximum(variance + d / 3.0, 1e-300))
+
+
+def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
+    """Upper bounds on Pr[K = k] for k = low..high."""
+    x = prob * n / m
+    nodes = int(16.0 * math.sqrt(n)) + 64
+    j = np.arange(nodes // 2 + 1)
+    nodes = 2 * (len(j) - 1)
+    angle = 2.0 * math.pi * j / nodes
+    turn = -2.0 * np.sin(0.5 * angle) ** 2 + 1j * np.sin(angle)  # e^{it} - 1
+    phase = np.exp(-2j * math.pi * ((n * j) % nodes) / nodes)
+    # (e^{x e^{it}} - 1) / (e^x - 1) in a form that neither overflows nor cancels for small x.
+    ratio = (np.exp(x * turn) - math.exp(-x)) / -math.expm1(-x)
+    small = np.expm1(x * (turn + 1.0)) / math.expm1(x) if x < 1 else ratio
+    start = np.log(np.where(small == 0, 1e-300, small)) * low
+    f = np.exp(start + (1.0 - prob) * n * turn) * phase
+    # Interior nodes stand for their conjugates too.
+    twice = np.where((j == 0) | (j == nodes // 2), 1.0, 2.0)
+    values, sizes = np.empty(high - low + 1), np.empty(high - low + 1)
+    for i in range(high - low + 1):
+        values[i], sizes[i] = twice @ np.real(f), twice @ np.abs(f)
+        f *= small
+    with jax.enable_x64(True):
+        plain = np.exp(
+            np.asarray(binomial.log_pmf(m - np.arange(low, high + 1.0), host(m), host(math.exp(-x))))
+        )
+        stirling = float(binomial.stirling_error(host(n)))
+    scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
+    # Each node is a power of at most m and an exponential of at most n.
+    rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + m)) * sizes
+    return np.maximum(scale * ((values + rounding) / nodes) * (1.0 + _ROUNDING), 0.0)
+
+
+def law(
+    num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(values, masses) of a law stochastically above K (upper), or below it (the rest of the mass at 0).
+
+    Both have one of the sizes VALUES, padded with masses of 0.
+
+    Args:
+      num_clients, num_slots, prob: n, m and the probability p_0 that a client throws at all.
+      log_inverse_mass: the highest value carries at least exp(-log_inverse_mass) (upper).
+    """
+    most = min(num_clients, num_slots)
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    sd = math.sqrt(variance)
+    low = max(math.floor(mean - _BULK_SDS * sd) - 1, 0)
+    high = min(math.ceil(mean + _BULK_SDS * sd) + 1, most)
+    if most < VALUES[-1] - 3:
+        low, high = 0, most
+    size = next((size for size in VALUES if high - low < size - 3), VALUES[0])
+    if high - low < size - 3:
+        edges = np.arange(low, high + 1.0)
+    else:
+        edges = np.unique(np.clip(np.rint(mean + sd * np.asarray(_EDGES)), low, high))
+    levels = [level for level in _TAILS if level < log_inverse_mass] + [log_inverse_mass]
+    beyond = [math.floor(mean + deviation(variance, level)) for level in levels]
+    below = [math.ceil(mean - deviation(variance, level)) for level in levels]
+    # Pr[K > e] and Pr[K < e] for integers e: by Bernstein, and by summing the bulk where that is known.
+    every = np.unique(np.clip(np.concatenate([edges, beyond, below, [most]]), 0, most))
+    above, under = _tail(variance, every + 1.0 - mean), _tail(variance, mean - every + 1.0)
+    above, under = np.where(every >= most, 0.0, above), np.where(every <= 0, 0.0, under)
+    if high - low <= _MAX_BULK and num_clients <= _MAX_CLIENTS:
+        pmf = _bulk(num_clients, num_slots, prob, low, high)
+        outer_high = float(_tail(variance, np.asarray(high + 1.0 - mean))) if high < most else 0.0
+        outer_low = float(_tail(variance, np.asarray(mean - low + 1.0))) if low > 0 else 0.0
+        k = np.arange(low, high + 1.0)
+        summed_above = np.array([pmf[k > e].sum() for e in every]) + outer_high
+        summed_under = np.array([pmf[k < e].sum() for e in every]) + outer_low
+        inside = (every >= low) & (every <= high)
+        above = np.where(inside, np.minimum(above, summed_above), above)
+        under = np.where(inside, np.minimum(under, summed_under), under)
+    if upper:
+        survival = np.minimum.accumulate(np.append(1.0, np.minimum(above, 1.0)))
+        masses = survival[:-1] - survival[1:]
+    else:
+        reached = np.minimum.accumulate(np.append(1.0 - np.minimum(under, 1.0), 0.0))
+        masses = reached[:-1] - reached[1:]
+    kept = masses > 0
+    values, masses = _merge(every[kept], masses[kept], upper, size)
+    pad = size - len(values)
+    return np.pad(values, (0, pad), mode="edge"), np.pad(masses, (0, pad))
+
+
+def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `size` of them: the lightest move to their neighbour on the safe side."""
+    values, masses = values.copy(), masses.copy()
+    while len(values) > size:
+        i = int(np.argmin(masses[:-1] if upper else masses[1:])) + (0 if upper else 1)
+        masses[i + 1 if upper else i - 1] += masses[i]
+        values, masses = np.delete(values, i), np.delete(masses, i)
+    return values, masses
