@@ -43,8 +43,8 @@ class Mixture(Directed):
 class LoadedSlot:
     """R1': a Gaussian message added or removed where dummies are hidden, its slot and the slot's load revealed.
 
-    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place of
-    the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
+    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place
+    of the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
 
         H_c <= seen prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
 

@@ -59,7 +59,7 @@ THEOREMS = {
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
     ),
     "R1'": (
-        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one of them",
+        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
     ),
     "R2": (
@@ -82,7 +82,9 @@ def assumptions(protocol: CheckInProtocol, view: str) -> tuple[str, ...]:
     if view == "local":
         return LOCAL_ASSUMPTIONS
     if view == "aggregate" and isinstance(protocol, FixedWindow | SlidingWindow) and protocol.minibatch > 1:
-        summed = f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        summed = (
+            f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        )
         return (*protocol.assumptions, summed)
     return protocol.assumptions
 
