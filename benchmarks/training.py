@@ -236,7 +236,7 @@ def main(
     console.print(f"{device.device_kind}, {jax.device_count()} device(s), jax {jax.__version__}")
     for count in clients:
         rows = variants(count, peers)
-        sweep(rows, repeats, bounds="fast")
+        sweep(rows, repeats)
         table = Table(
             "variant", "first call, s", "min ms", "median ms", "ratio", "temp MiB", "GFLOP/s", "GB/s"
         )

@@ -69,6 +69,16 @@ _OF_AVERAGES = {
     "aggregate": "somebody who sees only the average of the messages of each slot, and how many they are "
     "(a trusted server or secure aggregation)",
 }
+
+
+def _of_sums(observed: Mapping[str, str], minibatch: int) -> Mapping[str, str]:
+    """The same where the view "aggregate" shows sums of the messages of successive slots."""
+    if minibatch == 1:
+        return observed
+    summed = f"the sums of the messages used in {minibatch:,} successive slots each, and no single message"
+    return {**observed, "aggregate": f"somebody who sees {summed}"}
+
+
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 _ONE_RECORD_OR_CLIENT = {
     **_ONE_RECORD,
@@ -87,7 +97,13 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "check_in_prob": functools.partial(_validate.real, 0, 1, open_low=True),
     "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
+    "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
 }
+
+
+def _summed(minibatch: int) -> str:
+    """How the messages of the slots leave the server, in words."""
+    return "" if minibatch == 1 else f", the messages of {minibatch:,} successive slots summed"
 
 
 class Cover(NamedTuple):
@@ -101,15 +117,27 @@ class Cover(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """One message in every slot, dummies that cannot be told from messages among them.
+    """Slots of which each shows one message: what is public about the slots of one client.
 
-    number: how many slots a client's message may be in, each as likely. used: the probability that it is in one of
-    them, from above, if others did not compete. seen: the same from below when all others do their worst.
+    Attributes:
+      number: how many slots the client's message may be shown in, each as likely.
+      used: the probability that it is in one of them, if others did not compete; from above.
+      seen: the probability that it is shown after all when all others do their worst; from below.
+      others, pick: how many others may be in the client's slot, and the probability of each.
+      shown: the probability that the slot that a client picks is shown at all.
+      hidden: whether an empty slot shows a dummy that cannot be told from a message.
+      total: how many slots a unit shows. minibatch: how many successive ones the view "aggregate" shows the sum of.
     """
 
     number: int
     used: float
     seen: float
+    others: int
+    pick: float
+    shown: float
+    hidden: bool
+    total: int
+    minibatch: int
 
 
 class Throws(NamedTuple):
@@ -129,9 +157,8 @@ class CheckInProtocol(abc.ABC):
     made. A protocol without facts has the local bound only.
     """
 
-    # The field that counts the units; fields that `calibrate` may search.
+    # The field that counts the units.
     _unit: ClassVar[str]
-    variables: ClassVar[tuple[FreeVariable, ...]] = ()
     title: ClassVar[str]
     # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
     summed: ClassVar[bool] = False
@@ -153,6 +180,18 @@ class CheckInProtocol(abc.ABC):
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
 
+    def assumed(self, view: str) -> tuple[str, ...]:
+        """What must hold for the guarantees in this view to be true."""
+        if view == "local":
+            return ("when a client checks in does not depend on anybody's data",)
+        if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
+            size = self.slots.minibatch
+            return (
+                *self.assumptions,
+                f"the messages of {size:,} successive slots are summed before anybody sees them",
+            )
+        return self.assumptions
+
     @property
     def repeats(self) -> int:
         """Number of units: rounds, or whole windows."""
@@ -168,13 +207,18 @@ class CheckInProtocol(abc.ABC):
         return 1.0
 
     @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        """Fields that `calibrate` may search."""
+        return ()
+
+    @property
     def cover(self) -> Cover | None:
         """The sample of clients whose messages a unit shows, if it is one."""
         return None
 
     @property
     def slots(self) -> Slots | None:
-        """The slots that a client's message hides among, if empty ones are hidden."""
+        """The slots that a client's message may be in, if each shows one message."""
         return None
 
     @property
@@ -220,7 +264,6 @@ _ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
 _EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
 _CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 _PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
-_WINDOW = FreeVariable("window", 1, MAX_CLIENTS, -0.6, True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,8 +302,11 @@ class ShuffledCheckIn(CheckInProtocol):
             _UNSEEN,
         )
 
-    variables = (_PROB, _ROUNDS, _CLIENTS)
     summed = True
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        return (_PROB, _ROUNDS, _CLIENTS)
 
     @property
     def rate(self) -> float:
@@ -305,8 +351,11 @@ class Shuffle(CheckInProtocol):
             "the shuffler is trusted: nobody learns which message is whose",
         )
 
-    variables = (_ROUNDS, _CLIENTS)
     summed = True
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        return (_ROUNDS, _CLIENTS)
 
     @property
     def cover(self) -> Cover:
@@ -329,8 +378,11 @@ class _Slots(CheckInProtocol):
     num_epochs: int = 1
 
     _unit = "num_epochs"
-    # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
-    variables = (_PROB, _EPOCHS, _CLIENTS)
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
+        return (_PROB, _EPOCHS, _CLIENTS)
 
     @property
     def rate(self) -> float:
@@ -348,7 +400,7 @@ class FixedWindow(_Slots):
 
     A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
     the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
-    Averaging the messages of several slots into one update is post-processing.
+    What it makes of the messages of several slots is post-processing.
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
@@ -357,12 +409,24 @@ class FixedWindow(_Slots):
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
         tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
+      minibatch: b, from 1 to num_slots: the server sums the messages of b successive slots, and nobody sees a single
+        one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
     empty_slots: str = "dummy"
+    minibatch: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one window whose messages the server uses: all of them."""
+        return self.num_slots
 
     title = "random check-ins with a fixed window (A_fix)"
 
@@ -372,13 +436,12 @@ class FixedWindow(_Slots):
         return self._throws
 
     @property
-    def slots(self) -> Slots | None:
-        """All slots of the window, if dummies hide the empty ones."""
-        if self.empty_slots == "visible":
-            return None
+    def slots(self) -> Slots:
+        """All slots of the window."""
         n, m, prob = self._throws
         mean, _ = occupancy.moments(float(n), float(m), prob)
-        return Slots(m, prob, min(mean / n * (1.0 - 1e-12), prob))
+        seen = min(mean / n * (1.0 - 1e-12), prob)
+        return Slots(m, prob, seen, n - 1, prob / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:
@@ -392,8 +455,8 @@ class FixedWindow(_Slots):
     @property
     def _words(self) -> Words:
         if self.empty_slots == "visible":
-            return Words(_OF_USED_MESSAGES_AND_GAPS, _ONE_RECORD)
-        return Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+            return Words(_of_sums(_OF_USED_MESSAGES_AND_GAPS, self.minibatch), _ONE_RECORD)
+        return Words(_of_sums(_OF_USED_MESSAGES, self.minibatch), _ONE_RECORD_OR_CLIENT)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -415,7 +478,8 @@ class FixedWindow(_Slots):
         """What is run, in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
-            f"one client used per slot, taking part with probability {self.check_in_prob:.6g}"
+            f"one client used per slot{_summed(self.minibatch)}, "
+            f"taking part with probability {self.check_in_prob:.6g}"
         )
 
 
@@ -430,6 +494,8 @@ class SlidingWindow(CheckInProtocol):
       num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not.
       window: length m of each client's window, from 1 to num_clients.
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
+      minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
+        single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -438,11 +504,16 @@ class SlidingWindow(CheckInProtocol):
     num_clients: int
     window: int
     num_epochs: int = 1
+    minibatch: int = 1
 
     _unit = "num_epochs"
     title = "random check-ins with sliding windows (A_sldw)"
-    # Not num_clients: more of them fill more of a window, so epsilon grows with them.
-    variables = (_EPOCHS, _WINDOW)
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        # Not num_clients: more of them fill more of a window, so epsilon grows with them. One sum must be left.
+        longest = self.num_clients - self.minibatch + 1
+        return (_EPOCHS, FreeVariable("window", 1, longest, -0.6, True))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -457,29 +528,37 @@ class SlidingWindow(CheckInProtocol):
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer(1, self.num_clients, window=self.window)
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one pass whose messages the server uses, from the window-th to the n-th."""
+        return self.num_clients - self.window + 1
 
     @property
     def slots(self) -> Slots:
         """The slots of one client's window that the server outputs: all of them for most clients if n >= 2 m - 1."""
-        window = self.window
-        shown = min(window, self.num_clients - window + 1)
+        window, total = self.window, self.slots_shown
+        number = min(window, total)
+        used = number / window
         # A slot's other clients are Bin(m - 1, 1/m) in number.
         alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
-        return Slots(shown, shown / window, shown / window * alone * (1.0 - 1e-12))
+        seen = used * alone * (1.0 - 1e-12)
+        return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         return _SEEN_BY_NAME if neighboring_relation != REPLACE and view == "local" else None
 
     @property
     def _words(self) -> Words:
-        return Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+        return Words(_of_sums(_OF_USED_MESSAGES, self.minibatch), _ONE_RECORD_OR_CLIENT)
 
     @property
     def what(self) -> str:
         """What is run, in words."""
         return (
-            f"over {self.num_epochs:,} passes of {self.num_clients - self.window + 1:,} slots "
-            f"with sliding windows of {self.window:,}, one client used per slot"
+            f"over {self.num_epochs:,} passes of {self.slots_shown:,} slots "
+            f"with sliding windows of {self.window:,}, one client used per slot{_summed(self.minibatch)}"
         )
 
 

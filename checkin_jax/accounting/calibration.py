@@ -107,8 +107,6 @@ def calibrate(
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
     variable, start, build = _free(protocol, randomizer, free)
     name = variable.name
-    if name == "window":
-        variable = variable._replace(high=float(protocol.num_clients))
 
     def epsilon(value: float) -> float:
         here, noise = build(value)

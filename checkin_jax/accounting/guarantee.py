@@ -12,13 +12,15 @@ from checkin_jax._version import __version__
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
-LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
+# In place of the last one where slots are summed.
+_ADVERSARY_OF_SUMS = (
+    "somebody who sees the sums of the messages used in {:,} successive slots each, and no single message"
+)
 
 
 def assumptions(protocol: CheckInProtocol, randomizer: Randomizer, view: str) -> tuple[str, ...]:
     """What must hold for a guarantee in this view to be true, what is stated about the randomizer included."""
-    of_protocol = LOCAL_ASSUMPTIONS if view == "local" else protocol.assumptions
-    return (*of_protocol, *randomizer.assumptions)
+    return (*protocol.assumed(view), *randomizer.assumptions)
 
 
 def relation_of(neighboring_relation: Any) -> str:

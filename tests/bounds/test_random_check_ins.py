@@ -187,7 +187,7 @@ def test_gaussian_messages_without_tight_are_never_above_the_local_bound_and_say
     noise = cj.Gaussian(noise_multiplier=3.0)
     g = cj.account(protocol, noise, delta=1e-5, bounds="fast")
     local = cj.account(protocol, noise, delta=1e-5, view="local", bounds="fast")
-    # Without tight=True; see test_account.py for what that adds.
+    # The fast bounds; see test_account.py for what the others add.
     same = cj.ShuffledCheckIn(num_clients=50, check_in_prob=rate)
     assert local.epsilon == cj.account(same, noise, delta=1e-5, view="local", bounds="fast").epsilon
     if isinstance(protocol, cj.AveragedUpdates):

@@ -64,7 +64,10 @@ class WeekdayCheckIn(cj.CheckInProtocol):
 
     _unit = "num_weeks"
     title = "weekday check-in"
-    variables = (cj.FreeVariable("coin", 1e-9, 1.0, 0.7),)
+
+    @property
+    def variables(self):
+        return (cj.FreeVariable("coin", 1e-9, 1.0, 0.7),)
 
     @property
     def what(self):

@@ -6,14 +6,12 @@ A new theorem is a file with its bound, a builder here or there, and a line in `
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from checkin_jax.accounting.bounds import slots as slots_module
+from checkin_jax.accounting.bounds import slots
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, StagedClones
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, ShuffledEverybody
+from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import (
     HiddenMessages,
     HiddenSlots,
@@ -30,50 +28,11 @@ from checkin_jax.accounting.bounds.unit import (
     Round,
     ShuffledGaussian,
 )
-from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE, CheckInProtocol, Cover, FixedWindow, SlidingWindow
-from checkin_jax.randomizers import BINARY, MAX_EPSILON0, Randomizer, pure_profile
+from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.randomizers import BINARY
 
 # T* is not tried where the profile is within this of the worst one with the same epsilon0, for which T1+ is sharper.
 _WORST = 1e-6
-
-
-@dataclasses.dataclass(frozen=True)
-class Unit:
-    """One unit of a run, as a theorem sees it.
-
-    Attributes:
-      protocol, randomizer: whose facts are read.
-      view, relation: who looks, and which data sets are compared.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
-    """
-
-    protocol: CheckInProtocol
-    randomizer: Randomizer
-    view: str
-    relation: str
-    log_inverse_mass: float
-
-    @property
-    def replaced(self) -> bool:
-        """Whether one record is replaced, and the adversary does not see names."""
-        return self.relation == REPLACE and self.view != "local"
-
-    @property
-    def epsilon0(self) -> float | None:
-        """The epsilon0 of a message, if it has one that is small enough to gain anything."""
-        largest = self.randomizer.largest_loss
-        return largest if largest <= MAX_EPSILON0 else None
-
-    @property
-    def cover(self) -> Cover | None:
-        """The sample that hides a client whose record is replaced."""
-        return self.protocol.cover if self.replaced else None
-
-    @property
-    def sums_noise(self) -> bool:
-        """Whether Gaussian noise of the whole sample adds up, where G1 is the worst case itself."""
-        summed = self.view == "aggregate" and self.protocol.summed
-        return summed and self.randomizer.gaussian_mu is not None
 
 
 def t1(unit: Unit) -> Round | None:
@@ -100,10 +59,10 @@ def t1_plus(unit: Unit) -> Round | None:
 
 def t2(unit: Unit) -> Round | None:
     """Needs: slots all of which show a message; eps0-LDP messages. A client may be replaced, added or removed."""
-    slots, epsilon0 = unit.protocol.slots, unit.epsilon0
-    if unit.view == "local" or slots is None or epsilon0 is None:
+    shown, epsilon0 = unit.slots, unit.epsilon0
+    if shown is None or not shown.hidden or epsilon0 is None:
         return None
-    return SlotsPureLDP(*slots, epsilon0, unit.log_inverse_mass, removal=unit.relation == ADD_OR_REMOVE)
+    return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal=unit.relation == ADD_OR_REMOVE)
 
 
 def t2_prime(unit: Unit) -> Round | None:
@@ -117,7 +76,7 @@ def t2_prime(unit: Unit) -> Round | None:
 def t_star(unit: Unit) -> Round | None:
     """Needs: a sample of clients at a rate below 1; a privacy profile that is not the worst of its epsilon0."""
     cover, randomizer = unit.cover, unit.randomizer
-    if cover is None or cover.rate >= 1.0 or unit.sums_noise or _worst_of_its_kind(randomizer):
+    if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind:
         return None
     if randomizer.gaussian_mu is not None and randomizer.gaussian_mu > MOST_MU:
         return None  # hardly any noise: nothing is gained
@@ -140,7 +99,9 @@ def g1(unit: Unit) -> Round | None:
 
 
 def g2(unit: Unit) -> Round | None:
-    """Needs: Gaussian messages of all clients."""
+    """Needs: Gaussian messages of all clients, or of as many as there are visible slots."""
+    if unit.slots is not None:
+        return slots.g2_apart(unit)
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or cover.rate < 1.0 or unit.sums_noise:
         return None
@@ -153,15 +114,6 @@ def g4(unit: Unit) -> Round | None:
     if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
         return None
     return AveragedGaussian(*throws, mu, unit.log_inverse_mass)
-
-
-def _worst_of_its_kind(randomizer: Randomizer) -> bool:
-    """Whether the profile is the worst that an eps0-LDP message can have."""
-    epsilon0 = randomizer.largest_loss
-    if not math.isfinite(epsilon0):
-        return False
-    losses = epsilon0 * np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
-    return bool(np.all(randomizer.profile(losses) >= pure_profile(epsilon0, losses) * (1.0 - _WORST)))
 
 
 def local(unit: Unit) -> Round:
@@ -183,27 +135,20 @@ def instances(unit: Unit, found: Sequence[Instance]) -> tuple[Instance, ...]:
         for each in reversed(found)
         if getattr(each, "needs", None) in (None, *unit.randomizer.attains)
     }
+    mu = unit.randomizer.gaussian_mu
+    in_slots = () if unit.slots is None or mu is None else slots.instances(unit, unit.slots, mu)
     labels = [
         LabelMessages(summed, summed, each) for each in unit.randomizer.label_laws for summed in _summed(unit)
     ]
-    return (*reversed(attained.values()), *labels)
+    return (*reversed(attained.values()), *in_slots, *labels)
 
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:
     """The unit as a sum of messages, with all others at one record."""
-    cover, slots, mass = unit.cover, unit.protocol.slots, unit.log_inverse_mass
+    cover, shown, mass = unit.cover, unit.slots, unit.log_inverse_mass
     profile = profile_of(unit.randomizer)
     if cover is not None:
         return (HiddenMessages(*cover, profile, mass),)
-    if slots is not None and unit.replaced:
-        return (HiddenSlots(slots.number, slots.seen, profile, mass),)
+    if shown is not None and shown.hidden and unit.replaced:
+        return (HiddenSlots(shown.number, shown.seen, profile, mass),)
     return ()
-
-
-def windows(unit: Unit) -> Round | None:
-    mu = unit.randomizer.gaussian_mu
-    if mu is None or not isinstance(unit.protocol, FixedWindow | SlidingWindow):
-        return None
-    if unit.relation == ADD_OR_REMOVE:
-        return slots_module.added(unit.protocol, mu, unit.log_inverse_mass)
-    return slots_module.replaced(unit.protocol, mu, unit.log_inverse_mass, True)

@@ -243,8 +243,11 @@ class HiddenMessages(_HiddenSum):
 class SubsampledMessages(HiddenMessages):
     """G1 for messages of any privacy profile: subsampling alone, by the visible fraction that checked in."""
 
-    name = "G1 (subsampling)"
     includes = ()
+
+    @property
+    def name(self) -> str:
+        return "G1 (subsampling)"
 
     def hidden(self) -> np.ndarray:
         return np.full(self._losses.shape, math.inf)
@@ -403,5 +406,6 @@ class LabelMessages(_OneRecord):
 def hidden_instances(messages: HiddenMessages, scale: Round) -> tuple[GaussianMessages, ...]:
     """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
     profile = messages.profile
-    known = isinstance(profile, GaussianProfile) and profile.mu >= _LEAST_MU
-    return (GaussianMessages(scale, messages, profile.mu),) if known else ()
+    if not isinstance(profile, GaussianProfile) or profile.mu < _LEAST_MU:
+        return ()
+    return (GaussianMessages(scale, messages, profile.mu),)

@@ -1,11 +1,14 @@
-"""Bounds and instances for Gaussian messages in slots (A_fix, A_sldw), under either neighboring relation."""
+"""Gaussian messages in slots that show one each: R1, R1', R2, R3, G3 and G3', and what is known below them.
+
+Every builder reads facts of a unit and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
 
-from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.allocation import (
     LEAST_MU,
     MOST_MU,
@@ -17,85 +20,182 @@ from checkin_jax.accounting.bounds.allocation import (
     TwoSteps,
     some_empty,
 )
+from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
+from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture
 from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
+from checkin_jax.accounting.bounds.unit import Instance, Round, least
+from checkin_jax.accounting.bounds.ways import Way, hidden_ways, placed_ways, sums_of
 from checkin_jax.numerics import occupancy
-from checkin_jax.protocols import FixedWindow, SlidingWindow
+from checkin_jax.protocols import Slots
 
 # Visible slots: exp(-_SELDOM) of the law of how many are occupied is left out of instances.
 _SELDOM = 7.0
 
 
-class Slots(NamedTuple):
-    """Where a client's message may be: in `number` slots, with probability `used` if it could always be seen there.
-
-    seen: the probability that it is in one of them after all when all others do their worst.
-    """
-
-    number: int
-    used: float
-    seen: float
+@functools.lru_cache(maxsize=64)
+def _hidden(unit: Unit) -> tuple[Way, ...]:
+    """Ways to look at the client's slots where dummies hide the empty ones; none where they are seen."""
+    slots, mu = unit.slots, unit.randomizer.gaussian_mu
+    if slots is None or mu is None or not slots.hidden:
+        return ()
+    return tuple(hidden_ways(slots, unit.protocol.used_throws is not None, sums_of(slots, unit.view), mu))
 
 
-def slots_of(protocol: FixedWindow | SlidingWindow) -> Slots:
-    """The slots of one client's window that the server outputs."""
-    if isinstance(protocol, SlidingWindow):
-        window = protocol.window
-        # All of the window for most clients when n >= 2 m - 1.
-        slots = min(window, protocol.num_clients - window + 1)
-        # A slot's other clients are Bin(m - 1, 1/m) in number.
-        alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
-        return Slots(slots, slots / window, slots / window * alone * (1.0 - 1e-12))
-    n, m, prob = protocol.num_clients, protocol.num_slots, protocol.check_in_prob
-    mean, _ = occupancy.moments(float(n), float(m), prob)
-    return Slots(m, prob, min(mean / n * (1.0 - 1e-12), prob))
+@functools.lru_cache(maxsize=64)
+def _placed(unit: Unit) -> tuple[Way, ...]:
+    """Ways to look at common slots in which the client takes the place of another one."""
+    slots, throws, mu = unit.slots, unit.protocol.used_throws, unit.randomizer.gaussian_mu
+    if slots is None or throws is None or mu is None or not unit.replaced:
+        return ()
+    return tuple(placed_ways(throws, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass))
 
 
-def added(protocol: FixedWindow | SlidingWindow, mu: float, mass: float) -> unit.Round:
-    """Adding or removing a client, dummies hidden: G3, and G3' for common windows."""
-    slots = slots_of(protocol)
-    if not LEAST_MU <= mu <= MOST_MU:
-        return OneStep(slots.used, mu)
-    instances = _instances(protocol, slots, mu, mass)
-    shared = SharedSlotsGaussian(slots.number, slots.used, mu, mass)
-    if isinstance(protocol, FixedWindow):
-        crowded = OccupiedAllocationGaussian(protocol.num_clients, slots.number, slots.used, mu, mass)
-        if crowded.gains:
-            return unit.LeastDirected((crowded, shared), instances)
-    return unit.LeastDirected((shared,), instances)
+def r1(unit: Unit) -> Round | None:
+    """Needs: Gaussian messages in slots, of which not every client has one for sure; a record is replaced."""
+    ways = (*_hidden(unit), *_placed(unit))
+    if not ways or not unit.replaced:
+        return None
+    first = min(ways, key=lambda way: (way.mu, way.used))
+    one = OneStep(first.used, first.mu, first.rest) if first.number else None
+    return _with_left(first, one, _one_step(first))
 
 
-def replaced(protocol: FixedWindow | SlidingWindow, mu: float, mass: float, tight: bool) -> unit.Round:
-    """Replacing a record: R1; if tight R2 and R3 too, which take about a second; never above the local bound."""
-    slots, local = slots_of(protocol), unit.LocalGaussian(protocol.rate, mu)
-    known = LEAST_MU <= mu <= MOST_MU
-    # Slots, rate, and the probability that they do not serve, of all ways to look at it that are open.
-    ways: list[tuple[int, float, float]] = []
-    steps: list[tuple[float, TwoSteps]] = []
-    if isinstance(protocol, SlidingWindow) or protocol.empty_slots == "dummy":
-        ways.append((slots.number, slots.used, 0.0))
-        pair = SharedSlotsGaussian(slots.number, slots.used, mu, mass)
-        spread = max(_spread(0.5 * mu), 0.5 * _spread(mu))
-        steps.append((slots.used * spread / math.sqrt(slots.number), TwoSteps(pair)))
-    if isinstance(protocol, FixedWindow):
-        # The client takes the place of one of the others that are used, if not all clients are.
-        most, rest = occupancy.most(protocol.num_clients, slots.number, slots.used, mass)
-        used = most / protocol.num_clients
-        if used < 1.0:
-            ways.append((most, used, rest))
-            pair = AllocationGaussian(most, used, mu, mass)
-            steps.append((used * _spread(mu) / math.sqrt(most), TwoSteps(pair, rest)))
-    if not ways:
-        return unit.LocalOnly(local)
-    _, used, rest = min(ways, key=lambda way: way[1])
-    bounds: list[unit.Round] = [OneStep(used, mu, rest)]
-    if tight and known:
-        bounds.append(min(steps, key=lambda step: step[0])[1])
-    if tight and mu <= MOST_PROFILE_MU:
-        number, used, rest = min(ways, key=lambda way: way[1] / math.sqrt(way[0]))
-        bounds.append(HiddenSlots(number, used, GaussianProfile(mu), mass, rest))
-    return unit.Least((*bounds, local), _instances(protocol, slots, mu, mass) if known else ())
+def r2(unit: Unit) -> Round | None:
+    """Needs: as R1, and a noise in the range of the kernels."""
+    if not unit.replaced:
+        return None
+    mass = unit.log_inverse_mass
+    steps: list[tuple[Way, float, TwoSteps]] = []
+    for way in _hidden(unit):
+        if way.number and LEAST_MU <= way.mu <= MOST_MU:
+            spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
+            pair = SharedSlotsGaussian(way.number, way.used, way.mu, mass)
+            steps.append((way, spread, TwoSteps(pair)))
+    for way in _placed(unit):
+        if LEAST_MU <= way.mu <= MOST_MU:
+            pair = AllocationGaussian(way.number, way.used, way.mu, mass)
+            steps.append((way, _spread(way.mu), TwoSteps(pair, way.rest)))
+    found = []
+    for left in (False, True):
+        known = [step for step in steps if bool(step[0].left) == left]
+        if known:
+            way, _, two = min(known, key=lambda step: step[0].used * step[1] / math.sqrt(step[0].number))
+            found.append(_with_left(way, two, _one_step(way)))
+    return _smallest(found)
+
+
+def r3(unit: Unit) -> Round | None:
+    """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
+    slots, mu, mass = unit.slots, unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    if slots is None or not unit.replaced:
+        return None
+    if mu is None:
+        if not slots.hidden or unit.worst_of_its_kind:
+            return None
+        return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), mass)
+    ways = [*_hidden(unit), *_placed(unit)]
+    if not ways and mu <= MOST_PROFILE_MU:
+        return _apart(unit, mu)
+    found = []
+    for left in (False, True):
+        here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_PROFILE_MU]
+        if here:
+            way = min(here, key=lambda way: way.used * _spread(way.mu) / math.sqrt(way.number))
+            hidden = HiddenSlots(way.number, way.used, GaussianProfile(way.mu), mass, way.rest)
+            found.append(_with_left(way, hidden, _one_step(way)))
+    return _smallest(found)
+
+
+def g2_apart(unit: Unit) -> ShuffledEverybody | None:
+    """Needs: empty slots visible and as many slots as clients, each of whom may have one to itself."""
+    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
+    if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
+        return None
+    if _hidden(unit) or _placed(unit):
+        return None
+    return ShuffledEverybody(throws.num_clients, mu, unit.log_inverse_mass)
+
+
+def _apart(unit: Unit, mu: float) -> Round | None:
+    """R3 where each client may have a slot to itself, but hardly ever all of them have."""
+    everybody, throws, mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
+    if everybody is None or throws is None:
+        return None
+    n = throws.num_clients
+    _, every = occupancy.all_apart(*throws)
+    small = every < math.exp(-mass)
+    hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), mass, every if small else 0.0)
+    return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
+
+
+def r1_prime(unit: Unit) -> Round | None:
+    """Needs: Gaussian messages in slots, dummies hidden; a client is added or removed."""
+    ways = _hidden(unit)
+    if not ways or unit.replaced:
+        return None
+    alone = _alone(unit)
+    return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
+
+
+def g3(unit: Unit) -> Round | None:
+    """Needs: as R1', and a noise in the range of the kernels; where nobody else can be in a slot the exact pair."""
+    slots, mass = unit.slots, unit.log_inverse_mass
+    if slots is None or unit.replaced:
+        return None
+    found: list[Round] = []
+    for way in _hidden(unit):
+        if way.number and slots.others == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_MU:
+            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, mass)
+            found.append(_with_left(way, pair, _alone(unit)))
+        elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_MU:
+            shared = SharedSlotsGaussian(way.number, way.used, way.mu, mass)
+            found.append(_with_left(way, shared, _alone(unit)))
+    return _smallest(found)
+
+
+def g3_prime(unit: Unit) -> Round | None:
+    """Needs: as G3, and common windows in which the others occupy nearly all slots."""
+    throws, mass = unit.protocol.used_throws, unit.log_inverse_mass
+    if throws is None or unit.replaced or throws.num_clients == 1:
+        return None
+    found: list[Round] = []
+    for way in _hidden(unit):
+        if way.number and LEAST_MU <= way.mu <= MOST_MU:
+            crowded = OccupiedAllocationGaussian(*throws, way.mu, mass, way.number)
+            if crowded.gains:
+                found.append(_with_left(way, crowded, _alone(unit)))
+    return _smallest(found)
+
+
+def _smallest(found: list[Round]) -> Round | None:
+    if len(found) <= 1:
+        return found[0] if found else None
+    return least(found)
+
+
+def _alone(unit: Unit) -> Callable[[float], Round]:
+    """R1' for one term of the given mu."""
+    slots, mass = unit.protocol.slots, unit.log_inverse_mass
+    if slots is None:
+        raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
+    shown, prob, others, pick = slots.shown, slots.used / slots.shown, slots.others, slots.pick
+    return lambda mu: LoadedSlot(shown, prob, others, pick, mu, mass)
+
+
+def _one_step(way: Way) -> Callable[[float], Round]:
+    return lambda mu: OneStep(way.used, mu, way.rest)
+
+
+def _with_left(way: Way, whole: Round | None, alone: Callable[[float], Round]) -> Round:
+    """The bound for the equal terms, and the bound for one term of another mu for the slots that are left."""
+    if whole is not None and not way.left:
+        return whole
+    kept = 1.0 - math.fsum(share for share, _ in way.left)
+    parts = [(share, alone(mu)) for share, mu in way.left]
+    return Mixture((*(((kept, whole),) if whole is not None else ()), *parts))
 
 
 def _spread(mu: float) -> float:
@@ -103,25 +203,44 @@ def _spread(mu: float) -> float:
     return math.sqrt(math.expm1(min(mu * mu, 600.0)))
 
 
-def _instances(
-    protocol: FixedWindow | SlidingWindow, slots: Slots, mu: float, mass: float
-) -> tuple[unit.Instance, ...]:
-    """All others at one record, the client's own in place of it or not; these serve both neighboring relations."""
-    found: list[unit.Instance] = []
-    if isinstance(protocol, FixedWindow):
-        n = protocol.num_clients
-        if protocol.empty_slots == "visible":
-            # Seen, and all of them but so many forgotten.
-            least = occupancy.least(n, slots.number, slots.used, _SELDOM)
-            if least < 1:
-                return ()
-            return (MostlyGaussian(AllocationGaussian(least, least / n, mu, mass), math.exp(-_SELDOM), True),)
+def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
+    """All others at one record, the client's own in place of it or not; these serve both neighboring relations.
+
+    Of sums: of whole ones alone, in the window of a client whose window begins with one.
+    """
+    size, mass, throws = sums_of(slots, unit.view).size, unit.log_inverse_mass, unit.protocol.used_throws
+    mu /= math.sqrt(size)
+    number = max(slots.number // size, 1)
+    # A sum that is longer than a window has all of it.
+    seen = slots.seen * min(number * size / slots.number, 1.0)
+    if throws is not None:
+        if not slots.hidden:
+            return _visible_instances(*throws, size, seen, mu, mass)
         # All slots occupied by others at distance mu, if that can be relied on.
-        empty = some_empty(n, slots.number, slots.used)
-        if empty < 1e-3 * math.exp(17.0 - mass) and slots.seen > empty:
-            pair = AllocationGaussian(slots.number, slots.seen - empty, mu, mass)
-            return (MostlyGaussian(pair, empty, False),)
+        empty = some_empty(*throws)
+        if empty < 1e-3 * math.exp(17.0 - mass) and seen > empty and LEAST_MU <= mu <= MOST_MU:
+            return (MostlyGaussian(AllocationGaussian(number, seen - empty, mu, mass), empty, False),)
     # The others' records, and the dummies, are zero.
-    if 0.5 * mu >= LEAST_MU:
-        found.append(AllocationGaussian(slots.number, slots.seen, 0.5 * mu, mass))
+    if LEAST_MU <= 0.5 * mu <= MOST_MU:
+        return (AllocationGaussian(number, seen, 0.5 * mu, mass),)
+    return ()
+
+
+def _visible_instances(
+    n: int, m: int, prob: float, size: int, seen: float, mu: float, mass: float
+) -> tuple[Instance, ...]:
+    if not LEAST_MU <= mu <= MOST_MU:
+        return ()
+    if size > 1:
+        # Noise is added for the slots that are empty, and which they are is forgotten.
+        return (AllocationGaussian(m // size, seen, mu, mass),)
+    found: list[Instance] = []
+    apart, _ = occupancy.all_apart(n, m, prob)
+    if apart > 1e-3:
+        found.append(MostlyGaussian(AllocationGaussian(n, 1.0, mu, mass), 1.0 - apart, True))
+    # Seen, and all of them but so many forgotten.
+    least = occupancy.least(n, m, prob, _SELDOM)
+    if least >= 1:
+        pair = AllocationGaussian(least, least / n, mu, mass)
+        found.append(MostlyGaussian(pair, math.exp(-_SELDOM), True))
     return tuple(found)

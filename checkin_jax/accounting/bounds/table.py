@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families
-from checkin_jax.accounting.bounds.families import Unit
+from checkin_jax.accounting.bounds import families, slots
+from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.unit import Graded, LocalOnly, Round, least, log_inverse_mass
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -113,11 +113,48 @@ BOUNDS: tuple[Bound, ...] = (
         families.g2,
     ),
     Bound(
-        "R",
-        "windows",
-        "docs/theory_allocation.md",
+        "R1",
+        "subsampling: the client's message is used with a bounded probability, all else revealed",
+        "docs/theory_allocation.md; [BBG18], Theorem 2",
         0.02,
-        families.windows,
+        slots.r1,
+        "only subsampling is counted; R2 and R3, which bounds='best' tries, may be far below",
+    ),
+    Bound(
+        "R1'",
+        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one",
+        "docs/theory_allocation.md; [BBG18], Theorem 2",
+        0.02,
+        slots.r1_prime,
+    ),
+    Bound(
+        "R2",
+        "replacement in two steps, through the world in which the client's message is never used",
+        "docs/theory_allocation.md; random allocation is [FS25]",
+        0.5,
+        slots.r2,
+    ),
+    Bound(
+        "R3",
+        "T* for the message of every slot",
+        "docs/theory_allocation.md",
+        0.5,
+        slots.r3,
+    ),
+    Bound(
+        "G3",
+        "one client's Gaussian message in one of m slots, in place of a dummy or of another client's, whichever is "
+        "worse in convex order",
+        "docs/theory_allocation.md; random allocation is [FS25]",
+        0.05,
+        slots.g3,
+    ),
+    Bound(
+        "G3'",
+        "G3 with the other clients competing for the slots",
+        "docs/theory_allocation.md",
+        0.05,
+        slots.g3_prime,
     ),
     Bound(
         "G4",
