@@ -318,11 +318,9 @@ def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, rando
             "view='x'",
         ),
         (
-            lambda: cj.account(
-                run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1e-6, bounds="best" if 1 else "fast"
-            ),  # pyright: ignore
+            lambda: cj.account(run(10, 0.5), cj.PureLDP(epsilon0=1), delta=1e-6, bounds=1),  # pyright: ignore
             TypeError,
-            "tight=1",
+            "bounds=1",
         ),
         (lambda: cj.account(run(10, 0.5), 2.0, delta=1e-6, bounds="fast"), TypeError, "randomizer=2.0"),  # pyright: ignore
         (lambda: cj.account(3, cj.PureLDP(epsilon0=1), delta=1e-6, bounds="fast"), TypeError, "protocol=3"),  # pyright: ignore
