@@ -11,7 +11,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import ways
 from checkin_jax.accounting.bounds.allocation import AllocationGaussian, OneStep, SharedSlotsGaussian
 from checkin_jax.accounting.bounds.table import unit_bound
-from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, REPLACE
+from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.1, 0.5, 1.5, 3.0])
