@@ -30,6 +30,7 @@ import orbax.checkpoint as ocp
 from checkin_jax._files import delete
 from checkin_jax.training.data import Dataset
 from checkin_jax.training.run_directory import ResumeError
+from checkin_jax.training.schedule import DRAWS
 from checkin_jax.training.server import State
 
 _FOREVER = 10**9  # seconds
@@ -185,6 +186,7 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
             "numpy": np.__version__,
+            "draws": DRAWS,
         },
         "machine": {
             "platform": device.platform,
