@@ -169,10 +169,8 @@ class Checkpoints:
 
     def _move_aside(self, step: int) -> None:
         """Gives a checkpoint a name under which it is not found; it holds entropy, so it stays in the folder."""
-        for number in itertools.count(1):
-            aside = self._folder / f"unused-{step}-{number}"
-            if not aside.exists():
-                break
+        names = (self._folder / f"unused-{step}-{number}" for number in itertools.count(1))
+        aside = next(name for name in names if not name.exists())
         os.rename(self._folder / str(step), aside)
         self._manager.reload()
 
