@@ -34,7 +34,6 @@ def no_cache(monkeypatch, tmp_path):
 def quick(monkeypatch):
     # By name: the package's attribute `account` is the function, not the module.
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
-    monkeypatch.setattr("checkin_jax.training.train.account", quick_account)
     monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
 
 

@@ -26,7 +26,6 @@ from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirect
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(train, "account", quick_account)
     monkeypatch.setattr(report, "account", quick_account)
 
 
