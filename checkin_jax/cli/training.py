@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, randomizer_of
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -73,13 +74,14 @@ class _TrainingOptions(ProtocolOptions):
     _learning_rate: ClassVar[float] = 1.0
 
     def _job(self, dataset: Dataset, default: Randomizer) -> Job:
+        from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.cli.progress import RoundBar
         from checkin_jax.training.config import TrainingConfig
         from checkin_jax.training.examples.learning_rate import suggested_learning_rate
         from checkin_jax.training.runs.run_directory import ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
         from checkin_jax.training.schedules.schedule import Plan
-        from checkin_jax.training.train import train
+        from checkin_jax.training.train import RoundError, train
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier) if given else default
@@ -97,27 +99,34 @@ class _TrainingOptions(ProtocolOptions):
         config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
+        every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
+        keep = _validate.integer(1, keep_checkpoints=self.keep_checkpoints)
         source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
 
         def job() -> None:
-            try:
-                with RoundBar(config.plan.num_rounds) as bar, source as entropy:
-                    report = train(
-                        config,
-                        dataset,
-                        self.run_dir,
-                        bar,
-                        checkpoint_every=self.checkpoint_every,
-                        keep_checkpoints=self.keep_checkpoints,
-                        resume=self.resume,
-                        entropy=entropy,
-                    )
-            except (ResumeError, EntropyError) as error:
-                raise UsageError(str(error)) from error
-            if self.json:
-                print(json.dumps(report.as_dict(), allow_nan=False))
-            else:
-                print(f"{report}\nSaved in {self.run_dir}")
+            with Interrupts(self.run_dir) as interrupts:
+                try:
+                    with RoundBar(config.plan.num_rounds) as bar, source as entropy:
+                        report = train(
+                            config,
+                            dataset,
+                            self.run_dir,
+                            interrupts.watching(bar),
+                            checkpoint_every=every,
+                            keep_checkpoints=keep,
+                            resume=self.resume,
+                            entropy=entropy,
+                        )
+                except (ResumeError, EntropyError, RoundError) as error:
+                    raise UsageError(str(error)) from error
+                except MemoryError as error:
+                    raise UsageError(
+                        f"not enough memory: {error or 'fewer clients or slots a round need less'}"
+                    ) from error
+                if self.json:
+                    print(json.dumps(report.as_dict(), allow_nan=False))
+                else:
+                    print(f"{report}\nSaved in {self.run_dir}")
 
         return job
 

@@ -31,7 +31,7 @@ from checkin_jax.training.reports.report import Report, make_report
 from checkin_jax.training.reports.spent import Spent
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
+from checkin_jax.training.schedules.draws import DUMMY, DrawnRecords, EntropySource, Stream
 from checkin_jax.training.schedules.schedule import Draw
 from checkin_jax.training.server import State, server
 
@@ -240,7 +240,7 @@ def _norms(config: TrainingConfig, done: _Round) -> dict[str, Any]:
     return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 
-def _records(held: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _records(held: np.ndarray | DrawnRecords, chosen: np.ndarray) -> np.ndarray:
     """The records of the chosen clients, a row of DUMMY where a client is DUMMY."""
     present = chosen != DUMMY
     if present.all():
