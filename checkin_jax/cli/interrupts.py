@@ -34,6 +34,7 @@ class Interrupts:
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._take)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
         return self
 
     def __exit__(
@@ -41,6 +42,7 @@ class Interrupts:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+        sys.unraisablehook = self._hook
         if kind is KeyboardInterrupt or (self._number and kind is None):
             print(_kept(self._run_dir), file=sys.stderr)
             sys.exit(128 + (self._number or signal.SIGINT))
@@ -54,6 +56,11 @@ class Interrupts:
                 raise KeyboardInterrupt
 
         return watched
+
+    def _swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        """Of interrupts that a callback swallows nothing is printed: they have been acknowledged."""
+        if what.exc_type is not KeyboardInterrupt:
+            self._hook(what)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._number = number

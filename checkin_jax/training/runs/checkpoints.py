@@ -11,6 +11,8 @@ passed over with a warning, and the one before it is used; none is deleted befor
 
 from __future__ import annotations
 
+import asyncio.base_events
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -18,9 +20,11 @@ import json
 import logging
 import os
 import platform
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import jax
@@ -83,6 +87,7 @@ class Checkpoints:
         try:
             self._manager.close()
         except Exception as error:
+            _quiet_late_callbacks()
             if kind is None:  # else there is an error already, of which this may be another sign
                 raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
 
@@ -102,6 +107,7 @@ class Checkpoints:
             if wait:
                 self._manager.wait_until_finished()
         except Exception as error:  # tensorstore has kinds of its own for a full disk
+            _quiet_late_callbacks()
             raise OSError(
                 f"a checkpoint could not be written by round {number}: {_first_line(error)}"
             ) from error
@@ -231,6 +237,22 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+@functools.cache
+def _quiet_late_callbacks() -> None:
+    """Where a write has failed Orbax closes its event loop; writes that end after that print a traceback each.
+
+    They print it through `sys.excepthook`, called from outside Python: so its first frame is asyncio's own.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        here = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
+        if not (here and isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+            before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def _first_line(error: Exception) -> str:
