@@ -24,7 +24,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import jax
@@ -68,6 +67,7 @@ class Checkpoints:
         os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
         # Orbax tells of every file, and of errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _quiet_late_callbacks()
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -87,7 +87,6 @@ class Checkpoints:
         try:
             self._manager.close()
         except Exception as error:
-            _quiet_late_callbacks()
             if kind is None:  # else there is an error already, of which this may be another sign
                 raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
 
@@ -107,7 +106,6 @@ class Checkpoints:
             if wait:
                 self._manager.wait_until_finished()
         except Exception as error:  # tensorstore has kinds of its own for a full disk
-            _quiet_late_callbacks()
             raise OSError(
                 f"a checkpoint could not be written by round {number}: {_first_line(error)}"
             ) from error
@@ -241,18 +239,16 @@ def _processor() -> str:
 
 @functools.cache
 def _quiet_late_callbacks() -> None:
-    """Where a write has failed Orbax closes its event loop; writes that end after that print a traceback each.
+    """Where a write fails Orbax closes its event loop; other writes, which end after that, print a traceback each."""
+    before = sys.unraisablehook
 
-    They print it through `sys.excepthook`, called from outside Python: so its first frame is asyncio's own.
-    """
-    before = sys.excepthook
+    def hook(what: sys.UnraisableHookArgs) -> None:
+        trace = what.exc_traceback
+        asyncios = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
+        if not (asyncios and str(what.exc_value) == "Event loop is closed"):
+            before(what)
 
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        here = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
-        if not (here and isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
-            before(kind, error, trace)
-
-    sys.excepthook = hook
+    sys.unraisablehook = hook
 
 
 def _first_line(error: Exception) -> str:
