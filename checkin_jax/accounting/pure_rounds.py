@@ -33,6 +33,12 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 _HOPELESS = 4.0
 
 
+def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
+    """Whether 3-ary, and whether binary randomized response is worth trying with about so many messages."""
+    few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
+    return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
+
+
 def _largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
     return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
@@ -66,7 +72,7 @@ def cut(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Mixture:
+class Mixture:
     """A law of `kernels.check_in`, cut into buckets from one side."""
 
     law: check_in.Law
@@ -108,7 +114,7 @@ class Ternary:
     """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
 
     scale: Round
-    mixture: _Mixture
+    mixture: Mixture
 
     name = "3-ary randomized response, all others at a third record"
     symmetric = True
@@ -179,11 +185,11 @@ class _Instances(abc.ABC):
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        few = 2.0 * self.messages() < FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
+        ternary, binary = tried(self.messages(), self.epsilon0)
         found: list[Instance] = []
-        if not self.removal and (few or self.epsilon0 >= TERNARY_FROM):
+        if not self.removal and ternary:
             found.append(self.ternary())
-        if self.removal or self.epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO):
+        if self.removal or binary:
             found.append(self.binary())
         return tuple(found)
 
@@ -214,16 +220,16 @@ class ShuffledPureLDP(_Instances):
     def top(self) -> float:
         return self.epsilon0
 
-    def _mixture(self, law: check_in.Law) -> _Mixture:
+    def _mixture(self, law: check_in.Law) -> Mixture:
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
 
     def _arguments(self) -> tuple[Array, Array, Array]:
         return host(self.num_clients), host(self.rate), host(self.epsilon0)
 
     @functools.cached_property
-    def _t1(self) -> _Mixture:
+    def _t1(self) -> Mixture:
         return self._mixture(check_in.upper_law(*self._arguments()))
 
     @functools.cached_property
@@ -279,13 +285,13 @@ class SlotsPureLDP(_Instances):
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         return self._mixture(self.used, True)
 
-    def _mixture(self, used: float, upper: bool) -> _Mixture:
+    def _mixture(self, used: float, upper: bool) -> Mixture:
         arguments = (host([value]) for value in (self.slots, used, 1.0))
         law = check_in.slots_law(*arguments, host(self.epsilon0), upper)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def messages(self) -> float:
         return float(self.slots)
@@ -330,9 +336,9 @@ class OccupiedPureLDP(_Instances):
         return host(values), host(values / self.num_clients), host(masses)
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         law = check_in.slots_law(*self._parts(True), host(self.epsilon0), True)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
@@ -346,7 +352,7 @@ class OccupiedPureLDP(_Instances):
 
     def ternary(self) -> Ternary:
         law = check_in.slots_law(*self._below, host(self.epsilon0), False)
-        return Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass))
+        return Ternary(self, Mixture(law, self.epsilon0, self.log_inverse_mass))
 
     def binary(self) -> Binary:
         messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
