@@ -113,21 +113,11 @@ def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Ar
     pool: n' >= 0, whole, [parts]. weight: of the parts, a public label. theta: in (0, 1). rate: g in (0, 1].
     An absent draw counts alpha = (1-g)/(1-theta), one of the labels beta = g/theta times what it counts in T1.
     """
-    p = jnp.exp(epsilon0)
-    zero = jnp.zeros_like(pool)
+    p, zero = jnp.exp(epsilon0), jnp.zeros_like(pool)
     neither = theta * jnp.expm1(epsilon0) / (p + 1.0)
-    absent = share(1.0 - theta, neither)
-    ratio = (1.0 - rate) * theta / ((1.0 - theta) * rate)
-    return Law(
-        pool + 1.0,
-        zero + 2.0 * theta / (p + 1.0),
-        zero + absent,
-        zero,
-        zero,
-        zero + rate / theta,
-        weight,
-        zero + ratio,
-    )
+    special, absent = zero + 2.0 * theta / (p + 1.0), zero + share(1.0 - theta, neither)
+    ratio = zero + (1.0 - rate) * theta / ((1.0 - theta) * rate)
+    return Law(pool + 1.0, special, absent, zero, zero, zero + rate / theta, weight, ratio)
 
 
 def share(part: Array, rest: Array) -> Array:

@@ -23,9 +23,12 @@ from typing import NamedTuple
 import numpy as np
 
 UNIT = 2.0**-53
-# Sums of up to this many indicators are convolved; values held of a law; bins for many different probabilities, and
-# their central moments.
-_FEW, _POINTS, _BINS, _MOMENTS = 1024, 8192, 1024, 8
+# Sums of up to this many indicators are convolved; values held of a law. More groups than this are put into bins of
+# this width in the logit, at most so many, that keep this many central moments.
+_FEW, _POINTS = 1024, 8192
+_GROUPS, _WIDTH, _BINS, _MOMENTS = 256, 0.02, 1024, 8
+# Distance of tilts in standard deviations: values between are then within a factor of 3 of the largest.
+_APART = 3.0
 # What is neglected in a tilted law: e^-_DEEP.
 _DEEP = 46.0
 _TINY = 1e-290
@@ -45,7 +48,7 @@ class Trials(NamedTuple):
     sure: float
 
     @property
-    def count(self) -> float:
+    def number(self) -> float:
         """How many indicators are not certain."""
         return float(self.moments[0].sum())
 
@@ -85,27 +88,23 @@ def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
     kept = (probs > 0) & (probs < 1.0) & (counts > 0)
     if not kept.all():
         probs, counts = probs[kept], counts[kept]
-    if probs.size > _BINS:
-        # Probabilities that are given one by one are often the same.
-        values, place = np.unique(probs, return_inverse=True) if probs.size <= 2**16 else (probs, None)
-        if place is not None and values.size < probs.size:
-            probs, counts = values, np.bincount(place, counts)
-    if probs.size <= _BINS:
+    if probs.size <= _GROUPS:
         moments = np.zeros((_MOMENTS + 1, probs.size))
         moments[0] = counts
         return Trials(probs, np.zeros_like(probs), moments, sure)
     logit = np.log(probs) - np.log1p(-probs)
     low, high = float(logit.min()), float(logit.max())
-    place = np.minimum(((logit - low) * (_BINS / max(high - low, 1e-300))).astype(np.int64), _BINS - 1)
-    size = np.bincount(place, counts, _BINS)
-    centre = np.bincount(place, counts * probs, _BINS) / np.where(size > 0, size, 1.0)
+    bins = min(math.ceil((high - low) / _WIDTH) + 1, _BINS)
+    place = np.minimum(((logit - low) * (bins / max(high - low, 1e-300))).astype(np.int64), bins - 1)
+    size = np.bincount(place, counts, bins)
+    centre = np.bincount(place, counts * probs, bins) / np.where(size > 0, size, 1.0)
     away = probs - centre[place]
-    spread = np.zeros(_BINS)
+    spread = np.zeros(bins)
     np.maximum.at(spread, place, np.abs(away))
-    moments = np.empty((_MOMENTS + 1, _BINS))
+    moments = np.empty((_MOMENTS + 1, bins))
     power = counts
     for r in range(_MOMENTS + 1):
-        moments[r] = np.bincount(place, power, _BINS)
+        moments[r] = np.bincount(place, power, bins)
         power = power * away
     seen = size > 0
     return Trials(centre[seen], spread[seen], moments[:, seen], sure)
@@ -139,7 +138,7 @@ def law(of: Trials, log_inverse_mass: float) -> Law:
 
     Relative errors are near 1e-11, and proved for each value; the least mass held is 1e-290.
     """
-    total = of.count
+    total = of.number
     if total <= _FEW and not of.spread.any():
         return _convolved(of, log_inverse_mass)
     mean, variance = of.mean - of.sure, of.variance * (1.0 + 1e-9)
@@ -161,10 +160,10 @@ def _convolved(of: Trials, log_inverse_mass: float) -> Law:
         for _ in range(int(count)):
             pmf = np.append(pmf * (1.0 - prob), 0.0) + np.append(0.0, pmf * prob)
     # Three roundings a term, and what underflows.
-    slack = 4.0 * UNIT * (of.count + 4.0)
+    slack = 4.0 * UNIT * (of.number + 4.0)
     upper = pmf * (1.0 + slack) + _TINY
     lower = np.maximum(pmf * (1.0 - slack) - _TINY, 0.0)
-    return Law(of.sure, of.sure + of.count, 1.0, lower, upper, lower, upper, 0.0, 0.0)
+    return Law(of.sure, of.sure + of.number, 1.0, lower, upper, lower, upper, 0.0, 0.0)
 
 
 def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> tuple[np.ndarray, np.ndarray]:
@@ -219,11 +218,11 @@ def _tilts(of: Trials, targets: np.ndarray) -> np.ndarray:
 
 
 def _pmf(of: Trials, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on the probabilities of these values, by tilts one and a half standard deviations apart."""
+    """Bounds on the probabilities of these values, by tilts a few standard deviations apart."""
     deviation = math.sqrt(max(of.variance, 1.0))
     span = float(at[-1] - at[0])
-    number = max(math.ceil(span / (1.5 * deviation)), 1)
-    total = of.count
+    number = max(math.ceil(span / (_APART * deviation)), 1)
+    total = of.number
     targets = at[0] + span * (np.arange(number) + 0.5) / number
     tilts = _tilts(of, np.clip(targets, 0.25, max(total - 0.25, 0.25)))
     owner = np.minimum(((at - at[0]) * (number / max(span, 1e-300))).astype(np.int64), number - 1)

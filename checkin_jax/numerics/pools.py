@@ -44,10 +44,14 @@ def weights(rates: np.ndarray, theta: float) -> np.ndarray:
 
 def known(rates: np.ndarray, counts: np.ndarray | None, theta: float, log_inverse_mass: float) -> Pool:
     """All of the others' rates are known: n' is a sum of independent indicators."""
-    members = poisson_binomial.trials(weights(rates, theta), counts)
-    if members.count == 0:
-        return certain(members.sure)
-    return cut(poisson_binomial.law(members, log_inverse_mass), members.mean, members.variance)
+    return _sum_of(weights(rates, theta), counts, log_inverse_mass)
+
+
+def _sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
+    of = poisson_binomial.trials(members, counts)
+    if of.number == 0:
+        return certain(of.sure)
+    return cut(poisson_binomial.law(of, log_inverse_mass), of.mean, of.variance)
 
 
 def certain(size: float) -> Pool:
@@ -70,7 +74,7 @@ def limited(weight: float, log_inverse_mass: float) -> Pool:
 def least(number: float, low: float, high: float, theta: float, log_inverse_mass: float) -> Pool:
     """At least `number` others have rates in [low, high], high < 1 (K2)."""
     member = min(low / theta, (1.0 - high) / (1.0 - theta)) * _DOWN
-    return known(np.asarray([member]), np.asarray([float(number)]), 1.0, log_inverse_mass)
+    return _sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
 
 
 def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:

@@ -55,16 +55,18 @@ def cut(
     *,
     absent: bool,
     parts: int = 1,
+    finest: int = 256,
 ) -> clones.Cut:
     """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
 
-    drift: what the spread of the absent adds goes with it. absent: whether there are any.
+    drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
+    where the spread matters.
     """
     plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
     if most <= clones.SMALL:
         return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
-    buckets = bucket_count(mean)
+    buckets = min(bucket_count(mean), finest)
     if parts > 1 or plan[0] > tails.POINTS[0]:
         # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
         buckets = min(buckets, 128)
@@ -81,13 +83,15 @@ class Mixture:
     epsilon0: float
     log_inverse_mass: float
     drift: float = 0.0
+    finest: int = 256
 
     def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
-        chosen = cut(most, mean, mass, self.drift, upper, absent=absent, parts=len(n))
+        finer = {"absent": absent, "parts": len(n), "finest": self.finest}
+        chosen = cut(most, mean, mass, self.drift, upper, **finer)
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
 
     @functools.cached_property

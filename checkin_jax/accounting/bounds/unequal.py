@@ -21,6 +21,9 @@ from checkin_jax.numerics.pools import Pool
 
 # Runs of the number of labels, and of messages, in instances.
 _RUNS = 128
+# Buckets of the number of labels for each value of n', and the least spread of the absent that is followed then.
+_FINEST = 64
+_SPREAD = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,13 +72,21 @@ class UnequalPureLDP:
         )
         # What the spread of the absent adds, relatively: as gamma (1 - gamma) / n where all rates are equal.
         spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+        if self.pool.sizes.size == 1:
+            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+        # The values of n' differ by more than finer buckets would tell.
+        spread = spread if spread > _SPREAD else 0.0
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
 
     def upper(self, loss: np.ndarray) -> Values:
         return self._above.upper(loss)
 
-    @functools.cached_property
+    @property
     def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
         if self.others is None:
             return ()
         messages = float(self.others.trials.mean) + self.rate
@@ -123,6 +134,11 @@ def unequal_binary(
     law = poisson_binomial.law(others.trials, log_inverse_mass)
     messages = binary_messages(law, rate, epsilon0, _RUNS)
     return Binary(scale, messages, epsilon0, log_inverse_mass)
+
+
+def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
+    """Made `size` long with entries that have no weight: one size is compiled."""
+    return np.pad(values, (0, size - values.size), constant_values=value)
 
 
 def ternary_buckets(
