@@ -27,7 +27,7 @@ def worst(channel: krr.Channel, rate: float, others: Sequence[float], cs: np.nda
     for held in product(records, repeat=len(others)):
         laws = [law((*held, x), (*others, rate), channel) for x in records]
         for x, y in permutations(records, 2):
-            top = np.maximum(top, [krr.hockey_stick(laws[x], laws[y], c) for c in cs])
+            top = np.maximum(top, [float(krr.hockey_stick(laws[x], laws[y], c)) for c in cs])
     return top
 
 

@@ -195,7 +195,9 @@ def test_l1h_as_stated_is_the_mechanism():
     laws = [brute.law((2, 2, 2, 2, x), (*others, rate), channel) for x in (0, 1)]
     for c in (1.0, 1.4, 2.5):
         jumps = [(p - c, 1 / (p + 2)), (1 - c * p, 1 / (p + 2)), ((1 - c) / p, p / (p + 2))]
-        assert brute.l1h(others, rate, jumps, c) == pytest.approx(krr.hockey_stick(*laws, c), rel=1e-12)
+        assert brute.l1h(others, rate, jumps, c) == pytest.approx(
+            krr.hockey_stick(laws[0], laws[1], c), rel=1e-12
+        )
 
 
 def test_counter_example_of_the_first_edition():

@@ -143,9 +143,9 @@ def test_rates_refuse_what_are_none(arguments, message):
 def test_other_refusals_name_argument_value_and_range():
     with pytest.raises(TypeError, match="values='fast'"):
         Rates("fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="client_rate=0.01: expected at least 0.1"):
+    with pytest.raises(ValueError, match=r"client_rate=0\.01: expected at least 0\.1"):
         Rates([0.1]).others(0.01)
-    with pytest.raises(ValueError, match="theta=1.0"):
+    with pytest.raises(ValueError, match=r"theta=1\.0"):
         Rates([0.1]).weights(1.0)
     for largest, expected in ((1.0, 5.0), (math.nan, 5.0), (0.3, 0.0), (0.3, math.inf)):
         with pytest.raises(ValueError, match="expected a number in"):
