@@ -9,7 +9,7 @@ _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 
 
 def quick_account(
-    protocol, randomizer, *, delta, view="messages", tight=False, neighboring_relation=REPLACE
+    protocol, randomizer, *, delta, view="messages", bounds="best", neighboring_relation=REPLACE
 ) -> Guarantee:
     """A guarantee that grows with the rounds and differs from view to view, of no meaning."""
     epsilon = _FACTORS[view] * protocol.repeats
