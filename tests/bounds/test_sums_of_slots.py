@@ -31,7 +31,7 @@ def below(p, q, uppers):
     return (truth <= np.asarray(uppers) * (1 + 1e-9) + 1e-12).all()
 
 
-FIXED = [(2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
+FIXED = [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
