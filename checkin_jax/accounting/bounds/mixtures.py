@@ -66,20 +66,19 @@ class TwoKinds(Directed):
     other: Directed
     instances: tuple[Instance, ...] = ()
 
-    @property
-    def name(self) -> str:
-        return self.other.name
+    name = "G3"
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)[:, None]
-        parts, sums = (_SHARES, 1.0 - _SHARES), [0.0, 0.0]
-        for pair, part in zip((self.one, self.other), parts):
+        shape = (flat.size, _SHARES.size)
+        forward, backward = np.zeros(shape), np.zeros(shape)
+        for pair, part in ((self.one, _SHARES), (self.other, 1.0 - _SHARES)):
             # Rounded down, which raises the bound.
-            ahead = np.log1p(part * np.expm1(flat)) * (1.0 - 1e-15)
-            back = -np.log1p(part * np.expm1(-flat)) * (1.0 - 1e-15)
-            sums[0] = sums[0] + pair.upper_sides(ahead)[0]
-            sums[1] = sums[1] + np.exp(flat - back) * pair.upper_sides(back)[1]
-        forward, backward = (np.min(np.asarray(value), axis=1).reshape(np.shape(loss)) for value in sums)
+            ahead = np.log1p(part * np.expm1(flat)) * (1.0 - 1e-12)
+            back = -np.log1p(part * np.expm1(-flat)) * (1.0 - 1e-12)
+            forward = forward + pair.upper_sides(ahead)[0]
+            backward = backward + np.exp(flat - back) * pair.upper_sides(back)[1]
+        forward, backward = (np.min(value, axis=1).reshape(np.shape(loss)) for value in (forward, backward))
         return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
 
 
