@@ -15,6 +15,8 @@ from checkin_jax.training.schedules.schedule import Plan
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 MICROBATCH_UNIT = 40
+# Each of them takes some twenty bytes, and a message its time: a round of so many takes hours.
+MOST_DRAWN = 1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,11 @@ class TrainingConfig:
             "records_per_client": _validate.integer(1, 10**6, records_per_client=self.records_per_client),
             "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
         }
+        if self.plan.drawn_at_once > MOST_DRAWN:
+            raise ValueError(
+                f"protocol={_validate.shown(self.protocol)}: expected at most {MOST_DRAWN:g} clients or slots drawn at "
+                f"once (check-ins of a round, slots of a window), got about {self.plan.drawn_at_once:.3g}"
+            )
         if self.target_accuracy is not None:
             target = _validate.real(0, 1, open_low=True, target_accuracy=self.target_accuracy)
             checked["target_accuracy"] = target

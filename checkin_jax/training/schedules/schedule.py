@@ -80,6 +80,18 @@ class Plan:
             return protocol.num_clients, protocol.rate
         return self.minibatch, 1.0
 
+    @property
+    def drawn_at_once(self) -> float:
+        """Numbers that `Draw` is expected to hold at once: clients of a round, or clients and slots of a window."""
+        protocol = self.protocol
+        if isinstance(protocol, FixedWindow):
+            return protocol.num_slots
+        if isinstance(protocol, AveragedUpdates):
+            return protocol.num_clients * protocol.check_in_prob + protocol.num_slots
+        if isinstance(protocol, SlidingWindow):
+            return draws.sliding_block(protocol)
+        return protocol.num_clients * protocol.rate
+
     def divisor(self, messages: int) -> float:
         """What turns the sum of a round into an update; only what the protocol makes public is used.
 
