@@ -238,6 +238,18 @@ def test_epsilon_takes_the_deltas_that_account_takes(capsys, delta):
     assert 0 <= guarantee["lower"] <= guarantee["epsilon"] <= 1
 
 
+def test_epsilon_of_sums_of_slots(capsys):
+    sizes = ["--num-clients", "100", "--protocol", "fixed-window", "--num-slots", "100"]
+    run = ["epsilon", *sizes, "--noise-multiplier", ".5", "--delta", "1e-6", "--view", "aggregate", "--json"]
+    found = []
+    for size in ("1", "100"):
+        cli.main([*run, "--minibatch", size])
+        found.append(json.loads(capsys.readouterr().out))
+    assert '"minibatch": 100' in json.dumps(found[1])
+    assert "1.76" in json.dumps(found[1])
+    assert "1.76" not in json.dumps(found[0])
+
+
 def test_epsilon_prints_every_view(capsys, quick):
     cli.main(RUN)
     text = capsys.readouterr().out
@@ -372,7 +384,9 @@ def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
     assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
     assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
-    assert "minibatch=2" in _refused(capsys, [*run, "--minibatch", "2"])
+    assert "--minibatch is not an option" in _refused(capsys, [*run, "--minibatch", "2"])
+    window = ["--protocol", "fixed-window", "--num-slots", "5", "--minibatch", "6"]
+    assert "minibatch=6" in _refused(capsys, [*run, *window])
     assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
 
 
