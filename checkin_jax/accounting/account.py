@@ -16,6 +16,7 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
+    stronger,
     unit_bound,
 )
 from checkin_jax.accounting.bounds.unit import LocalOnly
@@ -80,13 +81,14 @@ def account(
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
     with jax.enable_x64(True):
         chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
-    found = composer.bracket([(chosen.bound, count)], delta)
+        alone = stronger(protocol, randomizer, view, relation)
+    found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
         delta=delta,
         view=view,
-        method=f"{chosen.bound.name}, {found.method}",
+        method=f"{found.bound or chosen.bound.name}, {found.method}",
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,

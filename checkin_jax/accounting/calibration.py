@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
+    stronger,
     unit_bound,
 )
 from checkin_jax.accounting.composition import composer
@@ -112,7 +113,9 @@ def calibrate(
         here, noise = build(value)
         with jax.enable_x64(True):
             chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, relation=relation)
-        return composer.upper_end([(chosen.bound, here.repeats)], delta).upper
+            alone = stronger(here, noise, view, relation)
+        rounds, own = [(chosen.bound, here.repeats)], [(alone, here.repeats)] if alone else []
+        return composer.upper_end(rounds, delta, own).upper
 
     stride = _STRIDE
     adds_up = (

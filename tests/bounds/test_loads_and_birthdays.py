@@ -124,6 +124,21 @@ def test_a_mixture_is_the_sum_of_its_parts():
     assert (forward == backward).all()
 
 
+@pytest.mark.parametrize(
+    ("clients", "noise", "before", "now"), [(10, 1.0, 3.14, 1.7), (10, 2.0, 0.0853, 0.0847)]
+)
+def test_few_others_are_not_in_every_slot(clients, noise, before, now):
+    """1,000 slots: G3 counts another client in each of them."""
+    window, randomizer = (
+        cj.FixedWindow(num_clients=clients, num_slots=1000),
+        cj.Gaussian(noise_multiplier=noise),
+    )
+    g = cj.account(window, randomizer, delta=1e-6, **ADDED)
+    assert 0 < g.lower <= g.epsilon < now < before
+    alone = cj.account(cj.FixedWindow(num_clients=1, num_slots=1000), randomizer, delta=1e-6, **ADDED)
+    assert g.epsilon > alone.epsilon
+
+
 # Visible empty slots
 
 

@@ -31,12 +31,12 @@ def below(p, q, uppers):
     return (truth <= np.asarray(uppers) * (1 + 1e-9) + 1e-12).all()
 
 
-FIXED = [(2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
+FIXED = [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("slots", "size", "prob"), FIXED)
-@pytest.mark.parametrize("others", [(), (-1.0,), (1.0, -1.0), (-1.0, 0.3)])
+@pytest.mark.parametrize("others", [(), (-1.0,), (-1.0, 0.3)])
 def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, others):
     """A client replaced, added and removed, in both orders; sums that do not divide the window among them."""
     protocol = cj.FixedWindow(
@@ -60,9 +60,7 @@ def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, 
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
-@pytest.mark.parametrize(
-    ("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (2, 2, 5), (1, 2, 4), (3, 2, 5)]
-)
+@pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (1, 2, 4)])
 def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     """Windows that overlap sums, for a client at every place."""
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)

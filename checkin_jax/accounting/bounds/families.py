@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from checkin_jax.accounting.bounds import slots
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, StagedClones
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian, ShuffledEverybody
+from checkin_jax.accounting.bounds.everybody import AveragedGaussian, HiddenGaussian, ShuffledEverybody
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import (
     HiddenMessages,
@@ -31,8 +31,9 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY
 
-# T* is not tried where the profile is within this of the worst one with the same epsilon0, for which T1+ is sharper.
-_WORST = 1e-6
+
+# The rate from which G2 is tried by itself; below, T* has it.
+_NEARLY_ALL = 0.5
 
 
 def t1(unit: Unit) -> Round | None:
@@ -78,9 +79,11 @@ def t_star(unit: Unit) -> Round | None:
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind:
         return None
-    if randomizer.gaussian_mu is not None and randomizer.gaussian_mu > MOST_MU:
-        return None  # hardly any noise: nothing is gained
-    return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
+    mu = randomizer.gaussian_mu
+    if mu is None:
+        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
+    # With hardly any noise nothing is gained.
+    return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_MU else None
 
 
 def g1(unit: Unit) -> Round | None:
@@ -99,11 +102,11 @@ def g1(unit: Unit) -> Round | None:
 
 
 def g2(unit: Unit) -> Round | None:
-    """Needs: Gaussian messages of all clients, or of as many as there are visible slots."""
+    """Needs: Gaussian messages of all clients or nearly all (rate 1 is an upper bound); or visible slots for each."""
     if unit.slots is not None:
         return slots.g2_apart(unit)
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or cover.rate < 1.0 or unit.sums_noise:
+    if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
     return ShuffledEverybody(cover.num_clients, mu, unit.log_inverse_mass)
 

@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.allocation import (
 from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture
+from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture, TwoKinds
 from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.unit import Instance, Round, least
@@ -153,6 +153,16 @@ def g3(unit: Unit) -> Round | None:
         elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_MU:
             shared = SharedSlotsGaussian(way.number, way.used, way.mu, mass)
             found.append(_with_left(way, shared, _alone(unit)))
+            if (
+                unit.protocol.used_throws is not None
+                and slots.others < way.number
+                and 0.5 * way.mu >= LEAST_MU
+            ):
+                # The others are in so many terms at most; elsewhere a dummy makes place.
+                free, used = way.number - slots.others, way.used / way.number
+                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, mass)
+                others = SharedSlotsGaussian(slots.others, used * slots.others, way.mu, mass)
+                found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
     return _smallest(found)
 
 

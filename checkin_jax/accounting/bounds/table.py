@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families, slots
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import Graded, LocalOnly, Round, least, log_inverse_mass
+from checkin_jax.accounting.bounds.unit import (
+    Exact,
+    Graded,
+    LocalMessages,
+    LocalOnly,
+    Round,
+    least,
+    log_inverse_mass,
+)
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -264,12 +272,28 @@ def unit_bound(
         return Chosen(LocalOnly(local), ())
     else:
         # Whoever sees less than the named messages learns no more.
-        known = [made for _, made in built] + ([] if unit.epsilon0 is not None else [local])
+        beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
+        known = [made for _, made in built] + ([local] if beside else [])
     instances = families.instances(unit, [instance for _, made in built for instance in made.instances])
-    theorems = tuple(bound for bound, _ in built)
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
-        return Chosen(known[0], theorems)
-    return Chosen(least(known, instances), theorems)
+        found = known[0]
+    else:
+        found = least(known, instances)
+    # Some bounds are made with the help of others, which their names tell.
+    named = {word.strip("(),") for word in found.name.split()}
+    used = [bound for bound, _ in built]
+    return Chosen(found, tuple(bound for bound in BOUNDS if bound in used or bound.label in named))
+
+
+def stronger(protocol: CheckInProtocol, randomizer: Randomizer, view: str, relation: str) -> Exact | None:
+    """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
+
+    The composer takes the smaller end, so that no view has more than `local`.
+    """
+    if view == "local" or relation != REPLACE:
+        return None
+    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0))
+    return local if isinstance(local, Exact) else None
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

@@ -277,6 +277,8 @@ class LocalMessages:
         return np.minimum(self.rate * self.profile.delta(np.asarray(loss)) * (1.0 + ROUNDING), 1.0)
 
 
+# Bounds on one client's own messages: those that are exact, and all.
+Exact = LocalPureLDP | LocalGaussian
 Local = LocalPureLDP | LocalGaussian | LocalMessages
 
 

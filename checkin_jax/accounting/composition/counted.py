@@ -13,13 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import scipy.special
 
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, Round
+from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, Round
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
 from checkin_jax.kernels import FLUSHED, counted, host
 from checkin_jax.numerics import responses
 
-Local = LocalGaussian | LocalPureLDP
 METHOD = "given how often it is sent"
 # Most values that the number of messages may have, from a ladder of sizes (each compiles once); beyond, many rounds are
 # composed like any others.
@@ -66,7 +65,7 @@ class _Profile:
     top: float
 
 
-def _profile(one: Local, count: int, log_inverse_mass: float) -> _Profile | None:
+def _profile(one: Exact, count: int, log_inverse_mass: float) -> _Profile | None:
     """None where it is not known exactly."""
     if isinstance(one, LocalGaussian):
         return _gaussian(one, count, log_inverse_mass)
@@ -124,7 +123,7 @@ def bracket(one: Round, count: int, delta: float, both: bool = True) -> Bracket 
 
     both: the lower end too, else zero. delta in [1e-300, 1).
     """
-    if not isinstance(one, LocalGaussian | LocalPureLDP):
+    if not isinstance(one, Exact):
         return None
     profile = _profile(one, count, 17.0 - math.log(delta))
     if profile is None:
@@ -141,7 +140,7 @@ def bracket(one: Round, count: int, delta: float, both: bool = True) -> Bracket 
     return found
 
 
-def surely_above(one: Local, count: int, epsilon: float, delta: float) -> bool:
+def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
     """Whether a glance tells that `count` rounds leak more than (epsilon, delta): some K or more messages do."""
     if not math.isfinite(epsilon):
         return False

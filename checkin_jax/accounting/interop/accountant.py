@@ -22,14 +22,21 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.bounds.table import BEST, Chosen, check_bounds, check_relation, unit_bound
-from checkin_jax.accounting.bounds.unit import Round
+from checkin_jax.accounting.bounds.table import (
+    BEST,
+    Chosen,
+    check_bounds,
+    check_relation,
+    stronger,
+    unit_bound,
+)
+from checkin_jax.accounting.bounds.unit import Exact, Round
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.accounting.interop.pld import to_pld
-from checkin_jax.protocols import MAX_ROUNDS
+from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 
 class CheckInAccountant(PrivacyAccountant):
@@ -98,6 +105,19 @@ class CheckInAccountant(PrivacyAccountant):
         with jax.enable_x64(True):
             return unit_bound(*to_unit(event), total, delta, bounds=self._bounds, relation=self._relation)
 
+    def _stronger(self) -> list[tuple[Exact, int]]:
+        """What was composed as whoever sees a client's own messages sees it; empty where that tells no more."""
+        units = [(to_unit(event), count) for event, count in self._counts.items()]
+        if self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
+            return []
+        found: dict[Exact, int] = {}
+        for seen, count in units:
+            alone = stronger(seen.protocol, seen.randomizer, "messages", self._relation)
+            if alone is None:
+                return []
+            found[alone] = found.get(alone, 0) + count
+        return list(found.items())
+
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
 
@@ -110,7 +130,7 @@ class CheckInAccountant(PrivacyAccountant):
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the losses of the rounds add up.
             return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._rounds(target_delta), target_delta).upper
+        return composer.upper_end(self._rounds(target_delta), target_delta, self._stronger()).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
@@ -118,7 +138,7 @@ class CheckInAccountant(PrivacyAccountant):
         return (
             math.inf
             if self._non_private
-            else composer.bracket(self._rounds(target_delta), target_delta).lower
+            else composer.bracket(self._rounds(target_delta), target_delta, self._stronger()).lower
         )
 
     def get_delta(self, target_epsilon: float) -> float:
