@@ -2,6 +2,8 @@
 
 import inspect
 
+import chex
+import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
@@ -64,6 +66,16 @@ def test_sides_of_other_knots_are_refused():
             pld.join(jnp.asarray(KNOTS), plus, minus, True)
     with pytest.raises((AssertionError, TypeError)):
         pld.side_lower(jnp.asarray(KNOTS), jnp.ones(1), jnp.ones(4))
+
+
+@pytest.mark.usefixtures("x64")
+def test_values_never_trace_anew_and_shapes_do():
+    """`chex.assert_max_traces` is the counter: one trace for any numbers, another one for another length."""
+    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(gaussian.log_delta), n=1))
+    for mu in (0.1, 1.0, 3.0):
+        kernel(jnp.float64(mu), jnp.asarray(KNOTS))
+    with pytest.raises(AssertionError, match="traced"):
+        kernel(jnp.float64(1.0), jnp.asarray(KNOTS[1:]))
 
 
 @pytest.mark.usefixtures("x64")
