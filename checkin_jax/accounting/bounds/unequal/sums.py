@@ -13,7 +13,7 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unequal import Others
+from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unit import Instance, Lines
 from checkin_jax.kernels import host, subsampled_gaussian
 from checkin_jax.kernels.subsampled_gaussian import GaussianBuckets

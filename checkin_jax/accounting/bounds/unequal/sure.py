@@ -1,6 +1,6 @@
 """eps0-LDP messages among clients that surely come (S, T1m), and windows with colluding clients (T2c).
 
-Upper bounds only; the instances are those of `unequal` and `clones`. Proofs: docs/theory_rates.md.
+Upper bounds only; the instances are those of `pooled` and `clones`. Proofs: docs/theory_rates.md.
 """
 
 from __future__ import annotations
