@@ -31,7 +31,6 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY
 
-
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
 
