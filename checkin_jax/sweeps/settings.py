@@ -37,12 +37,17 @@ _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 def kinds(*classes: type) -> dict[str, type]:
     """int, float or str for every argument that a sweep may vary: those of `NAMES`, and the classes' own fields."""
     own = {
-        field.name: _TYPES[str(field.type)]
+        field.name: _TYPES[_name(field.type)]
         for each in classes
         for field in dataclasses.fields(each)
-        if str(field.type) in _TYPES
+        if _name(field.type) in _TYPES
     }
     return {**own, **KINDS}
+
+
+def _name(annotation: Any) -> str:
+    """Of a type, or of its text where annotations are kept as such."""
+    return getattr(annotation, "__name__", str(annotation))
 
 
 def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray:

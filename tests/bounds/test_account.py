@@ -75,7 +75,7 @@ def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
         < cj.account(everybody, noise, delta=1e-5, view="local", bounds="fast").epsilon
     )
     summed = cj.account(everybody, noise, delta=1e-5, view="aggregate", bounds="fast")
-    assert summed.method.startswith("G4")
+    assert "G4" in summed.method
     assert (
         summed.epsilon < 0.2 * cj.account(everybody, noise, delta=1e-5, view="local", bounds="fast").epsilon
     )

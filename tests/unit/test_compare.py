@@ -27,7 +27,7 @@ SHUFFLED = {
 def checked(protocol, randomizer):
     rows = comparison.compare(protocol, randomizer, delta=DELTA)
     upper, lower, *others = rows
-    g = cj.account(protocol, randomizer, delta=DELTA, bounds="fast")
+    g = cj.account(protocol, randomizer, delta=DELTA)
     assert (upper.epsilon, lower.epsilon, upper.method) == (g.epsilon, g.lower, g.method)
     assert (upper.direction, lower.direction) == ("upper", "lower")
     for row in others:

@@ -173,7 +173,7 @@ def test_plds_of_several_kinds_compose():
 @pytest.mark.parametrize(
     ("call", "part"),
     [
-        (lambda: cj.CheckInAccountant(bounds="fast").to_pld(bounds="fast"), "at least one"),
+        (lambda: cj.CheckInAccountant(bounds="fast").to_pld(), "at least one"),
         (
             lambda: cj.to_pld(*UNITS[0][:2], value_discretization_interval=0.0, bounds="fast"),
             "value_discretization_interval=0.0",

@@ -126,6 +126,7 @@ def test_sums_of_slots_are_an_axis():
         noise_multiplier=2.0,
         delta=1e-6,
         view="aggregate",
+        bounds="fast",
     )
     for row, size in enumerate((1, 20)):
         g = cj.account(
@@ -257,6 +258,7 @@ def test_curves_and_calibrations_are_those_of_their_functions():
         check_in_prob=0.5,
         target_epsilon=[0.01],
         delta=1e-6,
+        bounds="fast",
     )
     right = cj.calibrate(
         cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5),

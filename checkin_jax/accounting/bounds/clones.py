@@ -118,7 +118,7 @@ class Ternary:
     mixture: Mixture
 
     name = "3-ary randomized response, all others at a third record"
-    needs = TERNARY
+    needs, single = TERNARY, True
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -141,7 +141,7 @@ class Binary:
     log_inverse_mass: float
 
     name = "binary randomized response, all others at one of the two records"
-    needs = BINARY
+    needs, single = BINARY, True
     symmetric = False
 
     @functools.cached_property

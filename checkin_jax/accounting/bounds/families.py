@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.unit import (
     ShuffledGaussian,
 )
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY
+from checkin_jax.randomizers import BINARY, TERNARY
 
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
@@ -132,17 +132,26 @@ def local(unit: Unit) -> Round:
 
 def instances(unit: Unit, found: Sequence[Instance]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
-    attained = {
-        each.name: each
-        for each in reversed(found)
-        if getattr(each, "needs", None) in (None, *unit.randomizer.attains)
-    }
-    mu = unit.randomizer.gaussian_mu
-    in_slots = () if unit.slots is None or mu is None else slots.instances(unit, unit.slots, mu)
-    labels = [
-        LabelMessages(summed, summed, each) for each in unit.randomizer.label_laws for summed in _summed(unit)
+    attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
+    every = (
+        list(found) if unit.slots is None or mu is None else [*found, *slots.instances(unit, unit.slots, mu)]
+    )
+    every += [
+        LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
     ]
-    return (*reversed(attained.values()), *in_slots, *labels)
+    kept = {}
+    for each in every:
+        known = getattr(each, "needs", None) in (None, *attains)
+        if known and (_singles_seen(unit) or not getattr(each, "single", False)):
+            kept.setdefault(each.name, each)
+    return tuple(kept.values())
+
+
+def _singles_seen(unit: Unit) -> bool:
+    """Whether what is seen tells of single messages: of some messages with this epsilon0 sums are histograms."""
+    if unit.view != "aggregate" or TERNARY in unit.randomizer.attains:
+        return True
+    return unit.slots is not None and unit.slots.minibatch == 1
 
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:

@@ -35,8 +35,8 @@ from checkin_jax.randomizers import LabelLaws
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
-# And beyond, where subsampling alone is known.
-_BEYOND = 128
+# And beyond, where subsampling alone is known and more is left than this, as a share of delta.
+_BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
@@ -169,8 +169,8 @@ class _HiddenSum(abc.ABC):
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         losses, value = self._losses, np.minimum(self.hidden(), self.subsampled(self._losses))
         end = min(self.top, MAX_LOSS)
-        if losses[-1] < end and value.min() > math.exp(-self.log_inverse_mass):
-            # What is left is too much to stay there for good: on by subsampling alone.
+        if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
+            # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.
             far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
             losses, value = np.append(losses, far), np.append(value, self.subsampled(far))
         value = np.minimum.accumulate(value)
@@ -363,6 +363,8 @@ class _OneRecord(abc.ABC):
     messages: _HiddenSum
 
     symmetric = False
+    # Whether single messages must be seen, not sums of them.
+    single: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod

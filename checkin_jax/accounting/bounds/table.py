@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families, slots
 from checkin_jax.accounting.bounds.facts import Unit
@@ -62,7 +64,7 @@ BOUNDS: tuple[Bound, ...] = (
     Bound(
         "T1",
         "shuffled check-in of eps0-LDP messages is dominated by counting clones of the two records, absent clients "
-        "included; rate 1 is shuffling [FMT21]",
+        "included; rate 1 is shuffling [FMT23]",
         _SAMPLE,
         0.02,
         families.t1,
@@ -251,7 +253,12 @@ def unit_bound(
       ValueError: there is no bound for this neighboring relation, or none of the labels applies.
     """
     check_relation(protocol, view, relation)
-    unit = Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta))
+    with jax.enable_x64(True):
+        return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
+
+
+def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
+    view, relation, randomizer = unit.view, unit.relation, unit.randomizer
     local = families.local(unit)
     if view == "local":
         return Chosen(local, ())
