@@ -66,7 +66,7 @@ def cut(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Mixture:
+class Mixture:
     """A law of `kernels.check_in`, cut into buckets from one side."""
 
     law: check_in.Law
@@ -108,7 +108,7 @@ class Ternary:
     """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
 
     scale: Round
-    mixture: _Mixture
+    mixture: Mixture
 
     name = "3-ary randomized response, all others at a third record"
     symmetric = True
@@ -214,16 +214,16 @@ class ShuffledPureLDP(_Instances):
     def top(self) -> float:
         return self.epsilon0
 
-    def _mixture(self, law: check_in.Law) -> _Mixture:
+    def _mixture(self, law: check_in.Law) -> Mixture:
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
 
     def _arguments(self) -> tuple[Array, Array, Array]:
         return host(self.num_clients), host(self.rate), host(self.epsilon0)
 
     @functools.cached_property
-    def _t1(self) -> _Mixture:
+    def _t1(self) -> Mixture:
         return self._mixture(check_in.upper_law(*self._arguments()))
 
     @functools.cached_property
@@ -279,13 +279,13 @@ class SlotsPureLDP(_Instances):
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         return self._mixture(self.used, True)
 
-    def _mixture(self, used: float, upper: bool) -> _Mixture:
+    def _mixture(self, used: float, upper: bool) -> Mixture:
         arguments = (host([value]) for value in (self.slots, used, 1.0))
         law = check_in.slots_law(*arguments, host(self.epsilon0), upper)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def messages(self) -> float:
         return float(self.slots)
@@ -330,9 +330,9 @@ class OccupiedPureLDP(_Instances):
         return host(values), host(values / self.num_clients), host(masses)
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         law = check_in.slots_law(*self._parts(True), host(self.epsilon0), True)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
@@ -346,7 +346,7 @@ class OccupiedPureLDP(_Instances):
 
     def ternary(self) -> Ternary:
         law = check_in.slots_law(*self._below, host(self.epsilon0), False)
-        return Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass))
+        return Ternary(self, Mixture(law, self.epsilon0, self.log_inverse_mass))
 
     def binary(self) -> Binary:
         messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
