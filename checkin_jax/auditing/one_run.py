@@ -15,7 +15,7 @@ from checkin_jax.auditing import statistics
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.schedule import DUMMY
+from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
 # What a run may cost; of a longer protocol the first units are run, and accounted for.

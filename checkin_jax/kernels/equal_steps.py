@@ -7,7 +7,7 @@ With p = e^eps0 and c = e^l in [1, p) the round's hockey-stick divergence is at 
 t_j independent, each with probability `rate` the dominating law, else 1 - c. The law puts `pair` on p - c and on 1 - cp
 each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c [docs/theory_mechanisms.md: t*_beta of a total variation
 beta, t_k of k-ary randomized response; t* of T1 is beta = (p-1)/(p+1)]. Centred, in units of p - 1, these are 1, -c,
--(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`sums`), its order chosen for each c. Every choice
+-(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`stop_loss`), its order chosen for each c. Every choice
 gives a bound; the cost does not grow with the number of messages.
 """
 
@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, sums
-from checkin_jax.kernels.check_in import ROUNDING
+from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
 # standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
@@ -63,7 +63,7 @@ def places(c_minus_1: Array, epsilon0: Array) -> Array:
 def moment(at: Array, weights: Array, theta: Array) -> Array:
     """T(theta) = (E e^{theta d} - 1) / theta^2 of a centred law, for theta of any shape."""
     squares = (weights * jnp.square(at)).astype(theta.dtype)
-    return sums.second(theta[..., None] * at.astype(theta.dtype)) @ squares
+    return stop_loss.second(theta[..., None] * at.astype(theta.dtype)) @ squares
 
 
 def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Array]:
@@ -100,14 +100,14 @@ def real_moment(at: Array, weights: Array, orders: Array) -> Array:
 
 
 def _second(z: Array) -> Array:
-    """`sums.second` of real z."""
-    return jnp.real(sums.second(jax.lax.complex(z, jnp.zeros_like(z))))
+    """`stop_loss.second` of real z."""
+    return jnp.real(stop_loss.second(jax.lax.complex(z, jnp.zeros_like(z))))
 
 
-def contour(order: Array, deviation: Array, jump: Array) -> sums.Contour:
+def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     """A contour of this order for sums of this deviation, whose steps are at most about `jump`."""
     period = jnp.maximum(_DEVIATIONS * deviation, _LEAST_TURNS / order) + _JUMPS * jump
-    return sums.Contour(order, period, SMOOTHING * period)
+    return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
 def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
@@ -118,12 +118,12 @@ def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
     most = jnp.max(jnp.where(seen.masses > 0, seen.counts, 0.0))
     order, deviation = saddle(at[None], weights[None], most, x)
     path = contour(order, deviation, jnp.ones_like(order))
-    theta = sums.nodes(path, NODES)
+    theta = stop_loss.nodes(path, NODES)
     step, real = moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
-    begun = sums.start(path, theta)
+    begun = stop_loss.start(path, theta)
 
     def part(count: Array) -> Array:
-        return sums.stop_loss(sums.add(begun, path, theta, step, real, count), path, theta, x)
+        return stop_loss.stop_loss(stop_loss.add(begun, path, theta, step, real, count), path, theta, x)
 
     values = jnp.where(seen.masses > 0, jax.vmap(part)(seen.counts), 0.0)
     # At most what one message by itself gives away.

@@ -9,7 +9,7 @@ all independent, each term with probability gamma, else 1 - c. X is p - c with p
 other clients hold x'); Y is 1 - c p or 1 - c/p (they hold x). Centred, in units of p - 1, X = xi and Y = -c xi with
 xi = 1 or -1/p. Bits that differ only with probability nu are X or Y with probability nu, else -(c - 1) xi.
 
-On one contour (`sums`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node, whatever
+On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node, whatever
 the branch: only whole m matter. For real m |g''| <= Q(m) = sum_k |weight_k| |U_k|^2 e^{m Re U_k}, which is convex. So on
 [a, b] with q = max(Q(a), Q(b)) g lies below its chord plus q (m - a)(b - m)/2, whose maximum is an end of [a, b] unless
 |g(b) - g(a)| < q (b - a)^2 / 2. Intervals are halved until the maximum is known to 1e-4, or until there are many; every
@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, equal_steps, sums
-from checkin_jax.kernels.check_in import ROUNDING
-from checkin_jax.kernels.lattice import UNIT
+from checkin_jax.kernels import FLUSHED, equal_steps, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import UNIT
 
 NODES = 1024
 # Intervals of m to begin with, and at most; relative excess over the largest value found at which halving ends.
@@ -170,19 +170,19 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
     both = jnp.broadcast_to(at, (2, at.size))
     order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
     path = equal_steps.contour(order, deviation, jnp.ones_like(order))
-    theta = sums.nodes(path, NODES)
+    theta = stop_loss.nodes(path, NODES)
     frequency = jnp.imag(theta)
     squares = jnp.square(at).astype(theta.dtype)
     steps = weights.astype(theta.dtype) @ (
-        squares[:, None] * sums.second(theta[None, :] * at.astype(theta.dtype)[:, None])
+        squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
     )
     real = equal_steps.real_moment(jnp.broadcast_to(at, weights.shape), weights, order[None])[0]
 
     one = jnp.ones_like(order)
-    begun = sums.start(path, theta)
+    begun = stop_loss.start(path, theta)
     alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
-    begun = sums.add(begun, path, theta, steps[2], real[2], one)
-    first, second = (sums.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
+    begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
+    first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
     slope = second.log_ratio - first.log_ratio
     many = others.astype(theta.dtype)
     drift = begun.drift + others * (
@@ -192,22 +192,22 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
     curve = _Curve(
         begun.log_ratio + many * first.log_ratio,
         slope,
-        sums.multiplicity(NODES) / (path.period * jnp.square(jnp.abs(theta))),
+        stop_loss.multiplicity(NODES) / (path.period * jnp.square(jnp.abs(theta))),
         frequency * x - 2.0 * jnp.arctan2(frequency, path.order),
         drift + 16.0 * UNIT * jnp.abs(frequency * x),
         path.order * x + begun.log_mgf + others * first.log_mgf,
         second.log_mgf - first.log_mgf,
     )
     # Where the modulus of one step is held up, at least one such step occurs at every whole m that this changes.
-    floor = math.log(2.0 * sums.FLOOR)
+    floor = math.log(2.0 * stop_loss.FLOOR)
 
-    def held(mine: sums.Sum, other: sums.Sum) -> Array:
+    def held(mine: stop_loss.Sum, other: stop_loss.Sum) -> Array:
         size = jnp.real(mine.log_ratio) + mine.log_mgf
         rest = jnp.maximum(others - 1.0, 0.0) * jnp.maximum(jnp.real(other.log_ratio), floor)
         return jnp.where((size <= floor) & (others > 0), 2.0 * jnp.exp(floor + rest), 0.0)
 
     absolute = begun.absolute + held(first, second) + held(second, first)
-    tail = 2.0 * sums.beyond(path, NODES) * path.period / jnp.square(2.0 * math.pi * NODES)
+    tail = 2.0 * stop_loss.beyond(path, NODES) * path.period / jnp.square(2.0 * math.pi * NODES)
     rest = tail + jnp.sum(curve.kernel * absolute)
     top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
 

@@ -13,13 +13,13 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds import one_round
+from checkin_jax.accounting.bounds.dispatch import one_round
 from checkin_jax.accounting.calibration import calibrate
+from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS, Guarantee
-from checkin_jax.accounting.renyi import rdp
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.sweeps import brackets, published
+from checkin_jax.sweeps import batched, published
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers
 
@@ -118,7 +118,7 @@ def _by_rows(
     done: Callable[[int], None],
 ) -> None:
     """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
-    names, batched, rest = list(inputs), [], []
+    names, together, rest = list(inputs), [], []
     for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
         given = dict(zip(names, values))
         try:
@@ -126,8 +126,8 @@ def _by_rows(
         except (TypeError, ValueError) as error:
             results.errors[i] = str(error)
             continue
-        if brackets.serves(row.unit, row.delta, question.tight):
-            batched.append(brackets.Setting(i, row.unit, row.protocol.repeats, row.delta))
+        if batched.serves(row.unit, row.delta, question.tight):
+            together.append(batched.Setting(i, row.unit, row.protocol.repeats, row.delta))
         else:
             rest.append((i, row))
     done(int(np.count_nonzero(results.errors != "")))
@@ -138,7 +138,7 @@ def _by_rows(
         one = _bracket if question.what == "bracket" else _calibration
         for start in range(0, len(rest), _ROWS_PER_TASK):
             tasks.append(_run(question, rest[start : start + _ROWS_PER_TASK], one, results, done))
-    brackets.run(batched, tasks, results, workers, done)
+    batched.run(together, tasks, results, workers, done)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +177,8 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     view = _validate.choice(VIEWS, view=given.get("view", "messages"))
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
-    batched = question.what == "bracket" and view != "local" and relation == REPLACE
-    if batched and isinstance(randomizer, PureLDP):
+    pure = question.what == "bracket" and view != "local" and relation == REPLACE
+    if pure and isinstance(randomizer, PureLDP):
         unit = one_round(protocol, randomizer, view, protocol.repeats, delta)
     return Row(protocol, randomizer, delta, view, relation, order, target, unit)
 

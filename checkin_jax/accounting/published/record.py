@@ -76,7 +76,7 @@ def reals(
 def _in_interval(
     name: str, given: ArrayLike, low: float, high: float, open_low: bool = False, open_high: bool = False
 ) -> np.ndarray:
-    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    interval = _validate.interval(low, high, open_low, open_high)
     try:
         array = np.asarray(given)
     except ValueError:  # lists of different lengths
@@ -129,10 +129,9 @@ def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
 
 def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
     """Renyi orders in [low, high], finite and above 1, shape [orders]."""
-    found = reals(low, high, open_low=low == 1.0, open_high=high == np.inf, orders=orders)
-    return _listed(
-        found, f"numbers in {'(' if low == 1.0 else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
-    )
+    open_low, open_high = low == 1.0, high == np.inf
+    found = reals(low, high, open_low=open_low, open_high=open_high, orders=orders)
+    return _listed(found, f"numbers in {_validate.interval(low, high, open_low, open_high)}")
 
 
 def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
