@@ -7,8 +7,8 @@ With p = e^eps0 and c = e^l in [1, p) the round's hockey-stick divergence is at 
 t_j independent, each with probability `rate` the dominating law, else 1 - c. The law puts `pair` on p - c and on 1 - cp
 each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c [docs/theory_mechanisms.md: t*_beta of a total variation
 beta, t_k of k-ary randomized response; t* of T1 is beta = (p-1)/(p+1)]. Centred, in units of p - 1, these are 1, -c,
--(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`stop_loss`), its order chosen for each c. Every choice
-gives a bound; the cost does not grow with the number of messages.
+-(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`stop_loss`), its order chosen for each c. Every
+choice gives a bound; the cost does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_ORDER = 150.0
 
 
 class Law(NamedTuple):
-    """Probabilities of the dominating step: float64 scalars, 2 pair + high + low <= 1 and the mean as of mean ratios one.
+    """Probabilities of the dominating step, under which (z, z') has mean (1, 1): float64 scalars.
 
     pair: of (z, z') = (p, 1), and of (1, p). high: of (p, p). low: of (0, 0). The rest is at (1, 1).
     """
@@ -46,7 +46,7 @@ class Law(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Which sum bounds the round: clients n > 0 (any real) and rate scalars; counts, masses [parts], padded with mass 0."""
+    """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
 
     clients: Array
     rate: Array

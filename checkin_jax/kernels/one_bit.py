@@ -9,11 +9,11 @@ all independent, each term with probability gamma, else 1 - c. X is p - c with p
 other clients hold x'); Y is 1 - c p or 1 - c/p (they hold x). Centred, in units of p - 1, X = xi and Y = -c xi with
 xi = 1 or -1/p. Bits that differ only with probability nu are X or Y with probability nu, else -(c - 1) xi.
 
-On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node, whatever
-the branch: only whole m matter. For real m |g''| <= Q(m) = sum_k |weight_k| |U_k|^2 e^{m Re U_k}, which is convex. So on
-[a, b] with q = max(Q(a), Q(b)) g lies below its chord plus q (m - a)(b - m)/2, whose maximum is an end of [a, b] unless
-|g(b) - g(a)| < q (b - a)^2 / 2. Intervals are halved until the maximum is known to 1e-4, or until there are many; every
-choice gives a bound, and the cost does not grow with the number of clients.
+On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node,
+whatever the branch: only whole m matter. For real m |g''| <= Q(m) = sum_k |weight_k| |U_k|^2 e^{m Re U_k}, which is
+convex. So on [a, b] with q = max(Q(a), Q(b)) g lies below its chord plus q (m - a)(b - m)/2, whose maximum is an end of
+[a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals are halved until the maximum is known to 1e-4, or until there
+are many; every choice gives a bound, and the cost does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -28,42 +28,12 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, equal_steps, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.games import ONE_BIT, Message
 from checkin_jax.kernels.pld import UNIT
 
 NODES = 1024
 # Intervals of m to begin with, and at most; relative excess over the largest value found at which halving ends.
 _FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
-
-
-class Message(NamedTuple):
-    """One-bit messages: eps0, and the probability that the bits of two records differ (1 for the worst case)."""
-
-    epsilon0: Array
-    differ: Array
-
-
-def places(c_minus_1: Array, epsilon0: Array) -> Array:
-    """Values of all steps, centred, in units of p - 1: of X, of Y, of -(c - 1) xi, and t*'s fourth; [7]."""
-    c, per_p = 1.0 + c_minus_1, jnp.exp(-epsilon0)
-    one = jnp.ones_like(c)
-    fourth = c_minus_1 / jnp.expm1(epsilon0)
-    return jnp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
-
-
-def laws(message: Message) -> Array:
-    """Probabilities of those seven values under X, Y and t*_beta, beta = differ (p - 1)/(p + 1); [3, 7]."""
-    p_minus_1, nu = jnp.expm1(message.epsilon0), message.differ
-    rare = 1.0 / (p_minus_1 + 2.0)
-    usual, zero = 1.0 - rare, jnp.zeros_like(rare)
-    same = [(1.0 - nu) * rare, (1.0 - nu) * usual, zero]
-    pair = nu * rare
-    high = (1.0 - nu) / (p_minus_1 + 1.0)
-    rows = [
-        [pair, nu * usual, zero, zero, *same],
-        [zero, zero, pair, nu * usual, *same],
-        [pair, zero, pair, zero, high, zero, 1.0 - 2.0 * pair - high],
-    ]
-    return jnp.stack([jnp.stack(row) for row in rows])
 
 
 class _Curve(NamedTuple):
@@ -165,7 +135,7 @@ def _largest(curve: _Curve, others: Array, ceiling: Array) -> Array:
 def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
     loss, ceiling = ceiling_at
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    at, weights = places(c_minus_1, message.epsilon0), rate * laws(message)
+    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
     x, others = -clients * c_minus_1 / unit, clients - 1.0
     both = jnp.broadcast_to(at, (2, at.size))
     order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
@@ -212,11 +182,15 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
     top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
 
     # In units of the answer; what is refined is what could matter.
-    message_alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0) * message.differ / (unit + 2.0)
+    message_alone = (
+        jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0) * message.differ / (unit + 2.0)
+    )
     value = _largest(curve, others, ceiling * clients / unit) + rest * top
     value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * message_alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), jnp.minimum(value, message_alone + FLUSHED), message_alone + FLUSHED)
+    return jnp.where(
+        jnp.isfinite(value), jnp.minimum(value, message_alone + FLUSHED), message_alone + FLUSHED
+    )
 
 
 @jax.jit

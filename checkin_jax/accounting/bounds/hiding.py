@@ -177,9 +177,7 @@ class Occupied(_InSlots):
         return min(math.exp(n * math.log(self.prob) - 0.5 * n * (n - 1.0) / m) * (1.0 + 1e-9), 1.0)
 
     def _law(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray]:
-        values, masses = occupancy.law(
-            self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper
-        )
+        values, masses = occupancy.law(self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper)
         # No slot occupied: nothing is seen.
         return np.maximum(values, 1.0), np.where(values > 0, masses, 0.0)
 

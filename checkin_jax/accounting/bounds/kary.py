@@ -1,7 +1,7 @@
 """k-ary randomized response (t_k above; below, all others at a third record).
 
-docs/theory_mechanisms.md: one record is replaced, the adversary sees all messages of a round in random order (or slot by
-slot) and their number; all clients use the same randomizer. Call inside `jax.enable_x64(True)`.
+One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.hiding import Hiding, largest_loss
 from checkin_jax.accounting.bounds.clones import Binary, Mixture
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
+from checkin_jax.accounting.bounds.hiding import Hiding, largest_loss
 from checkin_jax.accounting.bounds.total_variation import profile_of
+from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
 from checkin_jax.kernels import clones, equal_steps, host
 from checkin_jax.numerics import convex
 

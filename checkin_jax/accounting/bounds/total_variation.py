@@ -1,7 +1,7 @@
 """Messages of a known total variation (theorem A), and the profile that any dominating step makes of a round.
 
-docs/theory_mechanisms.md: one record is replaced, the adversary sees all messages of a round in random order (or slot by
-slot) and their number; all clients use the same randomizer. Call inside `jax.enable_x64(True)`.
+One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
 """
 
 from __future__ import annotations
