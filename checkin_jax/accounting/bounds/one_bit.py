@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 
 import numpy as np
 
@@ -20,9 +19,9 @@ from checkin_jax.accounting.bounds.clones import Binary
 from checkin_jax.accounting.bounds.hiding import Hiding, Shuffled, largest_loss
 from checkin_jax.accounting.bounds.total_variation import losses_of, most_total_variation, total_variation_law
 from checkin_jax.accounting.bounds.unit import Instance
-from checkin_jax.kernels import equal_steps, host, one_bit, staged_clones
+from checkin_jax.kernels import equal_steps, host, one_bit
 from checkin_jax.kernels.games import ONE_BIT, Message
-from checkin_jax.numerics import convex
+from checkin_jax.numerics import convex, staged_clones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +133,7 @@ class OneBitSlots(_OneBit):
 
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
         seen = self.hiding.sums(self.log_inverse_mass)
-        found = staged_clones.bound(
-            seen, self.message, self.hiding.everybody, self.log_inverse_mass, ONE_BIT
+        found = staged_clones.bound(seen, self.message, self.hiding.everybody, self.log_inverse_mass, ONE_BIT)
+        return (
+            plain if found is None else np.where(losses < found[0][-1], convex.chords(*found, losses), plain)
         )
-        return plain if found is None else np.where(losses < found[0][-1], convex.chords(*found, losses), plain)
