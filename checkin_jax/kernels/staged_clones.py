@@ -24,8 +24,8 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.equal_steps import Round
-from checkin_jax.kernels.games import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum

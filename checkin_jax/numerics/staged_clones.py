@@ -11,8 +11,8 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host, staged_clones
-from checkin_jax.kernels.equal_steps import Round
-from checkin_jax.kernels.games import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: the first every tenth of the loss's standard deviation, the others wider.

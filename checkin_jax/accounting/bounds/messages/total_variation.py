@@ -13,9 +13,10 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
 from checkin_jax.accounting.bounds.unit import Instance
-from checkin_jax.kernels import equal_steps, host
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
 # Knots of a profile: evenly up to so many standard deviations of the loss, then geometrically.

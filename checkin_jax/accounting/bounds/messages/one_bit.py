@@ -1,4 +1,4 @@
-"""One-bit messages with public coins: B0 for shuffled check-in, B for slots and averaged updates, binary response below.
+"""One-bit messages with public coins: B0 for shuffled check-in, B for slots and averaged updates.
 
 Given public randomness whose law does not depend on the record, a message is (a post-processing of) one bit, eps0-LDP:
 the l2 mechanism of LDP-SGD, binary randomized response, and many more. One record is replaced; the adversary sees all
@@ -16,11 +16,16 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import Binary
-from checkin_jax.accounting.bounds.hiding import Hiding, Shuffled, largest_loss
-from checkin_jax.accounting.bounds.total_variation import losses_of, most_total_variation, total_variation_law
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, Shuffled, largest_loss
+from checkin_jax.accounting.bounds.messages.total_variation import (
+    losses_of,
+    most_total_variation,
+    total_variation_law,
+)
 from checkin_jax.accounting.bounds.unit import Instance
-from checkin_jax.kernels import equal_steps, host, one_bit
-from checkin_jax.kernels.games import ONE_BIT, Message
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps, one_bit
+from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.numerics import convex, staged_clones
 
 
@@ -46,6 +51,11 @@ class _OneBit(abc.ABC):
     def message(self) -> Message:
         """As the kernels have it."""
         return Message(host(self.epsilon0), host(self.differ))
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Theorem behind the upper bound."""
 
     @abc.abstractmethod
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
@@ -115,8 +125,8 @@ class OneBitCheckIn(_OneBit):
 class OneBitSlots(_OneBit):
     """B: slots (T2, T2') and averaged updates (T3), adaptive within the round; where somebody may be absent. Certified.
 
-    Staged domination [docs/theory_hexagon.md] with the two laws in place of the five. Where nearly everybody is used, or
-    few messages are seen, only A at the total variation of the bits is left.
+    Staged domination [docs/theory_hexagon.md] with the two laws in place of the five. Where nearly everybody is used,
+    or few messages are seen, only A at the total variation of the bits is left.
 
     Args:
       hiding: the protocol's unit. epsilon0: nats, in (0, 50].

@@ -14,10 +14,11 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import Binary, Mixture
-from checkin_jax.accounting.bounds.hiding import Hiding, largest_loss
-from checkin_jax.accounting.bounds.total_variation import profile_of
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.messages.total_variation import profile_of
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
-from checkin_jax.kernels import clones, equal_steps, host
+from checkin_jax.kernels import clones, host
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
 

@@ -79,13 +79,14 @@ def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Ar
     deviation = jnp.sqrt(count * jnp.max(jnp.sum(weights * jnp.square(at), axis=1)))
     low = jnp.log(0.3 / (deviation - x))
     high = jnp.log(jnp.asarray(_MOST_ORDER)) + 0.0 * low
-    for _ in range(2):
-        orders = jnp.exp(jnp.linspace(low, high, _ORDERS))
-        value = height(orders)
-        best = jnp.argmin(jnp.where(jnp.isnan(value), jnp.inf, value))
-        step = (high - low) / (_ORDERS - 1.0)
-        low, high = jnp.log(orders[best]) - step, jnp.log(orders[best]) + step
-    order = orders[best]
+
+    def best(low: Array, high: Array) -> Array:
+        logs = jnp.linspace(low, high, _ORDERS)
+        value = height(jnp.exp(logs))
+        return logs[jnp.argmin(jnp.where(jnp.isnan(value), jnp.inf, value))]
+
+    rough, step = best(low, high), (high - low) / (_ORDERS - 1.0)
+    order = jnp.exp(best(rough - step, rough + step))
     tilted = weights * jnp.exp(order * at)
     total = 1.0 + jnp.square(order) * real_moment(at, weights, order[None])[0]
     mean = jnp.sum(tilted * at, axis=1) / total

@@ -26,9 +26,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, equal_steps, stop_loss
+from checkin_jax.kernels import FLUSHED, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.games import ONE_BIT, Message
+from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.kernels.pld import UNIT
 
 NODES = 1024
@@ -73,7 +74,7 @@ class _Intervals(NamedTuple):
     value: tuple[Array, Array]
     bend: tuple[Array, Array]
     bound: Array
-    count: Array
+    number: Array
     best: Array
 
 
@@ -110,10 +111,10 @@ def _largest(curve: _Curve, others: Array, ceiling: Array) -> Array:
 
     def unsure(state: _Intervals) -> Array:
         rough = jnp.max(state.bound) > state.best * (1.0 + _ENOUGH)
-        return rough & (state.count < _MOST) & (state.best < ceiling)
+        return rough & (state.number < _MOST) & (state.best < ceiling)
 
     def halve(state: _Intervals) -> _Intervals:
-        i, j = jnp.argmax(state.bound), state.count
+        i, j = jnp.argmax(state.bound), state.number
         half = 0.5 * state.width[i]
         middle = state.left[i] + half
         value, bend = _at(curve, middle)

@@ -14,7 +14,8 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import KNOWN_BUCKETS
-from checkin_jax.kernels import binary_response, equal_steps, host
+from checkin_jax.kernels import binary_response, host
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import occupancy
 
 # Buckets of the number of messages in the binary instance.
