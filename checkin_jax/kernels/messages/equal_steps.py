@@ -61,9 +61,9 @@ def places(c_minus_1: Array, epsilon0: Array) -> Array:
 
 
 def moment(at: Array, weights: Array, theta: Array) -> Array:
-    """T(theta) = (E e^{theta d} - 1) / theta^2 of a centred law, for theta of any shape."""
+    """T(theta) = (E e^{theta d} - 1) / theta^2 of a centred law; [nodes]."""
     squares = (weights * jnp.square(at)).astype(theta.dtype)
-    return stop_loss.second(theta[..., None] * at.astype(theta.dtype)) @ squares
+    return stop_loss.second(theta[:, None] * at.astype(theta.dtype)[None, :]) @ squares
 
 
 def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Array]:
@@ -77,7 +77,7 @@ def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Ar
         return orders * x + jnp.max(count * jnp.log1p(excess), axis=1) - 2.0 * jnp.log(orders)
 
     deviation = jnp.sqrt(count * jnp.max(jnp.sum(weights * jnp.square(at), axis=1)))
-    low = jnp.log(0.3 / (deviation - x))
+    low = jnp.minimum(jnp.log(0.3 / (deviation - x)), 0.0)
     high = jnp.log(jnp.asarray(_MOST_ORDER)) + 0.0 * low
 
     def best(low: Array, high: Array) -> Array:

@@ -37,7 +37,7 @@ NODES = 1024
 _FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
 
 
-class _Curve(NamedTuple):
+class Curve(NamedTuple):
     """g on the whole range of m: at the nodes.
 
     base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound on the
@@ -53,7 +53,7 @@ class _Curve(NamedTuple):
     tilt: Array
 
 
-def _at(curve: _Curve, m: Array) -> tuple[Array, Array]:
+def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
     """(g, Q) at one m, rounded up."""
     size = jnp.real(curve.base) + m * jnp.real(curve.slope)
     phase = jnp.imag(curve.base) + m * jnp.imag(curve.slope) + curve.turn
@@ -88,10 +88,10 @@ def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]
     return jnp.where(2.0 * apart >= q, jnp.maximum(*value), inside)
 
 
-def _largest(curve: _Curve, others: Array, ceiling: Array) -> Array:
+def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
     """At least the largest g on [0, others]; not refined beyond `ceiling`."""
     points = others * jnp.linspace(0.0, 1.0, _FIRST + 1)
-    value, bend = jax.vmap(functools.partial(_at, curve))(points)
+    value, bend = jax.vmap(functools.partial(value_at, curve))(points)
     pad = _MOST - _FIRST
 
     def padded(part: Array, fill: float) -> Array:
@@ -117,7 +117,7 @@ def _largest(curve: _Curve, others: Array, ceiling: Array) -> Array:
         i, j = jnp.argmax(state.bound), state.number
         half = 0.5 * state.width[i]
         middle = state.left[i] + half
-        value, bend = _at(curve, middle)
+        value, bend = value_at(curve, middle)
         first = (state.value[0][i], value), (state.bend[0][i], bend)
         second = (value, state.value[1][i]), (bend, state.bend[1][i])
         return _Intervals(
@@ -133,8 +133,8 @@ def _largest(curve: _Curve, others: Array, ceiling: Array) -> Array:
     return jnp.max(jax.lax.while_loop(unsure, halve, state).bound)
 
 
-def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
-    loss, ceiling = ceiling_at
+def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
+    """g at this loss, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
     x, others = -clients * c_minus_1 / unit, clients - 1.0
@@ -160,7 +160,7 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
         jnp.maximum(first.drift, second.drift)
         + 16.0 * UNIT * (jnp.abs(first.log_ratio) + jnp.abs(second.log_ratio))
     )
-    curve = _Curve(
+    curve = Curve(
         begun.log_ratio + many * first.log_ratio,
         slope,
         stop_loss.multiplicity(NODES) / (path.period * jnp.square(jnp.abs(theta))),
@@ -182,16 +182,21 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
     rest = tail + jnp.sum(curve.kernel * absolute)
     top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
 
-    # In units of the answer; what is refined is what could matter.
-    message_alone = (
+    return curve, rest * top
+
+
+def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
+    loss, ceiling = ceiling_at
+    curve, rest = curve_of(clients, rate, message, loss)
+    unit = jnp.expm1(message.epsilon0)
+    # At most what one message by itself gives away.
+    alone = (
         jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0) * message.differ / (unit + 2.0)
     )
-    value = _largest(curve, others, ceiling * clients / unit) + rest * top
-    value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * message_alone
+    value = largest(curve, clients - 1.0, ceiling * clients / unit) + rest
+    value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(
-        jnp.isfinite(value), jnp.minimum(value, message_alone + FLUSHED), message_alone + FLUSHED
-    )
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
 @jax.jit

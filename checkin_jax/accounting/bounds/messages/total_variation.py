@@ -51,7 +51,7 @@ def losses_of(
         """log E(x + S)_+, at most, by Chernoff's bound."""
         at = np.stack([np.ones_like(above), -1.0 - above, -above, above / top], axis=-1)[:, None, :]
         x = -clients * above / top
-        orders = np.geomspace(0.3 * top / (clients * deviation), 300.0, 96)[None, :, None]
+        orders = np.geomspace(min(0.3 * top / (clients * deviation), 1.0), 300.0, 96)[None, :, None]
         log_m = count * np.log1p((weights * np.expm1(orders * at)).sum(axis=-1))
         found = orders[..., 0] * x[:, None] + log_m - np.log(orders[..., 0])
         return found.min(axis=1)
