@@ -130,7 +130,7 @@ def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
     # At most what one message by itself gives away.
     alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
     value = (seen.masses @ values) * unit / seen.clients * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), value, jnp.maximum(alone, FLUSHED))
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
 @jax.jit
