@@ -21,8 +21,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages.equal_steps import Round
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -283,12 +284,12 @@ def _one(
 def profile_upper(
     seen: Round,
     message: Message,
-    everybody: Array,
+    everybody: Float64[Array, ""],
     plan: Plan,
-    losses: Array,
+    losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
     binomial: bool = True,
-) -> Array:
+) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
@@ -297,5 +298,6 @@ def profile_upper(
       plan: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
       rules: the laws of the game.
     """
+    require_float64(seen, message, everybody, plan, losses)
     one = functools.partial(_one, rules, binomial, seen, message, everybody, plan)
     return jax.lax.map(one, losses, batch_size=_BATCH)

@@ -35,6 +35,12 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 _HOPELESS = 4.0
 
 
+def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
+    """Whether 3-ary, and whether binary randomized response is worth trying with about so many messages."""
+    few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
+    return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
+
+
 def _largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
     return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
@@ -49,16 +55,18 @@ def cut(
     *,
     absent: bool,
     parts: int = 1,
+    finest: int = 256,
 ) -> clones.Cut:
     """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
 
-    drift: what the spread of the absent adds goes with it. absent: whether there are any.
+    drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
+    where the spread matters.
     """
     plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
     if most <= clones.SMALL:
         return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
-    buckets = bucket_count(mean)
+    buckets = min(bucket_count(mean), finest)
     if parts > 1 or plan[0] > tails.POINTS[0]:
         # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
         buckets = min(buckets, 128)
@@ -75,13 +83,15 @@ class Mixture:
     epsilon0: float
     log_inverse_mass: float
     drift: float = 0.0
+    finest: int = 256
 
     def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
-        chosen = cut(most, mean, mass, self.drift, upper, absent=absent, parts=len(n))
+        finer = {"absent": absent, "parts": len(n), "finest": self.finest}
+        chosen = cut(most, mean, mass, self.drift, upper, **finer)
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
 
     @functools.cached_property
@@ -177,11 +187,11 @@ class _Instances(abc.ABC):
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        few = 2.0 * self.messages() < FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
+        ternary, binary = tried(self.messages(), self.epsilon0)
         found: list[Instance] = []
-        if not self.removal and (few or self.epsilon0 >= TERNARY_FROM):
+        if not self.removal and ternary:
             found.append(self.ternary())
-        if self.removal or self.epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO):
+        if self.removal or binary:
             found.append(self.binary())
         return tuple(found)
 

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
@@ -134,6 +135,9 @@ def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
 
 
 @jax.jit
-def profile_upper(law: Law, seen: Round, epsilon0: Array, losses: Array) -> Array:
+def profile_upper(
+    law: Law, seen: Round, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
+    require_float64(law, seen, epsilon0, losses)
     return jax.lax.map(functools.partial(_one, law, seen, epsilon0), losses)

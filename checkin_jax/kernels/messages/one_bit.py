@@ -25,8 +25,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
@@ -200,10 +201,17 @@ def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array,
 
 
 @jax.jit
-def profile_upper(clients: Array, rate: Array, message: Message, losses: Array, ceilings: Array) -> Array:
+def profile_upper(
+    clients: Float64[Array, ""],
+    rate: Float64[Array, ""],
+    message: Message,
+    losses: Float64[Array, " losses"],
+    ceilings: Float64[Array, " losses"],
+) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     ceilings: other upper bounds; above them nothing is refined.
     """
+    require_float64(clients, rate, message, losses, ceilings)
     one = functools.partial(_one, clients, rate, message)
     return jax.lax.map(one, (losses, ceilings))

@@ -36,14 +36,17 @@ def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
     broken gradient must not exceed the sensitivity or poison the sum.
 
     Args:
-      rows: one a client.
+      rows: one a client, float32.
       keep: (m,) bool; rows with False become zero. None keeps all.
       clip_norm: C in [1e-6, 1e6], where no square that matters is lost to underflow.
 
     Raises:
-      ValueError, TypeError: clip_norm outside its range.
+      ValueError, TypeError: clip_norm outside its range; rows of another type, in which a clipped row would be
+        rounded beyond C.
     """
     clip_norm = _validate.real(*CLIP_NORMS, clip_norm=clip_norm)
+    if other := {str(x.dtype) for x in jax.tree.leaves(rows)} - {"float32"}:
+        raise TypeError(f"rows of type {', '.join(sorted(other))}: expected float32")
     norms = rows.norms()
     finite = jnp.isfinite(norms)
     keep = finite if keep is None else keep & finite
@@ -98,8 +101,8 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
     The message is B v with v uniform on the half sphere <v, g> >= 0 with probability
     (1 + |g| tanh(epsilon0/2) / C) / 2 and on the other half else: the direction kept or flipped, then the
     right or the wrong half, in one coin. Densities of two gradients differ by a factor of at most
-    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. References: Duchi,
-    Jordan, Wainwright, arXiv 1604.02390; Erlingsson et al. 2020, arXiv 2001.03618.
+    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. Sources: [DJW18],
+    [EFM20].
 
     Args:
       keys: (m,) one key a client.
@@ -130,7 +133,7 @@ def l2_sum(
     of dimension D. Inside, the coordinates alpha_i of each y_i are drawn: r normals where the span has
     dimension r. Outside, the m pieces of y_1..y_m are m normal vectors in R^D: A Q with A lower triangular,
     normals below the diagonal and the root of a chi-square of D - i degrees of freedom in its i-th place
-    (i = 0, 1, ...), and Q an independent uniform frame (Bartlett 1933). Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
+    (i = 0, 1, ...), and Q an independent uniform frame [Bar33]. Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
     and the sum of the outer pieces, weighted by s_i / |y_i|, has norm |sum of s_i A_i / |y_i|| and a uniform
     direction in the complement.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,7 +110,7 @@ def round_sum(
       mechanism, loss_or_update: static; a new value compiles anew. A function `loss(parameters, image,
         label)` is the scalar loss of one record as it lies in `images` and `labels`; a client's update is
         the gradient of its mean over the client's records. A `ClientUpdate` computes anything else.
-      parameters: the current model, float32.
+      parameters: the current model, floating-point arrays; clients' updates are float32 from clipping on.
       images, labels: the data set, one record a row, on the device (on all of `mesh`); rows are gathered
         inside the loop.
       records: (k,) int32 indices into `images`, or (k, r) for clients of r records, one row a message. A row
@@ -197,7 +198,11 @@ def _sum_messages(
             records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
             clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, records)
             present = position + offsets < count
-            return total + _contribution(mechanism, clipped, present, start + position, key)
+            part = _contribution(mechanism, clipped, present, start + position, key)
+            # Another shape would be broadcast: a release that nobody accounted for.
+            chex.assert_shape(part, total.shape)
+            chex.assert_type(part, jnp.float32)
+            return total + part
 
         microbatches = -(-count // size)
         trips = jnp.maximum(microbatches - first + step - 1, 0) // step
@@ -306,6 +311,7 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
     else:
         return total
     noise = mechanisms.gaussian_sum_noise(key, total.size, mechanism.clip_norm, multiplier, count)
+    chex.assert_equal_shape([noise, total])
     return total + noise
 
 
