@@ -1,6 +1,6 @@
 """T1+ and B on the host: how many early steps and stages there are, at which losses; the kernel has the game.
 
-docs/theory_hexagon.md has the proof, `checkin_jax.kernels.staged_clones` the evaluation.
+docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clones` the evaluation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.kernels import host, staged_clones
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.equal_steps import Round
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex

@@ -16,8 +16,8 @@ from scipy.stats import binom, norm
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels import host, staged_clones
-from checkin_jax.kernels.messages import equal_steps, games
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps, games, staged_clones
 from checkin_jax.numerics import convex
 from checkin_jax.numerics import staged_clones as host_half
 

@@ -291,11 +291,13 @@ class TestOneBit:
             channel = np.array(krr.krr_channel(2, p))
             actual = divergences(rci.ordered_sample(n, n), rci.constant_tree(channel, n), 2, n, [1.0])
             game = np.array([known.two_law_value(n, 0.0, 1.0, p) / n])
-            ratio = np.max(actual) / game[0]
+            ratio = np.max(np.asarray(actual, float)) / game[0]
             assert ratio == pytest.approx(other, abs=2e-3)
             worst.look(actual, game)
             # Total variation is a bound.
-            assert np.max(actual) <= profile_of(rci.clone_labels(p), n, n, [1.0])[0] * (1 + 1e-12)
+            assert np.max(np.asarray(actual, float)) <= profile_of(rci.clone_labels(p), n, n, [1.0])[0] * (
+                1 + 1e-12
+            )
         assert worst.above > 0
 
     def test_three_answers_are_not_one_bit(self):

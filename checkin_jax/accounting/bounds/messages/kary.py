@@ -101,6 +101,7 @@ class KaryRound:
             host(draws.number * (1.0 - draws.used) / draws.used),
             host(draws.used),
             host(draws.weight),
+            host(ones),
         )
         return ThirdRecord(self, Mixture(law, self.epsilon0, mass))
 
