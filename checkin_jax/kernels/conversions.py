@@ -12,8 +12,10 @@ from checkin_jax.kernels import require_float64
 
 @jax.jit
 def epsilon_from_log_moments(
-    orders: Float64[Array, " orders"], log_moments: Float64[Array, " orders"], log_delta: Float64[Array, ""]
-) -> Float64[Array, " orders"]:
+    orders: Float64[Array, "*rows orders"],
+    log_moments: Float64[Array, "*rows orders"],
+    log_delta: Float64[Array, "*once"],
+) -> Float64[Array, "*rows orders"]:
     """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; P1, rounded up.
 
     [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t,
