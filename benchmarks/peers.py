@@ -23,7 +23,7 @@ from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.allocation import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
 from checkin_jax.accounting.composition import composer
 
 INTERVALS = (1e-4, 1e-5)

@@ -28,11 +28,15 @@ from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.protocols import SlidingWindow as SlidingWindow
 from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers import Gaussian as Gaussian
+from checkin_jax.randomizers import HadamardResponse as HadamardResponse
+from checkin_jax.randomizers import KaryResponse as KaryResponse
 from checkin_jax.randomizers import KnownProfile as KnownProfile
+from checkin_jax.randomizers import L2Mechanism as L2Mechanism
 from checkin_jax.randomizers import LabelLaws as LabelLaws
 from checkin_jax.randomizers import Laplace as Laplace
 from checkin_jax.randomizers import PureLDP as PureLDP
 from checkin_jax.randomizers import Randomizer as Randomizer
+from checkin_jax.randomizers import Rappor as Rappor
 from checkin_jax.sweeps.sweep import sweep as sweep
 from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
 from checkin_jax.sweeps.table import Sweep as Sweep

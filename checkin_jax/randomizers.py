@@ -80,9 +80,32 @@ class Randomizer(abc.ABC):
         return None
 
     @property
+    def total_variation(self) -> float:
+        """The largest total variation distance between the laws of a message for two records, from above."""
+        return float(self.profile(np.zeros(1))[0])
+
+    @property
+    def one_bit(self) -> float | None:
+        """Whether a message is made of one bit and of public coins whose law does not depend on the record.
+
+        The largest probability, over the coins, that two records' bits differ at all (1 if unknown); None: not so.
+        """
+        return None
+
+    @property
+    def num_values(self) -> int | None:
+        """k, if a message is k-ary randomized response, its labels renamed as one likes."""
+        return None
+
+    @property
     def attains(self) -> frozenset[str]:
         """Concrete mechanisms that the description covers: BINARY, TERNARY at epsilon0 = `largest_loss`."""
         return frozenset()
+
+    @property
+    def sums_tell(self) -> bool:
+        """Whether sums of such messages may tell how many of each there are, as those of one-hot vectors do."""
+        return False
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
@@ -110,6 +133,7 @@ class PureLDP(Randomizer):
     epsilon0: float
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+    sums_tell = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
@@ -128,6 +152,150 @@ class PureLDP(Randomizer):
     @property
     def attains(self) -> frozenset[str]:
         return frozenset((BINARY, TERNARY))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pure(Randomizer):
+    """A concrete mechanism with pure local differential privacy.
+
+    Attributes:
+      epsilon0: in nats, in (0, 50], replace-one.
+    """
+
+    epsilon0: float
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    def __post_init__(self) -> None:
+        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
+        object.__setattr__(self, "epsilon0", value)
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class L2Mechanism(_Pure):
+    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit saying on which side the update is.
+
+    What the trainer runs for eps0-LDP updates, in every dimension (in one, binary randomized response).
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    sums_tell = True
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of the l2 mechanism"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return pure_profile(self.epsilon0, loss)
+
+    @property
+    def one_bit(self) -> float:
+        return 1.0
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY,))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KaryResponse(_Pure):
+    """k-ary randomized response: the true one of k values, or another one, each of these as likely.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+      num_values: k, whole, from 2 to 1e12.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_values: int  # type: ignore[assignment]
+
+    sums_tell = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of {self.num_values:,}-ary randomized response"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        p_minus_1 = math.expm1(self.epsilon0)
+        above = math.exp(self.epsilon0) * -np.expm1(np.minimum(np.asarray(loss) - self.epsilon0, 0.0))
+        return above / (p_minus_1 + self.num_values)
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY,)) if self.num_values == 2 else frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HadamardResponse(_Pure):
+    """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of Hadamard response"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return 0.5 * pure_profile(self.epsilon0, loss)
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Which of the two records' halves a label is in."""
+        high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
+        target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
+        return (LabelLaws(target, other, "Hadamard response, all others at one of the two records"),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rappor(_Pure):
+    """Symmetric RAPPOR [EPK14]: a one-hot vector, every bit of it flipped by randomized response of epsilon0 / 2.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of symmetric RAPPOR"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        # The bits of both records show: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
+        room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
+        return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """The two bits in which the records differ."""
+        kept, flipped = (
+            1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
+            1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
+        )
+        same = 2.0 * kept * flipped
+        target, other = np.array([kept**2, same, flipped**2]), np.array([flipped**2, same, kept**2])
+        return (LabelLaws(target, other, "RAPPOR, all others at one of the two records"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,7 +364,7 @@ class Gaussian(Randomizer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Laplace(Randomizer):
+class Laplace(_Pure):
     """A number clipped to an interval, plus Laplace noise.
 
     Attributes:
@@ -206,22 +374,11 @@ class Laplace(Randomizer):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
-    epsilon0: float
-
-    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
     _CELLS: ClassVar[int] = 128
-
-    def __post_init__(self) -> None:
-        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
-        object.__setattr__(self, "epsilon0", value)
 
     @property
     def words(self) -> str:
         return f"Laplace noise on an interval of {self.epsilon0:.6g} scales"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))

@@ -93,7 +93,7 @@ def account(
         protocol=protocol,
         randomizer=randomizer,
         theorems=tuple(map(str, chosen.theorems)),
-        assumptions=assumptions(protocol, randomizer, view),
+        assumptions=(*assumptions(protocol, randomizer, view), *chosen.assumes),
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,

@@ -11,7 +11,11 @@ from oracles import gaussian
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.allocation import (
+from checkin_jax.accounting.bounds.everybody import AveragedGaussian
+from checkin_jax.accounting.bounds.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unit import Least
+from checkin_jax.accounting.bounds.windows.allocation import (
     AllocationGaussian,
     MostlyGaussian,
     OccupiedAllocationGaussian,
@@ -20,10 +24,6 @@ from checkin_jax.accounting.bounds.allocation import (
     TwoSteps,
     some_empty,
 )
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian
-from checkin_jax.accounting.bounds.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unit import Least
 from checkin_jax.accounting.composition import composer
 from checkin_jax.numerics import allocation, lognormal, occupancy
 

@@ -17,6 +17,7 @@ from checkin_jax.accounting.bounds.messages.hiding import Occupied, Shuffled, Sl
 from checkin_jax.accounting.bounds.messages.kary import KaryRound
 from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationRound
+from checkin_jax.accounting.bounds.unit import log_inverse_mass
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit
@@ -245,7 +246,7 @@ def test_instances_lie_below(hiding, epsilon0):
 
 def bracket(make, num_rounds=6800, delta=1e-6):
     with jax.enable_x64(True):
-        one = make(composer.log_inverse_mass(num_rounds, delta))
+        one = make(log_inverse_mass(num_rounds, delta))
     return composer.bracket([(one, num_rounds)], delta)
 
 
@@ -299,7 +300,7 @@ def test_slots_gain_as_check_in_does():
 def test_a_hull_on_one_side_is_no_pairs_profile():
     """Below another bound at every c, and yet composed to more: the mirrored half keeps the slope at 1 a pair's."""
     with jax.enable_x64(True):
-        mass = composer.log_inverse_mass(6800, 1e-6)
+        mass = log_inverse_mass(6800, 1e-6)
         plain = TotalVariationRound(Shuffled(60_000, 0.1), 6.0, 1.0, mass)
         losses, upper = plain.profile
     above, steep = np.expm1(losses), upper.copy()

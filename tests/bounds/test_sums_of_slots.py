@@ -8,9 +8,9 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import ways
-from checkin_jax.accounting.bounds.allocation import AllocationGaussian, OneStep, SharedSlotsGaussian
 from checkin_jax.accounting.bounds.table import unit_bound
+from checkin_jax.accounting.bounds.windows import ways
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, OneStep, SharedSlotsGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")

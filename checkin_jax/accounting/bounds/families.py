@@ -6,9 +6,9 @@ A new theorem is a file with its bound, a builder here or there, and a line in `
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from checkin_jax.accounting.bounds import slots
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, StagedClones
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, HiddenGaussian, ShuffledEverybody
 from checkin_jax.accounting.bounds.facts import Unit
@@ -18,6 +18,10 @@ from checkin_jax.accounting.bounds.hidden import (
     LabelMessages,
     SubsampledMessages,
 )
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.kary import KaryRound
+from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationRound
 from checkin_jax.accounting.bounds.profiles import MOST_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.unit import (
     Instance,
@@ -27,9 +31,11 @@ from checkin_jax.accounting.bounds.unit import (
     LocalPureLDP,
     Round,
     ShuffledGaussian,
+    least,
 )
+from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, TERNARY
+from checkin_jax.randomizers import BINARY
 
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
@@ -51,10 +57,78 @@ def t3(unit: Unit) -> Round | None:
 
 def t1_plus(unit: Unit) -> Round | None:
     """Needs: as T1, a rate below 1, and about 80 messages a round."""
-    if unit.cover is None or unit.epsilon0 is None:
+    if unit.cover is None or unit.epsilon0 is None or _known(unit):
         return None
     staged = StagedClones(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
     return staged if staged.gains else None
+
+
+def _known(unit: Unit) -> bool:
+    """Whether theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
+    return unit.randomizer.num_values is not None or unit.randomizer.one_bit == 1.0
+
+
+def _hidings(unit: Unit) -> list[Hiding]:
+    """Where the client's message hides, one record replaced."""
+    if not unit.replaced:
+        return []
+    found: list[Hiding] = []
+    protocol, shown = unit.protocol, unit.slots
+    if protocol.cover is not None:
+        found.append(Shuffled(*protocol.cover, "T1" if protocol.averaged_throws is None else "T3"))
+    if shown is not None and shown.hidden:
+        found.append(Slots(*shown[:3]))
+    if protocol.used_throws is not None:
+        found.append(Occupied(*protocol.used_throws))
+    return found
+
+
+def _each(unit: Unit, made: Callable[[Hiding], Round]) -> Round | None:
+    """The smallest of the bounds for all ways to look at where the message hides."""
+    if unit.epsilon0 is None or unit.epsilon0 == 0.0:
+        return None
+    found = [made(hiding) for hiding in _hidings(unit)]
+    if len(found) <= 1:
+        return found[0] if found else None
+    return least(found, [instance for one in found for instance in one.instances])
+
+
+def total_variation(unit: Unit) -> Round | None:
+    """Needs: eps0-LDP messages whose total variation is below that of binary randomized response."""
+    beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
+    if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
+        return None
+    return _each(unit, lambda hiding: TotalVariationRound(hiding, epsilon0, beta, unit.log_inverse_mass))
+
+
+def t_k(unit: Unit) -> Round | None:
+    """Needs: k-ary randomized response."""
+    values, epsilon0 = unit.randomizer.num_values, unit.epsilon0
+    if values is None or epsilon0 is None:
+        return None
+    return _each(unit, lambda hiding: KaryRound(hiding, epsilon0, values, unit.log_inverse_mass))
+
+
+def b0(unit: Unit) -> Round | None:
+    """Needs: one-bit messages in a sample of clients at a rate below 1, none depending on another of its round."""
+    differ, epsilon0, cover = unit.randomizer.one_bit, unit.epsilon0, unit.cover
+    if differ is None or cover is None or cover.rate >= 1.0 or unit.protocol.averaged_throws is not None:
+        return None
+    if epsilon0 is None or epsilon0 == 0.0:
+        return None
+    return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.log_inverse_mass, differ)
+
+
+def b(unit: Unit) -> Round | None:
+    """Needs: one-bit messages in slots, or averaged."""
+    differ, epsilon0 = unit.randomizer.one_bit, unit.epsilon0
+    if (
+        differ is None
+        or epsilon0 is None
+        or (unit.cover is not None and unit.protocol.averaged_throws is None)
+    ):
+        return None
+    return _each(unit, lambda hiding: OneBitSlots(hiding, epsilon0, unit.log_inverse_mass, differ))
 
 
 def t2(unit: Unit) -> Round | None:
@@ -76,7 +150,7 @@ def t2_prime(unit: Unit) -> Round | None:
 def t_star(unit: Unit) -> Round | None:
     """Needs: a sample of clients at a rate below 1; a privacy profile that is not the worst of its epsilon0."""
     cover, randomizer = unit.cover, unit.randomizer
-    if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind:
+    if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind or _known(unit):
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
@@ -148,8 +222,8 @@ def instances(unit: Unit, found: Sequence[Instance]) -> tuple[Instance, ...]:
 
 
 def _singles_seen(unit: Unit) -> bool:
-    """Whether what is seen tells of single messages: of some messages with this epsilon0 sums are histograms."""
-    if unit.view != "aggregate" or TERNARY in unit.randomizer.attains:
+    """Whether what is seen tells of single messages."""
+    if unit.view != "aggregate" or unit.randomizer.sums_tell:
         return True
     return unit.slots is not None and unit.slots.minibatch == 1
 

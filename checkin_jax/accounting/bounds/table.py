@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families, slots
+from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.unit import (
     Exact,
@@ -25,6 +25,7 @@ from checkin_jax.accounting.bounds.unit import (
     least,
     log_inverse_mass,
 )
+from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -47,6 +48,7 @@ class Bound:
       seconds: about what one unit costs, once compiled.
       build: the bound on a unit, or None where a hypothesis fails.
       caveat: what a reader should be told where no other bound was used.
+      assumes: what the theorem needs besides the protocol's own assumptions.
     """
 
     label: str
@@ -55,6 +57,7 @@ class Bound:
     seconds: float
     build: Callable[[Unit], Round | None]
     caveat: str = ""
+    assumes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.label}: {self.statement} [{self.reference}]"
@@ -98,6 +101,35 @@ BOUNDS: tuple[Bound, ...] = (
         _SAMPLE,
         0.03,
         families.t2_prime,
+    ),
+    Bound(
+        "A",
+        "messages whose laws for two records differ by a known total variation: T1, T2, T2' and T3 with fewer clones",
+        "docs/theory_mechanisms.md",
+        0.05,
+        families.total_variation,
+    ),
+    Bound(
+        "t_k",
+        "k-ary randomized response: T1, T2, T2' and T3 with clones that are as rare as single values",
+        "docs/theory_mechanisms.md",
+        0.05,
+        families.t_k,
+    ),
+    Bound(
+        "B0",
+        "messages of one bit and public coins: every other client may be taken to hold one of the two records",
+        "docs/theory_mechanisms.md",
+        0.6,
+        families.b0,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
+        "B",
+        "messages of one bit and public coins in slots: the worse of two laws, step by step",
+        "docs/theory_mechanisms.md",
+        0.5,
+        families.b,
     ),
     Bound(
         "T*",
@@ -184,6 +216,11 @@ class Chosen(NamedTuple):
 
     bound: Round
     theorems: tuple[Bound, ...]
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What the theorems need besides the protocol's own assumptions."""
+        return tuple(text for each in self.theorems for text in each.assumes)
 
     @property
     def caveats(self) -> tuple[str, ...]:

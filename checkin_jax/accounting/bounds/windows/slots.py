@@ -9,7 +9,13 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.allocation import (
+from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
+from checkin_jax.accounting.bounds.unit import Instance, Round, least
+from checkin_jax.accounting.bounds.windows.allocation import (
     LEAST_MU,
     MOST_MU,
     AllocationGaussian,
@@ -20,14 +26,8 @@ from checkin_jax.accounting.bounds.allocation import (
     TwoSteps,
     some_empty,
 )
-from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture, TwoKinds
-from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
-from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
-from checkin_jax.accounting.bounds.unit import Instance, Round, least
-from checkin_jax.accounting.bounds.ways import Way, hidden_ways, placed_ways, sums_of
+from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.ways import Way, hidden_ways, placed_ways, sums_of
 from checkin_jax.numerics import occupancy
 from checkin_jax.protocols import Slots
 
