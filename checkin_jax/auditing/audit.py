@@ -23,7 +23,6 @@ from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples.data import Dataset
 from checkin_jax.training.schedules import draws
@@ -131,7 +130,7 @@ class Audit:
     def __str__(self) -> str:
         setting = self.setting
         drawn = f"clip norm {setting.clip_norm:g}, sums drawn as {setting.simulate!r}"
-        lines = [f"Audit of the trainer: {_words(setting.protocol)}, {_noise(setting)}, {drawn}"]
+        lines = [f"Audit of the trainer: {_words(setting.protocol)}, {setting.mechanism}, {drawn}"]
         for finding in self.findings:
             certified = finding.guarantee
             lines += [
@@ -321,9 +320,3 @@ def _words(protocol: CheckInProtocol) -> str:
     """The protocol with its numbers."""
     fields = ", ".join(f"{name}={value!r}" for name, value in dataclasses.asdict(protocol).items())
     return f"{type(protocol).__name__}({fields})"
-
-
-def _noise(setting: Setting) -> str:
-    if isinstance(setting.randomizer, Gaussian):
-        return f"Gaussian noise of {setting.randomizer.noise_multiplier:g} clip norms a message"
-    return f"{setting.randomizer.epsilon0:g}-LDP messages"

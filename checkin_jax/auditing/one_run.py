@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax.auditing import statistics
+from checkin_jax.auditing import scores, statistics
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
-from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
@@ -49,10 +48,10 @@ def coins_and_scores(setting: Setting, view: str, entropies: Iterator[int]) -> t
     held[canaries] = np.arange(number) + np.where(coins > 0, 0, number)
     stage = Stage(setting, records, messages=view != "aggregate", totals=view == "aggregate")
     if view == "local":
-        scores = _own(setting, canaries, stage.rounds(next(entropies), held))
+        seen = _own(setting, canaries, stage.rounds(next(entropies), held))
     else:
-        scores = _hidden(setting, canaries, stage.rounds(next(entropies), held))
-    return coins, scores[None]
+        seen = _hidden(setting, canaries, stage.rounds(next(entropies), held))
+    return coins, seen[None]
 
 
 def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> tuple[float, int, int]:
@@ -111,20 +110,16 @@ def _hidden(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> 
 
 def _log_ratios(setting: Setting, one: Round, number: int) -> np.ndarray:
     """(2, canaries): log of the sum of likelihood ratios, of either record to none, over the messages of a round."""
-    k, randomizer, clip_norm = len(one.clients), setting.randomizer, setting.clip_norm
+    k, mechanism, clip_norm = len(one.clients), setting.mechanism, setting.clip_norm
     if one.total is not None:
         along = one.total[:number].astype(np.float64) / clip_norm
-        variance = k * setting.sum_multiplier**2
+        variance = k * mechanism.noise_multiplier**2
         return np.stack([(along - 0.5) / variance, (-along - 0.5) / variance]) + np.log(k)
     assert one.messages is not None
-    along = one.messages[:, :number].astype(np.float64) / clip_norm
-    if isinstance(randomizer, PureLDP):
-        likely, unlikely = np.log(2.0) - np.logaddexp(0.0, [-randomizer.epsilon0, randomizer.epsilon0])
-        plus, minus = np.where(along >= 0, likely, unlikely), np.where(along >= 0, unlikely, likely)
-    else:
-        variance = randomizer.noise_multiplier**2
-        plus, minus = (along - 0.5) / variance, (-along - 0.5) / variance
-    return np.stack([logsumexp(plus, axis=0), logsumexp(minus, axis=0)])
+    along = one.messages[:, :number].astype(np.float64)
+    none = mechanism.log_likelihood(along, 0.0)
+    ratios = (mechanism.log_likelihood(along, update) - none for update in (clip_norm, -clip_norm))
+    return np.stack([logsumexp(ratio, axis=0) for ratio in ratios])
 
 
 def _own(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
@@ -137,5 +132,5 @@ def _own(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.
         which = np.where(one.clients == DUMMY, -1, number_of[one.clients])
         row = np.flatnonzero(which >= 0)
         along = one.messages[row, which[row]].astype(np.float64)
-        np.add.at(total, which[row], np.sign(along) if isinstance(setting.randomizer, PureLDP) else along)
+        np.add.at(total, which[row], scores.message_log_ratio(setting, along))
     return total

@@ -12,7 +12,6 @@ from scipy.special import logsumexp
 
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import Trials
-from checkin_jax.randomizers import Gaussian, PureLDP
 
 
 def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
@@ -53,11 +52,11 @@ def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
     assert trials.totals is not None
     along, counts = trials.totals[..., 0], trials.counts
     clip_norm = setting.clip_norm
-    if isinstance(setting.randomizer, Gaussian):
-        rest, shifts = -clip_norm * counts * (1.0 - setting.dummies), (2.0 * clip_norm, 0.0)
-    else:
+    if setting.mechanism.groups_clients:  # the others hold what is orthogonal to v
         rest, shifts = 0.0 * counts, (clip_norm, -clip_norm)
-    variance = np.maximum(counts, 1) * (setting.sum_multiplier * clip_norm) ** 2
+    else:
+        rest, shifts = -clip_norm * counts * (1.0 - setting.dummies), (2.0 * clip_norm, 0.0)
+    variance = np.maximum(counts, 1) * (setting.mechanism.noise_multiplier * clip_norm) ** 2
     ratios = []
     for shift in shifts:
         ratio = ((along - rest) * shift - shift**2 / 2.0) / variance + np.log(np.maximum(counts, 1))
@@ -84,17 +83,14 @@ def of_own(setting: Setting, trials: Trials) -> np.ndarray:
 
 def message_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
     """log density of a message of record +v over that of one of record -v, by its component along v."""
-    if isinstance(setting.randomizer, PureLDP):
-        return setting.randomizer.epsilon0 * np.where(along >= 0, 1.0, -1.0)
-    return 2.0 * along / (setting.clip_norm * setting.randomizer.noise_multiplier**2)
+    mechanism, clip_norm = setting.mechanism, setting.clip_norm
+    return mechanism.log_likelihood(along, clip_norm) - mechanism.log_likelihood(along, -clip_norm)
 
 
 def _dummy_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
     """The same for a dummy against a message of record -v."""
-    if isinstance(setting.randomizer, PureLDP):
-        epsilon0 = setting.randomizer.epsilon0
-        return np.logaddexp(0.0, epsilon0) - np.log(2.0) - np.where(along < 0, epsilon0, 0.0)
-    return (along / setting.clip_norm + 0.5) / setting.randomizer.noise_multiplier**2
+    mechanism, clip_norm = setting.mechanism, setting.clip_norm
+    return mechanism.log_likelihood(along, 0.0) - mechanism.log_likelihood(along, -clip_norm)
 
 
 def _hidden(setting: Setting, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:

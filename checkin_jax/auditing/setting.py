@@ -17,10 +17,9 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
-from checkin_jax.training.config import MICROBATCH_UNIT, SIMULATE, TrainingConfig
-from checkin_jax.training.private.mechanisms import MIN_EPSILON0, central_limit_multiplier
-from checkin_jax.training.private.step import Mechanism
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.private.samplers import SIMULATE, Mechanism, mechanism_of
 from checkin_jax.training.schedules.schedule import Plan
 
 # A protocol is small where it has no more clients than this, and one unit of it is no more.
@@ -52,9 +51,6 @@ class Setting:
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
         check_randomizer(self.randomizer)
-        if isinstance(self.randomizer, PureLDP):
-            # What the trainer realises it by needs some room.
-            _validate.real(MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
         if _validate.choice(SIMULATE, simulate=self.simulate) == "central-limit":
             raise ValueError(
                 "simulate='central-limit': expected 'aggregate' or 'messages'; a simulation is no mechanism to audit"
@@ -81,19 +77,7 @@ class Setting:
     @property
     def mechanism(self) -> Mechanism:
         """What happens to the updates of a round."""
-        return Mechanism(
-            clip_norm=self.clip_norm,
-            randomizer=self.randomizer,
-            simulate=self.simulate,
-            microbatch=MICROBATCH_UNIT,
-        )
-
-    @property
-    def sum_multiplier(self) -> float:
-        """Standard deviation, over the clip norm, of one message in a coordinate of a sum; of l2 messages about."""
-        if isinstance(self.randomizer, Gaussian):
-            return self.randomizer.noise_multiplier
-        return central_limit_multiplier(self.randomizer.epsilon0)
+        return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
 
     @property
     def messages_per_unit(self) -> float:
@@ -122,7 +106,7 @@ class Setting:
         fewer = _fewer_clients(self.protocol)
         slots = Plan(protocol=fewer).slots_per_unit
         setting = dataclasses.replace(self, protocol=fewer, minibatch=min(self.minibatch, slots))
-        setting = setting.repeated(min(_units(self.randomizer), self.protocol.repeats))
+        setting = setting.repeated(min(_units(self.mechanism), self.protocol.repeats))
         return setting.repeated(setting.units_within(MOST_ROUNDS, MOST_MESSAGES))
 
     def exposure(self, client: int) -> np.ndarray:
@@ -173,7 +157,6 @@ def _fewer_clients(protocol: CheckInProtocol) -> CheckInProtocol:
     return dataclasses.replace(fewer, num_slots=min(SLOTS, fewer.num_slots))
 
 
-def _units(randomizer: Randomizer) -> int:
+def _units(mechanism: Mechanism) -> int:
     """As many as bring the messages of one client to a few standard deviations."""
-    tells = randomizer.mu if isinstance(randomizer, Gaussian) else 2.0 * math.tanh(randomizer.epsilon0 / 2.0)
-    return int(min(MOST_UNITS, max(LEAST_UNITS, math.ceil(1.0 / tells**2))))
+    return int(min(MOST_UNITS, max(LEAST_UNITS, math.ceil(1.0 / mechanism.distance**2))))

@@ -85,7 +85,7 @@ def coins_and_scores(
     _, unravel, loss, _ = model(dataset.image_side, config.pool_stride, config.activation, dataset.max_value)
     gradients = functools.partial(_clipped, loss, config.clip_norm)
     known = slice(number, number + OTHERS)
-    plan, multiplier = config.plan, Setting.of(config).sum_multiplier
+    plan, multiplier = config.plan, config.mechanism.noise_multiplier
     counts: list[int] = []
     last: list[np.ndarray] = []
     scores = np.zeros((len(NOISE), number))
@@ -157,13 +157,14 @@ def _clipped(
 ) -> np.ndarray:
     """(records, d): the clipped gradient of each record."""
     return np.asarray(
-        _clipped_rows(loss, clip_norm, parameters, images[:, None], labels[:, None]), np.float64
+        _clipped_rows(loss, clip_norm, parameters, (images[:, None], labels[:, None])), np.float64
     )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _clipped_rows(
-    loss: Loss, clip_norm: float, parameters: Any, images: jax.Array, labels: jax.Array
+    loss: Loss, clip_norm: float, parameters: Any, records: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    rows = clients.update_rows(loss, parameters, images, labels, "auto")
+    weights = jnp.ones(records[1].shape, jnp.float32)
+    rows = clients.update_rows(loss, parameters, records, weights, "auto")
     return mechanisms.clip(rows, clip_norm).matrix()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax.auditing.setting import Setting
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_messages, round_sum
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, Stream
@@ -26,6 +26,7 @@ DIMENSION = 4
 # Sums of l2 messages are drawn together in at least 80 dimensions, where the updates differ.
 SUM_DIMENSION = 96
 PILOT = 100
+_PERFORMANCE = Performance(microbatch=GROUP)
 
 
 class Round(NamedTuple):
@@ -57,7 +58,6 @@ class Stage:
             _linear,
             jnp.zeros((records.shape[1],), jnp.float32),
             jnp.asarray(records, jnp.float32),
-            jnp.zeros((len(records),), jnp.int32),
         )
         self._messages, self._totals = messages, totals
         self._rows = buffer_capacity(*self._plan.check_ins)
@@ -73,7 +73,9 @@ class Stage:
             if self._messages:
                 messages = round_messages(self._mechanism, *rest, capacity=self._rows)
             if self._totals:
-                total = np.asarray(round_sum(self._mechanism, *rest, capacity=self._rows))
+                total = np.asarray(
+                    round_sum(self._mechanism, *rest, capacity=self._rows, performance=_PERFORMANCE)
+                )
             yield Round(chosen, messages, total)
 
 
@@ -106,7 +108,7 @@ def two_worlds(
       The canary's number, and `runs` runs in each world.
     """
     canary = _most_present(setting, entropies)
-    spread = totals and isinstance(setting.randomizer, PureLDP)
+    spread = totals and setting.mechanism.groups_clients
     n = setting.protocol.num_clients
     dimension = max(SUM_DIMENSION, n) if spread else DIMENSION
     unit = OVERSHOOT * setting.clip_norm * np.eye(dimension, dtype=np.float32)
@@ -150,7 +152,6 @@ def _most_present(setting: Setting, entropies: Iterator[int]) -> int:
     return int(np.argmax(seen))
 
 
-def _linear(parameters: jax.Array, image: jax.Array, label: jax.Array) -> jax.Array:
+def _linear(parameters: jax.Array, record: jax.Array) -> jax.Array:
     """A loss whose gradient is the record."""
-    del label
-    return jnp.sum(parameters * image)
+    return jnp.sum(parameters * record)

@@ -12,7 +12,7 @@ from checkin_jax.cli.progress import RoundBar
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.learning_rate import suggested_learning_rate
-from checkin_jax.training.private.step import AXIS
+from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table

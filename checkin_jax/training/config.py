@@ -9,12 +9,10 @@ from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.training.private.mechanisms import CLIP_NORMS
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 from checkin_jax.training.schedules.schedule import Plan
-
-SIMULATE = ("aggregate", "messages", "central-limit")
-MICROBATCH_UNIT = 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,12 +72,11 @@ class TrainingConfig:
         check_protocol(self.protocol)
         check_randomizer(self.randomizer)
         checked: dict[str, Any] = {
-            "clip_norm": _validate.real(*CLIP_NORMS, clip_norm=self.clip_norm),
+            "clip_norm": self.mechanism.clip_norm,
             "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
             "decay": _validate.choice(("linear", "constant"), decay=self.decay),
             "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),
             "averaging": _validate.real(0, 1, open_high=True, averaging=self.averaging),
-            "simulate": _validate.choice(SIMULATE, simulate=self.simulate),
             "delta": _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta),
             "eval_every": _validate.integer(1, eval_every=self.eval_every),
             "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
@@ -93,12 +90,7 @@ class TrainingConfig:
             checked["target_accuracy"] = target
         if self.seed is not None:
             checked["seed"] = _validate.integer(0, 2.0**128, seed=self.seed)
-        if self.microbatch is not None:
-            checked["microbatch"] = _validate.integer(MICROBATCH_UNIT, 10**6, microbatch=self.microbatch)
-            if checked["microbatch"] % MICROBATCH_UNIT:
-                raise ValueError(
-                    f"microbatch={_validate.shown(self.microbatch)}: expected a multiple of {MICROBATCH_UNIT}"
-                )
+        checked["microbatch"] = Performance(microbatch=self.microbatch).microbatch
         if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
             raise ValueError(
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
@@ -107,14 +99,6 @@ class TrainingConfig:
         if self.local_learning_rate is not None:
             rate = _validate.real(0, 1e30, open_low=True, local_learning_rate=self.local_learning_rate)
             checked["local_learning_rate"] = rate
-        if isinstance(self.randomizer, Gaussian):
-            if self.simulate == "central-limit":
-                raise ValueError(
-                    "simulate='central-limit': expected 'aggregate' or 'messages': Gaussian sums are exact already"
-                )
-        else:
-            # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
-            _validate.real(1e-5, 50, epsilon0=self.randomizer.epsilon0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -122,6 +106,11 @@ class TrainingConfig:
     def plan(self) -> Plan:
         """The rounds of this run."""
         return Plan(protocol=self.protocol, minibatch=self.minibatch)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What realises the randomizer."""
+        return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for config.json, with kinds and the library's version."""

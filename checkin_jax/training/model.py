@@ -20,7 +20,7 @@ class Model(NamedTuple):
     Attributes:
       size: number of parameters.
       unravel: flat parameters -> pytree.
-      loss: (parameters, image, label) -> scalar loss of one record as it lies in the data set.
+      loss: (parameters, (image, label)) -> scalar loss of one record as it lies in the data set.
       accuracy: (flat parameters, images, labels) -> share of labels guessed right.
     """
 
@@ -50,7 +50,8 @@ def model(side: int, pool_stride: int, activation: str, max_value: int) -> Model
     def logits(parameters: Any, image: jax.Array) -> jax.Array:
         return apply(parameters, image.astype(jnp.float32)[..., None] * (1.0 / max_value))
 
-    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+    def loss(parameters: Any, record: tuple[jax.Array, jax.Array]) -> jax.Array:
+        image, label = record
         return networks.cross_entropy(logits(parameters, image), label.astype(jnp.int32))
 
     @jax.jit

@@ -6,7 +6,6 @@ window as a whole, before its result is used, so it can never count too few.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +17,16 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import account
-from checkin_jax.randomizers import Gaussian
-from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
+from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import networks
 from checkin_jax.training.examples.data import Dataset
 from checkin_jax.training.model import initial, model
-from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private import clients
 from checkin_jax.training.private.clients import ClientUpdate
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.step import Mechanism, buffer_capacity, round_sum
+from checkin_jax.training.private.performance import GROUP, Performance
+from checkin_jax.training.private.samplers import Mechanism
+from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.report import Report, make_report
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
@@ -102,10 +102,11 @@ def train(
     network = dataset.image_side, config.pool_stride, config.activation
     size, unravel, loss, accuracy = model(*network, dataset.max_value)
     start, update = server(config)
-    capacity = buffer_capacity(*plan.check_ins, MICROBATCH_UNIT)
-    mechanism = Mechanism.of(config)
+    capacity = buffer_capacity(*plan.check_ins, GROUP)
+    mechanism = config.mechanism
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
-    mechanism = dataclasses.replace(mechanism, microbatch=min(mechanism.clients_at_once, capacity))
+    at_once = min(Performance(microbatch=config.microbatch).clients_at_once, capacity)
+    performance = Performance(microbatch=at_once, mesh=mesh)
     first_averaged = plan.num_rounds - int(config.averaging * plan.num_rounds)
     with Session(
         config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh, source=entropy
@@ -139,18 +140,17 @@ def train(
                         mechanism,
                         contribution,
                         unravel(state.flat),
-                        images,
-                        labels,
+                        (images, labels),
                         _records(held, chosen),
                         draws.round_key(noise_key, index),
                         capacity=capacity,
-                        mesh=mesh,
+                        performance=performance,
                     )
                     averaged = max(0, rounds - first_averaged)
                     divisor = plan.divisor(len(chosen))
                     state = update(state, total, divisor, averaged)
                     if evaluated:
-                        line |= _norms(config, total, len(chosen), divisor)
+                        line |= _norms(mechanism, total, len(chosen), divisor)
                 if plan.slots_per_unit > 1:
                     line["window"] = plan.units(rounds)
                 if evaluated:
@@ -189,14 +189,10 @@ def _contribution(config: TrainingConfig, loss: Loss) -> Loss | ClientUpdate:
     return clients.local_steps(loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
 
 
-def _norms(config: TrainingConfig, total: jax.Array, messages: int, divisor: float) -> dict[str, Any]:
+def _norms(mechanism: Mechanism, total: jax.Array, messages: int, divisor: float) -> dict[str, Any]:
     """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have."""
     norm = float(jnp.linalg.norm(total)) / divisor
-    if isinstance(config.randomizer, Gaussian):
-        noise = config.randomizer.noise_multiplier * config.clip_norm * math.sqrt(total.size)
-    else:
-        noise = mechanisms.l2_message_norm(total.size, config.clip_norm, config.randomizer.epsilon0)
-    noise *= math.sqrt(messages) / divisor
+    noise = mechanism.noise_norm(total.size) * math.sqrt(messages) / divisor
     return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 

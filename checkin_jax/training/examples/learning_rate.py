@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from checkin_jax import _validate
-from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.training.private.mechanisms import central_limit_multiplier
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.training.private.samplers import mechanism_of
 from checkin_jax.training.schedules.schedule import Plan
 
 TYPICAL = 0.15
@@ -20,12 +19,13 @@ def suggested_learning_rate(plan: Plan, randomizer: Randomizer, clip_norm: float
     steps add up to is then the same for all settings. Found on MNIST; a rule of thumb, no guarantee of anything.
 
     Raises:
-      ValueError, TypeError: clip_norm is not above 0; epsilon0 below 1e-5.
+      ValueError, TypeError: clip_norm or the randomizer outside what can be trained with.
     """
-    clip_norm = _validate.real(0, 1e30, open_low=True, clip_norm=clip_norm)
     number, rate = plan.check_ins
-    if isinstance(randomizer, Gaussian):
-        noise = randomizer.noise_multiplier
-    else:
-        noise = central_limit_multiplier(randomizer.epsilon0)
-    return TYPICAL * math.sqrt(number * rate / plan.num_rounds) / noise / clip_norm
+    mechanism = mechanism_of(randomizer, clip_norm=clip_norm)
+    return (
+        TYPICAL
+        * math.sqrt(number * rate / plan.num_rounds)
+        / mechanism.noise_multiplier
+        / mechanism.clip_norm
+    )

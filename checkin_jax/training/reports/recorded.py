@@ -8,12 +8,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from checkin_jax import _validate, protocols, randomizers
+from checkin_jax import _validate, protocols
 from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.private.samplers import randomizer_classes
 
 _KINDS = {
     "protocol": {kind.__name__: kind for kind in protocols.PROTOCOLS},
-    "randomizer": {kind.__name__: kind for kind in (randomizers.Gaussian, randomizers.PureLDP)},
 }
 
 
@@ -57,7 +57,7 @@ def read(run_dir: str | Path) -> RecordedRun:
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     values = {name: value for name, value in about.items() if name in fields}
     try:
-        for name, kinds in _KINDS.items():
+        for name, kinds in {**_KINDS, "randomizer": randomizer_classes()}.items():
             arguments = dict(values[name])
             values[name] = kinds[arguments.pop("kind")](**arguments)
         config = TrainingConfig(**values)

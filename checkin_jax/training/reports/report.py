@@ -17,7 +17,7 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.randomizers import Gaussian, Randomizer
+from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.config import TrainingConfig
 
 SEEDED = "reproducible run: not private against someone who knows the seed"
@@ -135,7 +135,7 @@ class Report:
             f"  clients    {protocol.num_clients:,}{each}; {_check_ins(config)}",
             f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
             f"  accuracy   {self.accuracy:.2%} on the test set",
-            f"  mechanism  {_mechanism(config)}, clip norm {config.clip_norm:g}{steps}",
+            f"  mechanism  {config.mechanism}, clip norm {config.clip_norm:g}{steps}",
             f"  drawn as   {config.simulate!r}",
         ]
         lines += [f"  note       {note}" for note in self.notes()]
@@ -180,7 +180,7 @@ def make_report(
         stopped=stopped,
         guarantees=every_view(config, ran),
         planned=every_view(config, protocol) if early else {},
-        message=message_privacy(protocol, config.randomizer),
+        message=message_privacy(protocol, config.randomizer, config.mechanism.pure_epsilon0),
         entropy=entropy,
     )
 
@@ -193,19 +193,15 @@ def every_view(config: TrainingConfig, protocol: CheckInProtocol) -> dict[str, G
     }
 
 
-def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:
-    """(epsilon0, delta0) of one message: delta0 is 0 for PureLDP, else n^-1.5 but at most 0.1."""
-    if not isinstance(randomizer, Gaussian):
-        return randomizer.epsilon0, 0.0
+def message_privacy(
+    protocol: CheckInProtocol, randomizer: Randomizer, pure: float | None
+) -> tuple[float, float]:
+    """(epsilon0, delta0) of one message: (pure, 0) where that is known, else delta0 is n^-1.5 but at most 0.1."""
+    if pure is not None:
+        return pure, 0.0
     delta0 = min(0.1, math.pow(protocol.num_clients, -1.5))
     once = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
     return account(once, randomizer, delta=delta0, view="local").epsilon, delta0
-
-
-def _mechanism(config: TrainingConfig) -> str:
-    if isinstance(config.randomizer, Gaussian):
-        return f"Gaussian, noise multiplier {config.randomizer.noise_multiplier:g} a client"
-    return f"l2 mechanism, epsilon0 = {config.randomizer.epsilon0:g} a message"
 
 
 def _check_ins(config: TrainingConfig) -> str:
