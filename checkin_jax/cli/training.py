@@ -6,15 +6,19 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, randomizer_of
+from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import Dataset
+
+# Options beside protocol and randomizer that a learning rate is tuned for.
+_STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -24,7 +28,7 @@ class _TrainingOptions(ProtocolOptions):
     minibatch: Count = 1
     """Slots whose messages make one update (fixed-window, sliding-window)."""
     learning_rate: float | None = None
-    """Step on the mean clipped update. Left out: tuned for the default setting; elsewhere a rule of thumb."""
+    """Step on the mean clipped update. Left out: tuned where the setting is the default; elsewhere a rule of thumb."""
     clip_norm: float = 0.1
     """l2 norm every client's update is clipped to."""
     decay: Literal["linear", "constant"] = "linear"
@@ -87,7 +91,9 @@ class _TrainingOptions(ProtocolOptions):
         options = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if self.learning_rate is None:
             rule = suggested_learning_rate(plan, randomizer, self.clip_norm)
-            options["learning_rate"] = self._learning_rate if shuffled else rule
+            options["learning_rate"] = (
+                self._learning_rate if self._is_default(protocol, randomizer, default) else rule
+            )
         config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
@@ -114,6 +120,14 @@ class _TrainingOptions(ProtocolOptions):
                 print(f"{report}\nSaved in {self.run_dir}")
 
         return job
+
+    def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
+        """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
+        start: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
+        tuned = ShuffledCheckIn(num_clients=start["num_clients"], **self._start)  # type: ignore[arg-type]
+        return (protocol, randomizer) == (tuned, default) and all(
+            getattr(self, name) == start[name] for name in _STEP_SIZES
+        )
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -15,6 +15,8 @@ from stand_in import quick_account
 
 from checkin_jax import cli
 from checkin_jax._version import __version__
+from checkin_jax.training.examples import data
+from checkin_jax.training.examples.learning_rate import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
@@ -32,7 +34,6 @@ def no_cache(monkeypatch, tmp_path):
 def quick(monkeypatch):
     # By name: the package's attribute `account` is the function, not the module.
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
-    monkeypatch.setattr("checkin_jax.training.train.account", quick_account)
     monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
 
 
@@ -313,6 +314,35 @@ def test_training_runs_under_every_protocol(capsys, tmp_path, quick, options, ro
     assert out["config"]["learning_rate"] > 0
 
 
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ("mnist", 1.3),
+        ("mnist --num-rounds 3e3 --epsilon0 2 --seed 4 --eval-every 7", 1.3),
+        ("mnist --clip-norm 1 --epsilon0 .5 --num-rounds 300 --check-in-prob .01", 0.041),
+        ("mnist --num-clients 6e6", 12.8),
+        ("mnist --noise-multiplier 2", 1.06),
+        ("mnist --decay constant", 1.28),
+        ("digits", 6.0),
+        ("digits --protocol fixed-window --num-slots 2000", 0.0),
+        ("digits --num-rounds 2e3", 0.75),
+        ("digits --learning-rate 5", 5.0),
+    ],
+)
+def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch, options, rate):
+    """What `--help` says: tuned for the default setting, elsewhere a rule of thumb."""
+    seen = []
+    monkeypatch.setattr("checkin_jax.training.examples.data.mnist", lambda folder: data.digits())
+    monkeypatch.setattr("checkin_jax.training.train.train", lambda config, *a, **k: seen.append(config) or {})
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    cli.main(["train", *options.split(), "--run-dir", str(tmp_path)])
+    (config,) = seen
+    rule = suggested_learning_rate(config.plan, config.randomizer, config.clip_norm)
+    expected = rate if rate in (1.3, 6.0, 5.0) else rule
+    assert config.learning_rate == expected
+    assert not rate or expected == pytest.approx(rate, rel=0.02)
+
+
 def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
     assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
@@ -327,7 +357,7 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
         patch.setattr("checkin_jax.training.runs.session.Session.finish", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cli.main(run)
-    assert "config.learning_rate was 6.0, is 5.0" in _refused(capsys, [*run, "--learning-rate", "5"])
+    assert "config.learning_rate was " in _refused(capsys, [*run, "--learning-rate", "5"])
     cli.main(run)
     assert "Saved in" in capsys.readouterr().out
     assert "has finished" in _refused(capsys, run)

@@ -79,9 +79,17 @@ def test_training_curves_read_run_directories(tmp_path):
         protocol = {"kind": "ShuffledCheckIn", "num_clients": 1_000, "check_in_prob": 0.1, "num_rounds": 20}
         config = {"protocol": protocol, "randomizer": randomizer, "delta": 1e-6, "dataset": "digits"}
         (folder / "config.json").write_text(json.dumps(config))
+        named = {"view": "messages", "method": "T1, PLD"}
         lines = [{"round": 1, "check_ins": 9}]
         lines += [
-            {"round": t, "check_ins": 9, "accuracy": t / 40, "epsilon": t / 10, "epsilon_lower": t / 20}
+            {
+                "round": t,
+                "check_ins": 9,
+                "accuracy": t / 40,
+                "epsilon": t / 10,
+                "epsilon_lower": t / 20,
+                **named,
+            }
             for t in (10, 20)
         ]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")

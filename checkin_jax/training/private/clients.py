@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from checkin_jax import _validate
 from checkin_jax.training.private import layers
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private.rows import Rows, float32
 
-Parameters = Any  # a pytree of float32 arrays
+Parameters = Any  # a pytree of floating-point arrays
 Records = Any  # a pytree of arrays with one leading axis, of records
 
 
@@ -91,16 +91,17 @@ def update_rows(
     Args:
       update: a loss of one record, which stands for the gradient of its mean over the client's records, or
         a `ClientUpdate`.
-      parameters: pytree of float32 arrays.
+      parameters: pytree of floating-point arrays.
       records: pytree of arrays (m, r, ...), r records a client.
       weights: (m, r), of each record in its client's mean.
       gradients: see `Performance`.
 
     Returns:
-      m rows, in the order of `jax.tree.leaves(parameters)`.
+      m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
 
     Raises:
       ValueError: "layers" for a loss or an update that does not allow it.
+      TypeError: an update of other than real floating-point numbers.
     """
     each: tuple[Any, ...] = records, weights
     if isinstance(update, ClientUpdate):
@@ -117,13 +118,14 @@ def update_rows(
     else:
         function = jax.grad(mean_loss(update))
     rows = jax.vmap(lambda each: function(parameters, *each))(each)
-    return Rows.of(jnp.concatenate([x.reshape(len(weights), -1) for x in jax.tree.leaves(rows)], axis=1))
+    flat = [float32(x).reshape(len(weights), -1) for x in jax.tree.leaves(rows)]
+    return Rows.of(jnp.concatenate(flat, axis=1))
 
 
 def mean_loss(loss: Loss) -> Callable[[Parameters, Records, jax.Array], jax.Array]:
     """The weighted mean loss of several records."""
 
     def mean(parameters: Parameters, records: Records, weights: jax.Array) -> jax.Array:
-        return jnp.sum(weights * jax.vmap(loss, (None, 0))(parameters, records))
+        return jnp.sum(weights * jax.vmap(loss, (None, 0))(parameters, records).astype(jnp.float32))
 
     return mean

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from checkin_jax.training.private.rows import Block, Layout, Rows
+from checkin_jax.training.private.rows import Block, Layout, Rows, float32
 
 Loss = Callable[[Any, Any], jax.Array]  # (parameters, one record) -> scalar
 
@@ -56,12 +56,12 @@ def gradient_rows(loss: Loss, parameters: Any, records: Any, weights: jax.Array)
 
     Args:
       loss: the scalar loss of one record.
-      parameters: pytree of float32 arrays.
+      parameters: pytree of floating-point arrays.
       records: pytree of arrays (m, r, ...), r a client.
       weights: (m, r), of each record in its client's mean.
 
     Returns:
-      m rows, in the order of `jax.tree.leaves(parameters)`.
+      m float32 rows, in the order of `jax.tree.leaves(parameters)`.
 
     Raises:
       ValueError: the loss is not of the right kind; says why.
@@ -83,6 +83,7 @@ def gradient_rows(loss: Loss, parameters: Any, records: Any, weights: jax.Array)
     cotangents, inputs = jax.vmap(jax.grad(traced, has_aux=True), (None, 0))(shifts, flat)
     blocks: dict[int, Block] = {}
     for call, x, cotangent in zip(calls, inputs, cotangents):
+        x, cotangent = float32(x), float32(cotangent)
         x = x.reshape(clients, -1, x.shape[-1])
         if each > 1:
             cotangent = cotangent.reshape(clients, each, -1) * weights[:, :, None]

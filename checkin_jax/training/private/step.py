@@ -52,7 +52,7 @@ def round_sum(
       mechanism, loss_or_update, performance: static; a new value compiles anew. A function `loss(parameters, record)`
         is the scalar loss of one record as it lies in `data`; a client's update is the gradient of its mean over the
         client's records. A `ClientUpdate` computes anything else.
-      parameters: the current model, float32.
+      parameters: the current model, floating-point arrays; clients' updates are float32 from clipping on.
       data: pytree of arrays, one record a row, on the device (on all of the mesh); rows are gathered inside the loop.
       records: (k,) int32 indices into the rows of `data`, or (k, r) for clients of up to r records, one row a message;
         a row of fewer ends in -1. A row of nothing but -1 stands for a dummy message: the zero update, privatised

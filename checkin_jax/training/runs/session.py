@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from checkin_jax.training.schedules import draws
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples.data import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
-from checkin_jax.training.runs.run_directory import ResumeError, RunDirectory
+from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
 from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.server import State
 
@@ -119,21 +120,23 @@ class Session:
           ResumeError: the run that is there cannot be taken up, and says why.
         """
         if self._checkpoints is not None and self._folder is not None:
-            for saved in self._checkpoints.newest_first(like, self._cut_metrics):
+            for saved in self._checkpoints.newest_first(like, self._take_up):
                 self.entropy, self.rounds = int(saved.progress["entropy"], 16), saved.round
                 self.source = saved.progress["source"]
                 self.tested = saved.progress["tested"][0], saved.progress["tested"][1]
                 self._seconds_before = saved.progress["seconds"]
-                self._folder.remove_report()  # of an interrupted run: it covers fewer rounds than will have run
+                self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
                 return saved.state
-        if self._folder is not None and self._folder.has_begun:
+        unusable = self._checkpoints is not None and self._checkpoints.rounds
+        if self._folder is not None and (self._folder.has_begun or unusable):
             raise ResumeError(
                 f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
-                "be used, so it cannot go on; begin another one elsewhere and account for both"
+                "be used, so it cannot go on; nothing was deleted. Restore what is damaged, or begin another run "
+                "elsewhere and account for both"
             )
         self.entropy = _shared(self._draw() if self._config.seed is None else self._config.seed)
         if self._folder is not None:
-            self._folder.write_json("config.json", {**self._public, "entropy": self.source})
+            self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
         return None
 
     def reached(self, target: float | None) -> bool:
@@ -162,7 +165,7 @@ class Session:
             "source": self.source,
             "tested": self.tested,
             "seconds": self.seconds,
-            "metrics": self._folder.metrics_size(),
+            "metrics": self._folder.logged,
             "units": self._config.plan.units(self.rounds),
         }
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
@@ -171,16 +174,25 @@ class Session:
         """Writes parameters and report; deletes the checkpoints, with the entropy in them, unless interrupted."""
         if self._folder is None:
             return
-        self._folder.write_arrays("parameters.npz", parameters)
-        self._folder.write_text("report.txt", str(report))
-        self._folder.write_json("report.json", report.as_dict())
+        self._folder.write_results(report.as_dict(), str(report), parameters)
         if self._checkpoints is not None and report.stopped != INTERRUPTED:
             self._checkpoints.delete_all()
 
-    def _cut_metrics(self, progress: Mapping[str, Any]) -> None:
-        """Drops the lines of rounds that will be repeated."""
-        if self._folder is not None:
-            self._folder.cut_metrics(progress["metrics"])
+    def _take_up(self, progress: Mapping[str, Any]) -> None:
+        """Goes on with the folder as it was at a checkpoint.
+
+        Raises:
+          ResumeError: config.json is not that of this run. ValueError: metrics.jsonl lacks lines.
+        """
+        if self._folder is None:
+            return
+        found, public = self._folder.config(), json.loads(json.dumps(self._public))
+        differing = [name for name in public if found.get(name) != public[name]]
+        if differing:
+            raise ResumeError(
+                f"{str(self._folder.path / CONFIG)!r}: not that of the run to be resumed: {', '.join(differing)} differ"
+            )
+        self._folder.repeat_after(progress["metrics"])
 
 
 def _shared(entropy: int) -> int:

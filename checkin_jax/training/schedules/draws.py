@@ -26,6 +26,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 
+# Raised where the same entropy no longer draws the same run: a run that was begun before cannot go on.
+DRAWS = 2
 ENTROPY_BYTES = 16
 # Called with a number of bytes, returns so many secret ones, other ones each time; like os.urandom.
 EntropySource = Callable[[int], bytes]
@@ -154,9 +156,9 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
     """The clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
     Formal guarantees: the number of participants is Binomial(num_clients, rate); given the number, the
-    set is uniform among sets of that size; clients are distinct; rounds are independent; the result
-    depends on the arguments only. Drop-outs are included: rate = check_in_prob (1 - drop_out_prob).
-    The cost follows the number of participants.
+    set is uniform among sets of that size, and in uniformly random order: whoever sends messages in this order
+    shuffles them; clients are distinct; rounds are independent; the result depends on the arguments only. Drop-outs
+    are included: rate = check_in_prob (1 - drop_out_prob). The cost follows the number of participants.
 
     Args:
       entropy: the run's entropy, sensitive.
@@ -164,11 +166,11 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
       round_index: 0, 1, ...
 
     Returns:
-      (k,) int64, sensitive, in no particular order; k may be 0.
+      (k,) int64, sensitive; k may be 0.
     """
     rng = generator(entropy, Stream.PARTICIPANTS, round_index)
     count = int(rng.binomial(protocol.num_clients, protocol.rate))
-    return rng.choice(protocol.num_clients, size=count, replace=False, shuffle=False)
+    return rng.choice(protocol.num_clients, size=count, replace=False)
 
 
 def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:
