@@ -47,11 +47,11 @@ def main(experiment: Experiment) -> None:
         num_slots=experiment.num_slots,
         check_in_prob=experiment.check_in_prob,
         num_epochs=experiment.num_epochs,
+        minibatch=experiment.minibatch,
     )
     experiment.run(
         protocol=protocol,
         randomizer=PureLDP(epsilon0=experiment.epsilon0),
-        minibatch=experiment.minibatch,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
     )

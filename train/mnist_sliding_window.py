@@ -44,11 +44,11 @@ def main(experiment: Experiment) -> None:
         num_clients=experiment.num_clients,
         window=experiment.window,
         num_epochs=experiment.num_epochs,
+        minibatch=experiment.minibatch,
     )
     experiment.run(
         protocol=protocol,
         randomizer=PureLDP(epsilon0=experiment.epsilon0),
-        minibatch=experiment.minibatch,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
     )

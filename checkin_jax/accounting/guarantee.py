@@ -36,6 +36,11 @@ _COMPARED = {
     "the number of slots and the windows of the others stay",
 }
 
+# In place of the last one where slots are summed.
+_ADVERSARY_OF_SUMS = (
+    "somebody who sees the sums of the messages used in {:,} successive slots each, and no single message"
+)
+
 LOCAL_ASSUMPTIONS = ("when a client checks in does not depend on anybody's data",)
 
 
@@ -101,11 +106,15 @@ class Guarantee:
             what = f"Gaussian noise of {r.noise_multiplier:.6g} clip norms per message"
         else:
             what = f"{r.epsilon0:.6g}-LDP messages"
-        one_a_slot = isinstance(p, FixedWindow | SlidingWindow)
+        against = _ADVERSARY[self.view]
+        if isinstance(p, FixedWindow | SlidingWindow):
+            against = _ADVERSARY_OF_SLOTS[self.view]
+            if self.view == "aggregate" and p.minibatch > 1:
+                against = _ADVERSARY_OF_SUMS.format(p.minibatch)
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
-            f"  against    {(_ADVERSARY_OF_SLOTS if one_a_slot else _ADVERSARY)[self.view]}",
+            f"  against    {against}",
             f"  adjacency  {self.neighboring_relation}: {_COMPARED[self.neighboring_relation]}",
             f"  randomizer {what}",
             f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",

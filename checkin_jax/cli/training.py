@@ -25,8 +25,6 @@ _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_
 class _TrainingOptions(ProtocolOptions):
     run_dir: Path
     """Folder for config, metrics, parameters and report; new or empty, unless --resume."""
-    minibatch: Count = 1
-    """Slots whose messages make one update (fixed-window, sliding-window)."""
     learning_rate: float | None = None
     """Step on the mean clipped update. Left out: tuned where the setting is the default; elsewhere a rule of thumb."""
     clip_norm: float = 0.1
@@ -85,7 +83,7 @@ class _TrainingOptions(ProtocolOptions):
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier) if given else default
         shuffled = self.protocol == "shuffled-check-in"
         protocol = self.build_protocol(**self._start if shuffled else {})
-        plan = Plan(protocol=protocol, minibatch=self.minibatch)
+        plan = Plan(protocol=protocol)
         # The options that are fields of the configuration have their names.
         names = {field.name for field in dataclasses.fields(TrainingConfig)} - {"protocol", "randomizer"}
         options = {name: getattr(self, name) for name in names if hasattr(self, name)}

@@ -22,7 +22,6 @@ class TrainingConfig:
     Attributes:
       protocol: who checks in, and how often: any of the check-in protocols.
       randomizer: Gaussian (federated DP-SGD), or PureLDP, realised by the l2 mechanism (LDP-SGD).
-      minibatch: FixedWindow and SlidingWindow: slots whose messages make one update (see `Plan`).
       clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
       learning_rate: step on the estimated mean clipped gradient; while nearly all clients are clipped
         only learning_rate * clip_norm matters.
@@ -50,7 +49,6 @@ class TrainingConfig:
 
     protocol: CheckInProtocol
     randomizer: Randomizer
-    minibatch: int = 1
     clip_norm: float = 0.1
     learning_rate: float = 1.0
     decay: str = "linear"
@@ -81,7 +79,6 @@ class TrainingConfig:
             "eval_every": _validate.integer(1, eval_every=self.eval_every),
             "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
             "activation": _validate.choice(("tanh", "relu"), activation=self.activation),
-            "minibatch": self.plan.minibatch,
             "records_per_client": _validate.integer(1, 10**6, records_per_client=self.records_per_client),
             "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
         }
@@ -105,7 +102,7 @@ class TrainingConfig:
     @property
     def plan(self) -> Plan:
         """The rounds of this run."""
-        return Plan(protocol=self.protocol, minibatch=self.minibatch)
+        return Plan(protocol=self.protocol)
 
     @property
     def mechanism(self) -> Mechanism:

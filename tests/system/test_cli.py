@@ -347,7 +347,9 @@ def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
     assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
     assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
-    assert "minibatch=2" in _refused(capsys, [*run, "--minibatch", "2"])
+    assert "--minibatch is not an option" in _refused(capsys, [*run, "--minibatch", "2"])
+    window = ["--protocol", "fixed-window", "--num-slots", "5", "--minibatch", "6"]
+    assert "minibatch=6" in _refused(capsys, [*run, *window])
     assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
 
 

@@ -53,8 +53,8 @@ def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, 
 
 def test_points_account_for_whole_windows_and_end_with_the_last(monkeypatch):
     monkeypatch.setattr(report, "account", quick_account)
-    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
-    config = TrainingConfig(protocol=window, minibatch=4, randomizer=PureLDP(epsilon0=1.0))
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
+    config = TrainingConfig(protocol=window, randomizer=PureLDP(epsilon0=1.0))
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
     found = trace.points(config, metrics, 3, {})
     assert [point.round for point in found] == [1, 5, 9]

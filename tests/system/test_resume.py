@@ -82,7 +82,7 @@ def test_a_resumed_run_keeps_the_entropy_of_its_checkpoint_and_says_where_it_cam
     [
         _config(),
         _config(seed=None),
-        _config(FixedWindow(num_clients=40, num_slots=20, num_epochs=2), minibatch=4, decay="constant"),
+        _config(FixedWindow(num_clients=40, num_slots=20, num_epochs=2, minibatch=4), decay="constant"),
         _config(simulate="messages", momentum=0.0, averaging=0.0),
     ],
     ids=["shuffled", "no seed", "window", "messages"],

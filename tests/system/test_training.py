@@ -449,8 +449,8 @@ def test_several_records_and_local_steps_average_models(tmp_path, quick):
 
 def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
     # One client, ten slots: nine dummies; ten slots make one update, divided by ten.
-    window = FixedWindow(num_clients=1, num_slots=10)
-    config = _config(protocol=window, randomizer=NOISELESS, minibatch=10, clip_norm=1e3)
+    window = FixedWindow(num_clients=1, num_slots=10, minibatch=10)
+    config = _config(protocol=window, randomizer=NOISELESS, clip_norm=1e3)
     train.train(config, data.digits(), tmp_path / "window")
     alone = _config(protocol=Shuffle(num_clients=1), randomizer=NOISELESS, learning_rate=0.1, clip_norm=1e3)
     train.train(alone, data.digits(), tmp_path / "alone")
@@ -460,17 +460,17 @@ def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "minibatch", "rounds", "windows"),
+    ("protocol", "rounds", "windows"),
     [
-        (Shuffle(num_clients=50, num_rounds=3), 1, 3, 3),
-        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2), 4, 6, 2),
-        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible"), 7, 5, 1),
-        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 1, 5, 1),
-        (SlidingWindow(num_clients=50, window=11, num_epochs=2), 8, 10, 2),
+        (Shuffle(num_clients=50, num_rounds=3), 3, 3),
+        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2, minibatch=4), 6, 2),
+        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible", minibatch=7), 5, 1),
+        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 5, 1),
+        (SlidingWindow(num_clients=50, window=11, num_epochs=2, minibatch=8), 10, 2),
     ],
 )
-def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, minibatch, rounds, windows):
-    config = _config(protocol=protocol, minibatch=minibatch, eval_every=2)
+def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, rounds, windows):
+    config = _config(protocol=protocol, eval_every=2)
     result = train.train(config, data.digits(), tmp_path / "run")
     assert (result.rounds, result.units) == (rounds, windows)
     assert result.guarantees["messages"].protocol == protocol
@@ -488,8 +488,8 @@ def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
         if line["round"] == 4:
             raise KeyboardInterrupt
 
-    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
-    config = _config(protocol=window, minibatch=4)
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
+    config = _config(protocol=window)
     result = train.train(config, data.digits(), tmp_path / "run", interrupt)
     assert (result.rounds, result.units) == (4, 2)
     assert result.guarantees["messages"].protocol == dataclasses.replace(window, num_epochs=2)

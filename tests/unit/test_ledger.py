@@ -83,7 +83,7 @@ def spoil(path, value):
 @pytest.mark.parametrize(
     ("state", "part"),
     [
-        (spoil(["schema"], 2), "schema=2"),
+        (spoil(["schema"], 1), "schema=1"),
         (spoil(["schema"], None), "expected"),
         (spoil(["neighboring_relation"], "ADD_OR_REMOVE_ONE"), "neighboring_relation"),
         (spoil(["non_private"], 1), "non_private=1"),
