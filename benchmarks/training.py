@@ -34,12 +34,12 @@ from rich.table import Table
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data, networks
+from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.private.samplers import mechanism_of
-from checkin_jax.training.train import train
+from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)
 VARIANTS = {
@@ -122,7 +122,7 @@ def sweep(variants: dict[str, Variant], repeats: int) -> None:
                 variant.times.append(variant.run())
 
 
-def enlarged_digits() -> data.Dataset:
+def enlarged_digits() -> data.LabelledImages:
     """The embedded digits blown up to 28x28."""
 
     def enlarge(images: np.ndarray) -> np.ndarray:
@@ -208,7 +208,8 @@ def costs(variant: Variant, peaks: tuple[float, float]) -> tuple[str, ...]:
 def rounds_per_second(count: int, rounds: int) -> float:
     """Of the whole training loop, sampling and bookkeeping included, with this many clients a round expected."""
     protocol = ShuffledCheckIn(num_clients=10 * count, check_in_prob=0.1, num_rounds=rounds + 5)
-    config = TrainingConfig(protocol=protocol, randomizer=GAUSSIAN, eval_every=protocol.num_rounds, seed=0)
+    run = PrivateRun(protocol=protocol, randomizer=GAUSSIAN)
+    config = ImageTraining(run=run, eval_every=protocol.num_rounds, seed=0)
     times = {}
 
     def note(line: dict[str, Any]) -> None:

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import jax
 
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
-from checkin_jax.training.train import train
+from checkin_jax.training.run import PrivateRun
 
 TRACED = 6
 
@@ -58,23 +58,26 @@ class Recipe:
         """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
 
         Args:
-          settings: of TrainingConfig, beside those that are options here.
+          settings: of PrivateRun and ImageTraining, beside those that are options here.
 
         Raises:
-          As `loop.train`.
+          As `checkin_jax.training.train`.
         """
+        from checkin_jax.accounting.account import account
+
         mesh = self._devices()
-        draft = TrainingConfig(**settings)
-        config = dataclasses.replace(
-            draft,
-            learning_rate=suggested_learning_rate(draft.plan, draft.randomizer, draft.clip_norm),
+        names = {field.name for field in dataclasses.fields(PrivateRun)}
+        run = PrivateRun(simulate=self.simulate, **{name: settings.pop(name) for name in names & {*settings}})
+        config = ImageTraining(
+            run=run,
+            learning_rate=suggested_learning_rate(run),
             seed=self.seed,
-            eval_every=self.eval_every or max(1, draft.plan.num_rounds // 30),
+            eval_every=self.eval_every or max(1, run.schedule.num_rounds // 30),
             target_accuracy=self.target_accuracy,
-            simulate=self.simulate,
+            **settings,
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
-        with RoundBar(config.plan.num_rounds) as bar:
+        with RoundBar(run.schedule.num_rounds) as bar:
             report = train(
                 config,
                 records,
@@ -83,11 +86,14 @@ class Recipe:
                 checkpoint_every=self.checkpoint_every,
                 resume=self.resume,
                 mesh=mesh,
+                account_fn=account,
             )
         if jax.process_index() == 0:
             metrics = recorded.read(self.run_dir).metrics
-            known = {config.plan.so_far(report.rounds): report.guarantees}
-            print(f"{table(points(config, metrics, TRACED, known))}\n\n{report}\nSaved in {self.run_dir}")
+            known = {run.schedule.so_far(report.rounds): report.guarantees}
+            print(
+                f"{table(points(run, metrics, TRACED, known, account))}\n\n{report}\nSaved in {self.run_dir}"
+            )
         return report
 
     def _devices(self) -> jax.sharding.Mesh | None:

@@ -109,14 +109,14 @@ class Dataset:
             if num_clients <= owners:
                 return None
             return (
-                f"{num_clients:,} clients drew their holdings with replacement from {owners:,} owners: what is "
-                "protected is one client's holding, not one owner's records"
+                f"{num_clients:,} clients drew their holdings with replacement from those of {owners:,} owners: the "
+                "guarantee is per client, and records that several clients share are protected less"
             )
         if num_clients * (each or 1) <= len(self):
             return None
         return (
-            f"{num_clients:,} clients drew their records with replacement from {len(self):,} training records: "
-            "what is protected is one client's holding, not one record"
+            f"{num_clients:,} clients drew their records with replacement from {len(self):,}: the guarantee is per "
+            "client, and a record that several clients share is protected less"
         )
 
 
@@ -168,7 +168,9 @@ def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Par
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
     names = [_name(path) for path, _ in paths]
     if sorted(names) != sorted(arrays):
-        raise ValueError(f"parameters {_validate.shown(sorted(arrays))}: expected {_validate.shown(sorted(names))}")
+        raise ValueError(
+            f"parameters {_validate.shown(sorted(arrays))}: expected {_validate.shown(sorted(names))}"
+        )
     for name, (_, leaf) in zip(names, paths):
         found = arrays[name]
         if (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
@@ -202,5 +204,7 @@ def _rows(records: Records, name: str) -> int:
     leaves = jax.tree.leaves(records)
     lengths = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
     if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(f"{name}: expected arrays with one leading axis of at least 1, got {sorted(lengths)}")
+        raise ValueError(
+            f"{name}: expected arrays with one leading axis of at least 1, got {sorted(lengths)}"
+        )
     return lengths.pop()

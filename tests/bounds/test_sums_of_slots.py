@@ -1,7 +1,6 @@
 """Sums of the messages of successive slots: every bound above the algorithm by enumeration, instances below it."""
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -52,13 +51,17 @@ def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, 
         assert below(there, here, upper)
     bounds, _ = bounds_of(protocol, noise, ADD_OR_REMOVE)
     for bound in bounds:
-        forward, backward = bound.upper_sides(LOSSES) if hasattr(bound, "upper_sides") else (bound.upper(LOSSES),) * 2
+        forward, backward = (
+            bound.upper_sides(LOSSES) if hasattr(bound, "upper_sides") else (bound.upper(LOSSES),) * 2
+        )
         assert below(here, without, forward)
         assert below(without, here, backward)
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
-@pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (2, 2, 5), (1, 2, 4), (3, 2, 5)])
+@pytest.mark.parametrize(
+    ("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (2, 2, 5), (1, 2, 4), (3, 2, 5)]
+)
 def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     """Windows that overlap sums, for a client at every place."""
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
@@ -84,7 +87,9 @@ def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
-@pytest.mark.parametrize(("slots", "size", "prob"), [(2, 2, 1.0), (3, 2, 0.6), (3, 1, 1.0), (4, 1, 0.7), (2, 1, 1.0)])
+@pytest.mark.parametrize(
+    ("slots", "size", "prob"), [(2, 2, 1.0), (3, 2, 0.6), (3, 1, 1.0), (4, 1, 0.7), (2, 1, 1.0)]
+)
 @pytest.mark.parametrize("others", [(), (-1.0,), (1.0, -1.0), (-1.0, -1.0)])
 def test_windows_with_visible_empty_slots_are_below_every_bound(noise, slots, size, prob, others):
     """n <= m among them: G2, and R3 but for different birthdays."""

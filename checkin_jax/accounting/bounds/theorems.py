@@ -82,7 +82,9 @@ def assumptions(protocol: CheckInProtocol, view: str) -> tuple[str, ...]:
     if view == "local":
         return LOCAL_ASSUMPTIONS
     if view == "aggregate" and isinstance(protocol, FixedWindow | SlidingWindow) and protocol.minibatch > 1:
-        summed = f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        summed = (
+            f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        )
         return (*protocol.assumptions, summed)
     return protocol.assumptions
 

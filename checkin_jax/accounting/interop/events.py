@@ -132,9 +132,7 @@ def unit_event(unit: Unit) -> UnitDpEvent:
             protocol.minibatch,
         )
     if isinstance(protocol, SlidingWindow):
-        return SlidingWindowDpEvent(
-            protocol.num_clients, protocol.window, message, view, protocol.minibatch
-        )
+        return SlidingWindowDpEvent(protocol.num_clients, protocol.window, message, view, protocol.minibatch)
     if isinstance(protocol, AveragedUpdates):
         return AveragedUpdatesDpEvent(
             protocol.num_clients, protocol.num_slots, protocol.check_in_prob, message, view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
 
@@ -57,3 +57,8 @@ class Performance:
         if self.microbatch is not None:
             return self.microbatch
         return CPU_MICROBATCH if jax.default_backend() == "cpu" else ACCELERATOR_MICROBATCH
+
+    @property
+    def everywhere(self) -> NamedSharding | None:
+        """Where data and parameters lie: whole on every device of the mesh."""
+        return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())

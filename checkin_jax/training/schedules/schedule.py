@@ -143,7 +143,9 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
     def register(kind: _Kind) -> _Kind:
         for protocol in protocols:
             if not (isinstance(protocol, type) and isinstance(kind, type) and issubclass(kind, Schedule)):
-                raise TypeError(f"register_schedule({protocol!r}): expected a class of protocols and a Schedule")
+                raise TypeError(
+                    f"register_schedule({protocol!r}): expected a class of protocols and a Schedule"
+                )
             if _SCHEDULES.setdefault(protocol, kind) is not kind:
                 known = _SCHEDULES[protocol].__name__
                 raise ValueError(f"register_schedule({protocol.__name__}): {known} is registered already")
@@ -201,13 +203,11 @@ class Rounds(Schedule):
 
 
 class _OneASlot(Schedule):
-    """Windows whose slots show one client's message each; the sum is divided by `minibatch`, however few slots are left.
+    """Windows whose slots show one client's message each; sums are divided by `minibatch`, however few slots are left.
 
     A window's last round may have fewer slots: dividing by their number would give a few messages, noise and all, the
     weight of many.
     """
-
-    protocol: FixedWindow | SlidingWindow
 
     @property
     def check_ins(self) -> tuple[int, float]:
@@ -245,9 +245,7 @@ class FixedWindowRounds(_OneASlot):
     def draw(self, entropy: int) -> Clients:
         """See `draws.fixed_window`; the window last drawn is kept."""
         protocol = self.protocol
-        window = functools.lru_cache(maxsize=1)(
-            functools.partial(draws.fixed_window, entropy, protocol)
-        )
+        window = functools.lru_cache(maxsize=1)(functools.partial(draws.fixed_window, entropy, protocol))
 
         def clients(index: int) -> np.ndarray:
             unit, place = divmod(index, self.rounds_per_unit)
@@ -283,9 +281,7 @@ class SlidingWindowRounds(_OneASlot):
     def draw(self, entropy: int) -> Clients:
         """See `draws.sliding_window`; the two blocks last drawn are kept, since a round may straddle them."""
         protocol = self.protocol
-        block_of = functools.lru_cache(maxsize=2)(
-            functools.partial(draws.sliding_window, entropy, protocol)
-        )
+        block_of = functools.lru_cache(maxsize=2)(functools.partial(draws.sliding_window, entropy, protocol))
         length, skipped = draws.sliding_block(protocol), protocol.window - 1
 
         def clients(index: int) -> np.ndarray:
