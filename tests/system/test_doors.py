@@ -1,4 +1,4 @@
-"""The trainer as a library: a foreign randomizer, a foreign protocol, foreign models; nothing of them is in the library.
+"""The trainer as a library: a foreign randomizer, a foreign protocol and foreign models, none of them in the library.
 
 Also what is refused: classes nobody registered, and models that mix clients.
 """
@@ -129,9 +129,8 @@ def nnx_model() -> cj.training.Model:
 
     def build(key):
         rngs = nnx.Rngs(key)
-        return nnx.Sequential(
-            nnx.Linear(3, 8, rngs=rngs), nnx.relu, nnx.LayerNorm(8, rngs=rngs), nnx.Linear(8, 2, rngs=rngs)
-        )
+        hidden, out = nnx.Linear(3, 8, rngs=rngs), nnx.Linear(8, 2, rngs=rngs)
+        return nnx.Sequential(hidden, nnx.relu, nnx.LayerNorm(8, rngs=rngs), out)
 
     graph, _ = nnx.split(build(jax.random.key(0)), nnx.Param)
 
@@ -206,7 +205,7 @@ def test_models_of_any_framework_learn_with_any_optimizer(tmp_path, name, optimi
 
 
 def rows(records):
-    return [jax.tree.map(lambda x: x[i], records) for i in range(len(records["label"]))]
+    return [{name: x[i] for name, x in records.items()} for i in range(len(records["label"]))]
 
 
 def test_parameters_of_another_model_are_refused(tmp_path):

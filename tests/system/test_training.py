@@ -427,7 +427,7 @@ def test_several_records_and_local_steps_average_models(tmp_path):
     digits = data.digits()
     settings = {"records_per_client": 6, "local_steps": 3, "local_learning_rate": 0.5, "clip_norm": 1e3}
     config = _config(1, 1.0, 1, NOISELESS, learning_rate=1.0, **settings)
-    images.train(config, digits, tmp_path / "run")
+    _run(config, tmp_path / "run")
     key = draws.jax_key(1, draws.Stream.INITIAL_PARAMETERS)
     parameters, apply = networks.functional(networks.build(8, key))
     held = draws.client_records(1, 1, 1_437, each=6)[0]
