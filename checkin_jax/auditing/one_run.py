@@ -1,7 +1,7 @@
 """One run with many canaries, each of whose records is decided by a fair coin; how many coins can be guessed.
 
-Steinke, Nasr, Jagielski, Privacy Auditing with One (1) Training Run, arXiv 2305.08846. Canaries pull the sums along
-axes of their own, so that they are not in each other's way.
+Privacy auditing with one training run [SNJ23]. Canaries pull the sums along axes of their own, so that they are
+not in each other's way.
 """
 
 from __future__ import annotations

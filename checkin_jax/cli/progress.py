@@ -20,7 +20,7 @@ class _Bar:
       fields: their first values.
     """
 
-    def __init__(self, unit: str, total: int | None, texts: tuple[str, ...], **fields: str) -> None:
+    def __init__(self, unit: str, total: int | None, texts: tuple[str, ...], **fields: Any) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
             TextColumn(unit),

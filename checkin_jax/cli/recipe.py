@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import jax
 
+from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.loop import RoundError
 from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
@@ -77,23 +81,23 @@ class Recipe:
             **settings,
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
-        with RoundBar(run.schedule.num_rounds) as bar:
-            report = train(
-                config,
-                records,
-                self.run_dir,
-                bar,
-                checkpoint_every=self.checkpoint_every,
-                resume=self.resume,
-                mesh=mesh,
-                account_fn=account,
-            )
-        if jax.process_index() == 0:
-            metrics = recorded.read(self.run_dir).metrics
-            known = {run.schedule.so_far(report.rounds): report.guarantees}
-            print(
-                f"{table(points(run, metrics, TRACED, known, account))}\n\n{report}\nSaved in {self.run_dir}"
-            )
+        with Interrupts(self.run_dir) as interrupts:
+            with RoundBar(run.schedule.num_rounds) as bar:
+                report = train(
+                    config,
+                    records,
+                    self.run_dir,
+                    interrupts.watching(bar),
+                    checkpoint_every=self.checkpoint_every,
+                    resume=self.resume,
+                    mesh=mesh,
+                    account_fn=account,
+                )
+            if jax.process_index() == 0:
+                metrics = recorded.read(self.run_dir).metrics
+                known = {run.schedule.so_far(report.rounds): report.guarantees}
+                traced = table(points(run, metrics, TRACED, known, account))
+                print(f"{traced}\n\n{report}\nSaved in {self.run_dir}")
         return report
 
     def _devices(self) -> jax.sharding.Mesh | None:
@@ -103,3 +107,22 @@ class Recipe:
         if jax.device_count() == 1:
             return None
         return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def program(job: Callable[[], object]) -> None:
+    """Runs a training program: what is the user's to mend ends it with one line and exit code 2."""
+    try:
+        job()
+    except ModuleNotFoundError as error:
+        if error.name not in ("flax", "optax", "orbax"):
+            raise
+        _refuse(f"training needs {error.name}")
+    except (ValueError, TypeError, OSError, MemoryError, RoundError) as error:
+        _refuse(str(error) or type(error).__name__)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, randomizer_of
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -72,9 +73,11 @@ class _TrainingOptions(ProtocolOptions):
 
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
         from checkin_jax.accounting.account import account
+        from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.cli.progress import RoundBar
         from checkin_jax.training.examples.images import ImageTraining, train
         from checkin_jax.training.learning_rate import suggested_learning_rate
+        from checkin_jax.training.loop import RoundError
         from checkin_jax.training.run import PrivateRun
         from checkin_jax.training.runs.run_directory import ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
@@ -101,28 +104,35 @@ class _TrainingOptions(ProtocolOptions):
         config = ImageTraining(run=run, **options)
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
+        every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
+        keep = _validate.integer(1, keep_checkpoints=self.keep_checkpoints)
         source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
 
         def job() -> None:
-            try:
-                with RoundBar(run.schedule.num_rounds) as bar, source as entropy:
-                    report = train(
-                        config,
-                        images,
-                        self.run_dir,
-                        bar,
-                        checkpoint_every=self.checkpoint_every,
-                        keep_checkpoints=self.keep_checkpoints,
-                        resume=self.resume,
-                        entropy=entropy,
-                        account_fn=account,
-                    )
-            except (ResumeError, EntropyError) as error:
-                raise UsageError(str(error)) from error
-            if self.json:
-                print(json.dumps(report.as_dict(), allow_nan=False))
-            else:
-                print(f"{report}\nSaved in {self.run_dir}")
+            with Interrupts(self.run_dir) as interrupts:
+                try:
+                    with RoundBar(run.schedule.num_rounds) as bar, source as entropy:
+                        report = train(
+                            config,
+                            images,
+                            self.run_dir,
+                            interrupts.watching(bar),
+                            checkpoint_every=every,
+                            keep_checkpoints=keep,
+                            resume=self.resume,
+                            entropy=entropy,
+                            account_fn=account,
+                        )
+                except (ResumeError, EntropyError, RoundError) as error:
+                    raise UsageError(str(error)) from error
+                except MemoryError as error:
+                    raise UsageError(
+                        f"not enough memory: {error or 'fewer clients or slots a round need less'}"
+                    ) from error
+                if self.json:
+                    print(json.dumps(report.as_dict(), allow_nan=False))
+                else:
+                    print(f"{report}\nSaved in {self.run_dir}")
 
         return job
 

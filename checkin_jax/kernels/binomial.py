@@ -31,7 +31,7 @@ _STIRLING_ERROR = _stirling_error_table(16)
 
 
 def stirling_error(n: Array) -> Array:
-    """log(n!) minus Stirling's formula, for whole n >= 1; absolute error below 1e-17 (Loader 2000).
+    """log(n!) minus Stirling's formula, for whole n >= 1; absolute error below 1e-17 [Loa00].
 
     Table below 16, six terms of the asymptotic series from there (the seventh is below 2e-18).
     """

@@ -6,8 +6,8 @@ are of second order in the spacing. `compose` convolves any numbers of rounds of
 
 Exponential tilting: with K(t) = sum_i T_i log E_{P_i} e^{t L} the composed law is reweighted by e^{t L - K(t)}, which
 moves its bulk to where the answer lies; FFT noise is then small against the answer at every delta, and
-Chernoff's bound under the tilted law bounds what lies outside the window. [Koskela et al. 2020 compose by FFT; the
-tilting and the error bound below are ours.]
+Chernoff's bound under the tilted law bounds what lies outside the window. Composition by FFT is
+[KJH20]; the tilting and the error bound below are ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED
 
-# Unit round-off, and the constant of Higham (2002), Theorem 24.2 (an FFT's relative error in the 2-norm is
+# Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
 # below 7 u log2 M), doubled.
 UNIT = 2.0**-53
 FFT_CONSTANT = 14.0

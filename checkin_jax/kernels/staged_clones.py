@@ -20,20 +20,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from checkin_jax import _validate
-from checkin_jax.kernels import FLUSHED, host, stop_loss
+from checkin_jax.kernels import FLUSHED, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
-from checkin_jax.numerics import convex
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
 # and the standard deviation of the normal variable that is added (its square is lost in variance).
 _NODES, _GRID = 1024, 4096
 _PERIOD, _SMOOTHING = 20.0, 0.02
-_STAGES = 10
+STAGES = 10
 # Losses treated at a time: 10 MB of grids for each.
 _BATCH = 12
 # Place of T1's law among the laws, after the five extreme ones of the game.
@@ -108,7 +105,7 @@ def _weights(epsilon0: Array) -> Array:
 
 
 @jax.jit
-def _largest_variance(epsilon0: Array) -> Array:
+def largest_variance(epsilon0: Array) -> Array:
     """Of a step at c = 1, in units of (p - 1)^2: 3-ary or binary randomized response."""
     p = jnp.exp(epsilon0)
     return jnp.maximum(2.0 / (p + 2.0), 1.0 / p)
@@ -265,7 +262,7 @@ def _finish(
 
 
 class Plan(NamedTuple):
-    """Numbers of steps: `first` with T1's law, `stages` [_STAGES] after them, the rest, from `before` on, alike.
+    """Numbers of steps: `first` with T1's law, `stages` [STAGES] after them, the rest, from `before` on, alike.
 
     tolerance: the relative error spent on failures of domination.
     """
@@ -310,93 +307,8 @@ def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) 
 
 @jax.jit
 def profile_upper(clients: Array, rate: Array, epsilon0: Array, plan: Plan, losses: Array) -> Array:
-    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0, for plans of `plan`; [losses]."""
-    return jax.lax.map(functools.partial(_one, clients, rate, epsilon0, plan), losses, batch_size=_BATCH)
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
-
-# Losses at which the bound is computed: the first every tenth of the loss's standard deviation, the others wider.
-_DENSE, _WIDE = 36, 36
-# T1 exceeds L1 by the root of the ratio of their variances; below this nothing is gained.
-_WORTHWHILE = 1.005
-# Fewer early steps than this leave no room for stages.
-_FEWEST = 16
-
-
-def _early_steps(num_clients: int, rate: float, needed: float) -> int:
-    """The largest J <= n gamma / 2 with Pr[Bin(n, rate) < J] <= exp(-needed) by Chernoff's bound, or 0."""
-    mean = num_clients * rate
-
-    def exponent(share: float) -> float:
-        rest = num_clients - share * mean
-        return share * mean * math.log(share) + rest * math.log(rest / (num_clients - mean))
-
-    low, high = 0.0, 0.5
-    if exponent(high) >= needed:
-        return math.floor(high * mean)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if exponent(middle) >= needed else (low, middle)
-    return math.floor(low * mean)
-
-
-def plan(num_clients: int, rate: float, log_inverse_mass: float) -> Plan | None:
-    """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
-    mean, needed = num_clients * rate, log_inverse_mass + 3.0
-    # The round in which everybody checks in must not matter either.
-    if not (rate < 1.0 and -num_clients * math.log(rate) >= needed):
-        return None
-    before = _early_steps(num_clients, rate, needed)
-    if before < _FEWEST:
-        return None
-    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, _STAGES + 1))
-    # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
-    return Plan(*(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean))))
-
-
-def profile(
-    num_clients: int, rate: float, epsilon0: float, log_inverse_mass: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """T1+: a privacy profile of one round of shuffled check-in, within about 1% of L1 for many messages.
-
-    Trust model as of T1: the adversary sees all messages, shuffled, and their number; one record is replaced; every
-    client checks in with the same probability and uses the same eps0-LDP randomizer. Call inside
-    `jax.enable_x64(True)`.
-
-    Args:
-      num_clients: n, whole, in [1, 2^42]. rate: check-in rate, in (0, 1].
-      epsilon0: of the randomizer, nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-
-    Returns:
-      (losses, upper): knots in nats from 0 to epsilon0, increasing, and proven upper bounds on the hockey-stick
-      divergence at e^losses in both directions, convex in e^loss and nonincreasing: by convexity of the divergence
-      every chord is a bound (`chords`). All errors are rounded up and inside. Far out (beyond about nine standard
-      deviations of the loss, or where n gamma is below a thousand and c is large) T1 may be smaller: take the
-      smaller of both. None where T1 is within 0.5% in epsilon anyway (epsilon0 below 0.02 or above 4.6), and
-      where there is no proof or no gain: a rate of 1 or so near it that rate^n matters, n gamma below about twice
-      log_inverse_mass.
-
-    Cost: about 0.25 s on one core whatever n is, 2 s more for compiling once.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
-
-    T1+ is proved in docs/theory_hexagon.md; staged domination is ours.
+    The plan comes from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
     """
-    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
-    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
-    log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    p_minus_1, mean = math.expm1(epsilon0), num_clients * rate
-    variance = float(_largest_variance(host(epsilon0)))
-    stages = plan(num_clients, rate, log_inverse_mass)
-    if stages is None or 2.0 / (p_minus_1 + 2.0) < _WORTHWHILE**2 * variance:
-        return None
-    deviation = math.sqrt(mean * variance) * p_minus_1 / num_clients
-    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
-    dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
-    above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
-    losses = np.log1p(above)
-    upper = np.asarray(profile_upper(host(num_clients), host(rate), host(epsilon0), stages, losses))
-    kept = convex.hull(np.append(above, p_minus_1), np.append(upper, 0.0))
-    return np.append(losses, epsilon0)[kept], np.append(upper, 0.0)[kept]
+    return jax.lax.map(functools.partial(_one, clients, rate, epsilon0, plan), losses, batch_size=_BATCH)

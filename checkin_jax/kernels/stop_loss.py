@@ -7,8 +7,8 @@ For every order t > 0 and period L, by Poisson's summation, with M(theta) = E e^
 
 since all terms in the middle are positive: the trapezoidal rule errs upwards. A centred normal variable is added to S
 (Jensen: upwards again), so that the sum over k ends. With t near the saddle point there is no cancellation, whatever
-the size of the answer, and the cost does not grow with the number of steps. [Contour integrals for stop-loss
-transforms are classical, see Daniels 1987; the one-sided use of the trapezoidal rule is ours.]
+the size of the answer, and the cost does not grow with the number of steps. Contour integrals for stop-loss
+transforms are classical [Dan87]; the one-sided use of the trapezoidal rule is ours.
 
 A step has mean zero and enters by T(theta) = (E e^{theta d} - 1) / theta^2, which has no cancellation near 0.
 """

@@ -32,6 +32,8 @@ _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _RATIO = 4.0
 _FAR_CENTRES = (0.004, 0.04, 0.3)
 _MAX_SCALES = 200
+# More lattice points than this are not kept for any one scale.
+_MAX_GRID = 2**23
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
 # More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
 MAX_SLOTS = 10**9
@@ -93,6 +95,8 @@ def profile(
         if not reverse:
             # One such term outweighs what the others may lack, so that little is lost by cutting there.
             high = min(high, 1.0 + 2.5 * end)
+        if high <= least:
+            break  # no sum of the truncated terms is so small: the last scale serves from here on
         step = _step_sd(mu, high, shared)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
@@ -112,6 +116,8 @@ def profile(
             break
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
         centred = scale == 0 or not reverse
+        if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
+            break  # terms nearly without spread, far from their mean
         # Far out single large terms rule; tilts that make more than one of them likely only cost accuracy.
         centres = None if reverse or scale == 0 else start * np.asarray(_FAR_CENTRES)
         steps = steps_of(law, reverse, centred)

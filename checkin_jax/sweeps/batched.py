@@ -19,7 +19,7 @@ from checkin_jax.sweeps.requests import Asking, drive
 from checkin_jax.sweeps.static_shapes import Cuts, cuts, guess
 
 if TYPE_CHECKING:
-    from checkin_jax.sweeps.evaluate import Results
+    from checkin_jax.sweeps.results import Results
     from checkin_jax.sweeps.workers import Task, Workers
 
 # Settings in one kernel call on a CPU, where lanes run one by one, and on an accelerator.

@@ -20,7 +20,7 @@ import optax
 from checkin_jax import _validate
 from checkin_jax.accounting.account import account
 from checkin_jax.training.learning_rate import suggested_learning_rate
-from checkin_jax.training.model import Dataset, Model, check_model, named_arrays
+from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.samplers import Mechanism
@@ -28,7 +28,7 @@ from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.recorded import LINE
 from checkin_jax.training.reports.report import AccountFn, Report, make_report
 from checkin_jax.training.reports.spent import Spent
-from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
@@ -160,7 +160,7 @@ def train(
         draws.source_name(entropy)
         if seed is not None:
             raise ValueError(f"entropy: expected None with seed={seed}, which is all the run draws from")
-    schedule, mechanism = run.schedule, run.mechanism
+    schedule, mechanism = check_trainable(run).schedule, run.mechanism
     contribution = model.loss if client_update is None else client_update
     shapes = check_model(model, dataset)
     start, update = server(_by_the_rule(run) if optimizer is None else optimizer)
@@ -365,7 +365,7 @@ def _norms(mechanism: Mechanism, done: _Round, divisor: float) -> dict[str, Any]
     return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 
-def _records(held: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _records(held: Holdings, chosen: np.ndarray) -> np.ndarray:
     """The records of the chosen clients, a row of DUMMY where a client is DUMMY."""
     present = chosen != DUMMY
     if present.all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,19 @@ _MIXES = (
     "clipping one client's update would not bound what its records change; use normalisation within a record "
     "(GroupNorm, LayerNorm), and keep counters and random keys out of the parameters"
 )
+
+
+class Holdings(Protocol):
+    """The records of every client, by an array of clients; see `Dataset.holdings`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(clients,) or (clients, records each)."""
+        ...
+
+    def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
+        """(k,) or (k, records each) for (k,) clients."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +91,7 @@ class Dataset:
         """Number of records that clients hold."""
         return len(jax.tree.leaves(self.records)[0])
 
-    def holdings(self, entropy: int, num_clients: int, each: int | None) -> np.ndarray:
+    def holdings(self, entropy: int, num_clients: int, each: int | None) -> Holdings:
         """Which records each client holds, fixed for the whole run.
 
         Args:
@@ -88,19 +101,18 @@ class Dataset:
           each: records a client, the largest number where it owns fewer or more; None: one, or all that it owns.
 
         Returns:
-          (num_clients, r) int32 indices of records; a row of fewer than r ends in -1.
+          What gives, for an array of k clients, (k,) or (k, r) int32 indices of records; a row of fewer ends in -1.
         """
         if self.owner is None:
-            held = draws.client_records(entropy, num_clients, len(self), each or 1)
-            return held.reshape(num_clients, -1)
-        order = draws.generator(entropy, draws.Stream.CLIENT_RECORDS, 1).permutation(len(self))
+            return draws.client_records(entropy, num_clients, len(self), each or 1)
+        order = draws.generator(entropy, draws.Stream.CLIENT_RECORDS, 2).permutation(len(self))
         order = order[np.argsort(self.owner[order], kind="stable")]
         _, starts, counts = np.unique(self.owner[order], return_index=True, return_counts=True)
         most = counts.max() if each is None else min(each, counts.max())
         places = np.arange(most)
         inside = places < counts[:, None]
         rows = np.where(inside, order[np.minimum(starts[:, None] + places, len(order) - 1)], draws.DUMMY)
-        return rows.astype(np.int32)[draws.client_records(entropy, num_clients, len(rows))]
+        return _Owned(rows.astype(np.int32), draws.client_records(entropy, num_clients, len(rows)))
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
         """What clients have in common, in words; None where every record is one client's at most."""
@@ -118,6 +130,17 @@ class Dataset:
             f"{num_clients:,} clients drew their records with replacement from {len(self):,}: the guarantee is per "
             "client, and a record that several clients share is protected less"
         )
+
+
+class _Owned:
+    """The records of owners, by clients each of whom stands for one owner."""
+
+    def __init__(self, rows: np.ndarray, owner_of: Holdings) -> None:
+        self._rows, self._owner_of = rows, owner_of
+        self.shape = (*owner_of.shape, rows.shape[1])
+
+    def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
+        return self._rows[self._owner_of[clients]]
 
 
 def check_model(model: Model, dataset: Dataset) -> Any:
@@ -190,7 +213,7 @@ def _variables(tree: Any) -> list[Any]:
     found: list[Any] = []
 
     def stop(node: Any) -> bool:
-        wraps = hasattr(node, "value") or hasattr(node, "get_value")
+        wraps = hasattr(type(node), "value") or hasattr(type(node), "get_value")
         if wraps:
             found.append(node)
         return wraps

@@ -12,6 +12,9 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 from checkin_jax.training.schedules.schedule import Schedule, schedule_of
 
+# Each of them takes some twenty bytes, and a message its time: a round of so many takes hours.
+MOST_DRAWN = 1e9
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateRun:
@@ -41,7 +44,6 @@ class PrivateRun:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        schedule_of(self.protocol)
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
         delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         object.__setattr__(self, "delta", delta)
@@ -66,3 +68,18 @@ class PrivateRun:
         for name in ("protocol", "randomizer"):
             out[name] = {"kind": type(out[name]).__name__, **dataclasses.asdict(out[name])}
         return out
+
+
+def check_trainable(run: PrivateRun) -> PrivateRun:
+    """The run itself, if its rounds can be drawn; a larger one can be audited by a stand-in.
+
+    Raises:
+      ValueError: too many clients or slots at once. TypeError: no PrivateRun.
+    """
+    drawn = _validate.instance(PrivateRun, run=run).schedule.drawn_at_once
+    if drawn > MOST_DRAWN:
+        raise ValueError(
+            f"protocol={_validate.shown(run.protocol)}: expected at most {MOST_DRAWN:g} clients or slots drawn at "
+            f"once (check-ins of a round, slots of a window), got about {drawn:.3g}"
+        )
+    return run

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import allocation as oracle
+from oracles import gaussian
 
+import checkin_jax as cj
 from checkin_jax.accounting.bounds.allocation import (
     AllocationGaussian,
     MostlyGaussian,
@@ -348,3 +350,39 @@ def test_against_another_implementation():
         ours = composer.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
         assert min(theirs) <= ours.upper
         assert ours.lower <= max(theirs)
+
+
+@pytest.mark.parametrize(
+    ("mu", "slots", "mass"), [(2 / 162477.3, 1, 564.0), (2e-5, 1, 565.0), (1e-4, 3, 700.0), (1e-2, 1, 700.0)]
+)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_terms_with_hardly_any_spread_have_a_profile_too(mu, slots, mass, shared, reverse):
+    """A scale may begin below the least sum that the truncated terms have (found by readers: negative dimensions)."""
+    above = allocation.profile(mu, slots, mass, reverse, True, shared)
+    value = allocation.profile_upper(above, mu, 1.0, LOSSES, shared)
+    alone = allocation.profile_upper(above, mu, 1.0, np.zeros(1), shared)
+    assert np.all((value >= 0) & (value <= alone))
+    if slots == 1 and not shared:
+        # One slot is the Gaussian mechanism by itself.
+        single = GaussianProfile(mu).delta(LOSSES)
+        assert np.all(value >= single * (1 - 1e-9) - 1e-303)
+        assert np.all(value <= single * (1 + 1e-7) + 1e-303)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "used", "noise", "delta"),
+    [
+        (cj.FixedWindow(num_clients=1, num_slots=1), 1.0, 162477.3, 4.5e-238),
+        (cj.SlidingWindow(num_clients=1, window=1), 1.0, 1e5, 1e-238),
+        (cj.SlidingWindow(num_clients=10**9, window=10**9), 1e-9, 1e6, 1e-300),
+    ],
+)
+def test_much_noise_and_a_tiny_delta_are_accounted_for(protocol, used, noise, delta):
+    found = cj.account(
+        protocol, cj.Gaussian(noise_multiplier=noise), delta=delta, neighboring_relation="add-or-remove-one"
+    )
+    assert 0 <= found.lower <= found.epsilon < 1
+    # The client's message replaces a dummy: half the shift of a replacement, in one slot.
+    stretched = math.log1p(math.expm1(found.epsilon) / used)
+    assert used * gaussian.delta_g(1 / noise, stretched) <= delta

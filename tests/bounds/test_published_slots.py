@@ -3,6 +3,7 @@
 import math
 import re
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -79,9 +80,15 @@ def test_limits_of_large_epsilon0_are_infinite_not_wrong():
     assert published.delta0_limit(0.0, 1e-9) == 0.0
 
 
-def test_the_limit_of_delta0_is_continuous_where_its_evaluation_changes():
-    below, above = published.delta0_limit([7.0 - 1e-9, 7.0 + 1e-9], 1e-9)
-    assert below == pytest.approx(above, rel=1e-7)
+@pytest.mark.parametrize("epsilon0", [1e-9, 0.1, 0.2, 1.0, 6.9, 6.972, 6.9999, 7.0, 12.0, 50.0])
+@pytest.mark.parametrize("delta1", [1e-6, 1e-9, 1e-150])
+def test_the_limit_of_delta0_is_rounded_down_and_hardly(epsilon0, delta1):
+    with mp.workdps(60):
+        e0, d1 = mp.mpf(epsilon0), mp.mpf(delta1)
+        repeats = mp.ceil(mp.log(2 / d1) / -mp.log1p(-mp.exp(-5 * e0)))
+        exact = -mp.expm1(-e0) * d1 / (4 * mp.exp(e0) * (2 + repeats))
+    assert float(published.delta0_limit(epsilon0, delta1) / exact) == pytest.approx(1.0, rel=3e-12)
+    assert published.delta0_limit(epsilon0, delta1) <= exact
 
 
 def test_approximate_messages_need_a_delta0_within_the_limit():

@@ -18,15 +18,16 @@ from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host, staged_clones
 from checkin_jax.numerics import convex
+from checkin_jax.numerics import staged_clones as host_half
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
-KNOTS = 72  # as many as `hexagon.profile` uses: one compilation
+KNOTS = 72  # as many as `host_half.profile` uses: one compilation
 
 
 def at(num_clients, rate, epsilon0, c_minus_1):
     """T1+ at these c - 1, from the knots of its profile."""
-    found = staged_clones.profile(num_clients, rate, epsilon0, MASS)
+    found = host_half.profile(num_clients, rate, epsilon0, MASS)
     assert found is not None
     return convex.chords(*found, np.log1p(np.asarray(c_minus_1, dtype=float)))
 
@@ -197,7 +198,7 @@ class Plus:
 def composed(n, rate, epsilon0, rounds, delta):
     mass = composer.log_inverse_mass(rounds, delta)
     t1 = ShuffledPureLDP(n, rate, epsilon0, mass)
-    return composer.bracket([(Plus(t1, staged_clones.profile(n, rate, epsilon0, mass)), rounds)], delta)
+    return composer.bracket([(Plus(t1, host_half.profile(n, rate, epsilon0, mass)), rounds)], delta)
 
 
 # The prototype's exact game gives 0.2940 and 0.4816 at 0.69 and 1, its L1 0.2915, 0.4784 and 1.3567 (good to 0.3%).
@@ -359,7 +360,7 @@ def test_the_chosen_law_is_cheaper_than_t1_and_fails_no_more_than_allowed(epsilo
 
 @given(st.integers(2000, 10**12), st.floats(1e-3, 0.99), st.floats(20.0, 700.0))
 def test_plans_add_up_and_their_early_steps_are_nearly_certain(n, rate, mass):
-    plan = staged_clones.plan(n, rate, mass)
+    plan = host_half.plan(n, rate, mass)
     if plan is None:
         assert n * rate < 4.0 * (mass + 50.0) or n * -math.log(rate) < mass + 4.0
         return
@@ -381,7 +382,7 @@ def test_plans_add_up_and_their_early_steps_are_nearly_certain(n, rate, mass):
     ],
 )
 def test_none_where_there_is_no_proof_or_no_gain(n, rate, epsilon0):
-    assert staged_clones.profile(n, rate, epsilon0, MASS) is None
+    assert host_half.profile(n, rate, epsilon0, MASS) is None
 
 
 @given(
@@ -393,7 +394,7 @@ def test_none_where_there_is_no_proof_or_no_gain(n, rate, epsilon0):
 @settings(max_examples=10)
 def test_profiles_are_convex_and_nonincreasing_and_chords_meet_them(epsilon0, log_mean, rate, mass):
     n = math.ceil(math.exp(log_mean) / rate)
-    found = staged_clones.profile(n, rate, epsilon0, mass)
+    found = host_half.profile(n, rate, epsilon0, mass)
     if found is None:
         assert n * rate < 4.0 * (mass + 50.0)
         return
@@ -425,4 +426,4 @@ def test_profiles_are_convex_and_nonincreasing_and_chords_meet_them(epsilon0, lo
 )
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="expected"):
-        staged_clones.profile(*arguments)
+        host_half.profile(*arguments)

@@ -344,6 +344,31 @@ def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch
     assert not rate or expected == pytest.approx(rate, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--checkpoint-every -1", "checkpoint_every=-1: expected a whole number in [0, inf]"),
+        ("--keep-checkpoints 0", "keep_checkpoints=0: expected a whole number in [1, inf]"),
+        ("--num-clients 1e12", "expected at most 1e+09 clients or slots drawn at once"),
+        ("--protocol fixed-window --num-slots 1e12", "expected at most 1e+09 clients or slots drawn at once"),
+    ],
+)
+def test_training_that_cannot_be_done_is_refused_before_anything_is_written(capsys, tmp_path, options, told):
+    assert told in _refused(capsys, ["train", "digits", "--run-dir", str(tmp_path / "run"), *options.split()])
+    assert not (tmp_path / "run").exists()
+
+
+def test_very_many_clients_can_be_trained_on(capsys, tmp_path, quick):
+    options = "--num-clients 1e12 --check-in-prob 3e-11 --num-rounds 2"
+    cli.main(["train", "digits", "--run-dir", str(tmp_path / "run"), *options.split()])
+    assert "1,000,000,000,000" in capsys.readouterr().out
+
+
+def test_too_little_memory_is_one_line(capsys, tmp_path, quick, monkeypatch):
+    monkeypatch.setattr("checkin_jax.training.schedules.draws.client_records", lambda *args: [0] * 2**62)
+    assert "not enough memory" in _refused(capsys, [*DIGITS, "--run-dir", str(tmp_path / "run")])
+
+
 def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
     assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])

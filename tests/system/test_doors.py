@@ -366,20 +366,21 @@ def test_clients_hold_the_records_of_one_owner_each():
     owner = np.array([7, 3, 7, 7, 5, 3])
     dataset = cj.training.Dataset(records=np.arange(6), owner=owner)
     for num_clients in (2, 3, 40):
-        held = dataset.holdings(1, num_clients, None)
-        assert held.shape == (num_clients, 3)
+        holdings = dataset.holdings(1, num_clients, None)
+        assert holdings.shape == (num_clients, 3)
+        held = holdings[np.arange(num_clients)]
         owned = [sorted(row[row >= 0].tolist()) for row in held]
         assert all(row in ([0, 2, 3], [1, 5], [4]) for row in owned)
         assert not np.any((held[:, :-1] < 0) & (held[:, 1:] >= 0))
         if num_clients <= 3:
             assert len(set(map(tuple, owned))) == num_clients
-    sampled = dataset.holdings(1, 3, 2)
+    sampled = dataset.holdings(1, 3, 2)[np.arange(3)]
     assert sampled.shape == (3, 2)
     assert sorted(np.sum(sampled >= 0, axis=1)) == [1, 2, 2]
     seen = {
         tuple(sorted(row))
         for seed in range(60)
-        for row in dataset.holdings(seed, 3, 2)
+        for row in dataset.holdings(seed, 3, 2)[np.arange(3)]
         if 3 in row or 0 in row
     }
     assert seen == {(0, 2), (0, 3), (2, 3)}

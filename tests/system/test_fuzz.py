@@ -42,7 +42,7 @@ from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
 from checkin_jax.auditing.setting import small
-from checkin_jax.sweeps import evaluate
+from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.published import BOUNDS
 from checkin_jax.sweeps.table import load
@@ -314,7 +314,7 @@ def sweeping_arguments(axis, spoilt):
     def kinds(what):  # bounds were published for rounds
         return (cj.ShuffledCheckIn, cj.Shuffle) if what == "published" else protocols.PROTOCOLS
 
-    return st.sampled_from(tuple(evaluate.RESULTS)).flatmap(
+    return st.sampled_from(tuple(results.RESULTS)).flatmap(
         lambda what: st.sampled_from(kinds(what)).flatmap(lambda protocol: of(what, protocol))
     )
 
@@ -336,7 +336,7 @@ def sweeping(values, where):
             table = load(written.path)
         assert written.rows == len(table)
         assert written.failed == np.count_nonzero(table["error"].astype(str) != "")
-    for name in evaluate.RESULTS[values["what"]][0]:
+    for name in results.RESULTS[values["what"]][0]:
         if not table.failed.all():
             assert not np.isnan(table[name][~table.failed].astype(np.float64)).any()
     if "lower" in table.columns and not table.failed.all():

@@ -34,7 +34,8 @@ def _start(devices: int, *arguments: object) -> subprocess.Popen[str]:
         "XLA_FLAGS": flags,
         "JAX_COMPILATION_CACHE_DIR": cache,
     }
-    command = [sys.executable, "-W", "error", str(PROGRAM), *map(str, arguments)]
+    quiet = ["-W", "error", "-W", "ignore:Error reading persistent compilation cache entry"]
+    command = [sys.executable, *quiet, str(PROGRAM), *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 

@@ -170,3 +170,20 @@ def test_more_clients_than_records_draw_with_replacement():
     assert held.dtype == np.int32
     assert stats.chisquare(np.bincount(held, minlength=50)).pvalue > ACCEPT
     np.testing.assert_array_equal(held, draws.client_records(1, 100_000, 50))
+
+
+def test_records_of_very_many_clients_are_drawn_when_they_are_asked_for(monkeypatch):
+    held = draws.client_records(1, 10**12, 50)
+    assert held.shape == (10**12,)
+    clients = np.random.default_rng(0).choice(10**12, 100_000, replace=False)
+    records = held[clients]
+    assert records.dtype == np.int32
+    assert stats.chisquare(np.bincount(records, minlength=50)).pvalue > ACCEPT
+    np.testing.assert_array_equal(records[::-1], draws.client_records(1, 10**12, 50)[clients[::-1]])
+    assert (draws.client_records(2, 10**12, 50)[clients] != records).mean() > 0.9
+    assert np.abs(np.corrcoef(records[:-1], records[1:])[0, 1]) < 5 / np.sqrt(len(records))
+    several = draws.client_records(1, 10**11, 50, each=3)[clients[:7] % 10**11]
+    assert several.shape == (7, 3)
+    assert held[clients[:0]].shape == (0,)
+    monkeypatch.setattr(draws, "TABLE", 10)
+    assert isinstance(draws.client_records(1, 30, 100), np.ndarray)  # records of their own

@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.unit import Instance, Least, Lines, Round, Values, bucket_count
-from checkin_jax.kernels import binary_response, clones, host, staged_clones, tails
+from checkin_jax.kernels import binary_response, clones, host, tails
 from checkin_jax.kernels.losses import at_losses
-from checkin_jax.numerics import convex, occupancy
+from checkin_jax.numerics import convex, occupancy, staged_clones
 
 # Points, in standard deviations, over which the number of absent is spread, by how much that matters.
 SPREADS = (
@@ -194,7 +194,7 @@ class _Instances(abc.ABC):
 class ShuffledPureLDP(_Instances):
     """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below.
 
-    tight: T1+ too, where `kernels.staged_clones.profile` has it: a quarter of a second more.
+    tight: T1+ too, where `numerics.staged_clones.profile` has it: a quarter of a second more.
     """
 
     num_clients: int

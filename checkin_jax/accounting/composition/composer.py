@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from checkin_jax.accounting.bounds.unit import Directed, Instance, Round, upper_sides
-from checkin_jax.accounting.composition import search
+from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
@@ -43,7 +43,8 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
       delta: in [1e-300, 1].
 
     Returns:
-      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs; directed rounds all as P||Q
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
+      exactly, given how many there are, if few numbers matter); directed rounds all as P||Q
       and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
       directions. Never NaN; infinity where no bound below the largest float64 loss was found.
 
@@ -71,8 +72,19 @@ def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bra
         if not rounds:
             return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in rounds)
-        found = single(rounds[0][0], delta, both) if total == 1 else _composed(rounds, delta, both)
+        if total == 1:
+            found = single(rounds[0][0], delta, both)
+        else:
+            found = _counted(rounds, delta, both) or _composed(rounds, delta, both)
         return dataclasses.replace(found, upper=found.upper + tiny)
+
+
+def _counted(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket | None:
+    """Rounds that are all one client's own messages by the same randomizer at the same rate; None for others."""
+    first = rounds[0][0]
+    if any(one != first for one, _ in rounds):
+        return None
+    return counted.bracket(first, sum(count for _, count in rounds), delta, both)
 
 
 # A kernel by itself: compiled once for every shape.

@@ -13,11 +13,11 @@ from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, Round
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
-def _refine(crossed: Callable[[np.ndarray], np.ndarray], top: float) -> tuple[float, float]:
+def refine(crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32) -> tuple[float, float]:
     """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
     low, high = 0.0, top
     # Blocks of the kernels' size: a larger grid would cost more than another pass.
-    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, 31)])
+    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, points - 1)])
     for _ in range(12):
         hit = np.flatnonzero(crossed(grid))
         if hit.size:
@@ -26,7 +26,7 @@ def _refine(crossed: Callable[[np.ndarray], np.ndarray], top: float) -> tuple[fl
             low = float(grid[-1])
         if high - low <= 1e-9 * high:
             break
-        grid = np.linspace(low, high, 32)
+        grid = np.linspace(low, high, points)
     return low, high
 
 
@@ -36,7 +36,7 @@ def single(one: Round, delta: float, both: bool) -> Bracket:
     top = min(one.top, MAX_LOSS)
     if float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
-    upper = _refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
+    upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
     if not float(one.upper(np.full(32, upper))[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
     found = Bracket(0.0, upper, "profile")
@@ -44,7 +44,7 @@ def single(one: Round, delta: float, both: bool) -> Bracket:
         for side in (0,) if instance.symmetric else (0, 1):
             test = functools.partial(_too_far, instance, side, delta)
             if not test(np.zeros(32))[0]:
-                lower = _refine(test, top)[0]
+                lower = refine(test, top)[0]
                 if lower > found.lower:
                     found = dataclasses.replace(found, lower=lower, lower_method=instance.name)
     return ordered(found)

@@ -10,16 +10,18 @@ from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
 
-SCI = "Liew, Hasegawa, Takahashi, Shuffled Check-in, arXiv 2206.03151 v1"
+# Works by docs/references.md.
+SCI = "Liew, Hasegawa, Takahashi (2022), Shuffled Check-in, arXiv 2206.03151 v1"
 RCI = (
-    "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
+    "Balle, Kairouz, McMahan, Thakkar, Thakurta (2020), Privacy Amplification via Random Check-Ins, "
+    "arXiv 2007.06605"
 )
-GDD = "Girgis, Data, Diggavi, Renyi Differential Privacy of the Subsampled Shuffle Model, 2021"
-FMT = "Feldman, McMillan, Talwar, Hiding Among the Clones, 2021"
-BBG = "Balle, Barthe, Gaboardi, Privacy Amplification by Subsampling, 2018"
-WBK = "Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019"
-EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta, Amplification by Shuffling, 2019"
-KOV = "Kairouz, Oh, Viswanath, The Composition Theorem for Differential Privacy, 2015"
+GDD = "Girgis, Data, Diggavi (2021), Renyi Differential Privacy of the Subsampled Shuffle Model"
+FMT = "Feldman, McMillan, Talwar (2021), Hiding Among the Clones"
+BBG = "Balle, Barthe, Gaboardi (2018), Privacy Amplification by Subsampling"
+WBK = "Wang, Balle, Kasiviswanathan (2019), Subsampled Renyi Differential Privacy"
+EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta (2019), Amplification by Shuffling"
+KOV = "Kairouz, Oh, Viswanath (2015), The Composition Theorem for Differential Privacy"
 
 MAX_CLIENTS = 1e12
 MAX_EPSILON0 = 50.0

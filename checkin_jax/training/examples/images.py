@@ -22,7 +22,7 @@ from checkin_jax.training.model import Model
 from checkin_jax.training.private.clients import ClientUpdate, local_steps
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.reports.report import AccountFn, Report
-from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.schedules.draws import EntropySource
 
 
@@ -65,7 +65,7 @@ class ImageTraining:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "run": _validate.instance(PrivateRun, run=self.run),
+            "run": check_trainable(self.run),
             "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
             "decay": _validate.choice(("linear", "constant"), decay=self.decay),
             "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),

@@ -101,8 +101,8 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
     The message is B v with v uniform on the half sphere <v, g> >= 0 with probability
     (1 + |g| tanh(epsilon0/2) / C) / 2 and on the other half else: the direction kept or flipped, then the
     right or the wrong half, in one coin. Densities of two gradients differ by a factor of at most
-    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. References: Duchi,
-    Jordan, Wainwright, arXiv 1604.02390; Erlingsson et al. 2020, arXiv 2001.03618.
+    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. Sources: [DJW18],
+    [EFM20].
 
     Args:
       keys: (m,) one key a client.
@@ -133,7 +133,7 @@ def l2_sum(
     of dimension D. Inside, the coordinates alpha_i of each y_i are drawn: r normals where the span has
     dimension r. Outside, the m pieces of y_1..y_m are m normal vectors in R^D: A Q with A lower triangular,
     normals below the diagonal and the root of a chi-square of D - i degrees of freedom in its i-th place
-    (i = 0, 1, ...), and Q an independent uniform frame (Bartlett 1933). Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
+    (i = 0, 1, ...), and Q an independent uniform frame [Bar33]. Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
     and the sum of the outer pieces, weighted by s_i / |y_i|, has norm |sum of s_i A_i / |y_i|| and a uniform
     direction in the complement.
 

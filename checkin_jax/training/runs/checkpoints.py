@@ -11,6 +11,8 @@ passed over with a warning, and the one before it is used; none is deleted befor
 
 from __future__ import annotations
 
+import asyncio.base_events
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -18,6 +20,7 @@ import json
 import logging
 import os
 import platform
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -64,6 +67,7 @@ class Checkpoints:
         os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
         # Orbax tells of every file, and of errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _quiet_late_callbacks()
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -247,6 +251,20 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+@functools.cache
+def _quiet_late_callbacks() -> None:
+    """Where a write fails Orbax closes its event loop; other writes, which end after that, print a traceback each."""
+    before = sys.unraisablehook
+
+    def hook(what: sys.UnraisableHookArgs) -> None:
+        trace = what.exc_traceback
+        asyncios = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
+        if not (asyncios and str(what.exc_value) == "Event loop is closed"):
+            before(what)
+
+    sys.unraisablehook = hook
 
 
 def _first_line(error: Exception) -> str:

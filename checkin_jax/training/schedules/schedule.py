@@ -74,6 +74,12 @@ class Schedule(abc.ABC):
         return number * rate
 
     @property
+    def drawn_at_once(self) -> float:
+        """Numbers that are expected to be held at once when a round is drawn; here its messages."""
+        number, rate = self.check_ins
+        return number * rate
+
+    @property
     def words(self) -> str:
         """How many messages make a round, in words, for the report."""
         number, rate = self.check_ins
@@ -256,6 +262,11 @@ class FixedWindowRounds(_OneASlot):
         return clients
 
     @property
+    def drawn_at_once(self) -> float:
+        """The slots of a window."""
+        return self.protocol.num_slots
+
+    @property
     def dummies(self) -> float:
         """Empty slots, where they are hidden."""
         protocol = self.protocol
@@ -296,6 +307,11 @@ class SlidingWindowRounds(_OneASlot):
         return clients
 
     @property
+    def drawn_at_once(self) -> float:
+        """The slots of a block."""
+        return draws.sliding_block(self.protocol)
+
+    @property
     def dummies(self) -> float:
         """Empty slots."""
         return math.pow(1.0 - 1.0 / self.protocol.window, self.protocol.window)
@@ -333,6 +349,11 @@ class AveragedUpdatesRounds(Schedule):
     def rounds_per_unit(self) -> int:
         """One a slot."""
         return self.protocol.num_slots
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Clients and slots of a window."""
+        return self.protocol.num_clients * self.protocol.check_in_prob + self.protocol.num_slots
 
     def divisor(self, messages: int) -> float:
         """The realised number of messages."""
