@@ -32,7 +32,7 @@ from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, server
+from checkin_jax.training.server import State, averaged, descent, server
 
 # Rounds that are begun before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
@@ -301,7 +301,7 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 
 def _by_the_rule(run: PrivateRun) -> optax.GradientTransformation:
     """SGD at the suggested learning rate, falling to zero."""
-    return optax.sgd(optax.linear_schedule(suggested_learning_rate(run), 0.0, run.schedule.num_rounds))
+    return descent(optax.linear_schedule(suggested_learning_rate(run), 0.0, run.schedule.num_rounds))
 
 
 def _program(

@@ -179,7 +179,8 @@ def check_model(model: Model, dataset: Dataset) -> Any:
 
 def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:
     """The parameters as NumPy arrays under their paths, such as "conv1/kernel", for saving."""
-    return {_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)}
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    return {_name(path): np.asarray(leaf).astype(_stored(leaf.dtype)) for path, leaf in leaves}
 
 
 def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Parameters:
@@ -196,11 +197,17 @@ def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Par
         )
     for name, (_, leaf) in zip(names, paths):
         found = arrays[name]
-        if (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
+        if (found.shape, found.dtype) != (leaf.shape, _stored(leaf.dtype)):
             raise ValueError(
-                f"parameters {name!r} of {found.dtype} {found.shape}: expected {leaf.dtype} {leaf.shape}"
+                f"parameters {name!r} of {found.dtype} {found.shape}: expected {_stored(leaf.dtype)} {leaf.shape}"
             )
-    return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+    leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, (_, leaf) in zip(names, paths)]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """NumPy's files know no bfloat16, every number of which is one of float32."""
+    return np.dtype(np.float32) if dtype.kind == "V" else dtype
 
 
 def _name(path: tuple[Any, ...]) -> str:

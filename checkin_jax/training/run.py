@@ -44,6 +44,7 @@ class PrivateRun:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
+        _ = self.schedule  # or a TypeError
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
         delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         object.__setattr__(self, "delta", delta)

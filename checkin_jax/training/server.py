@@ -57,6 +57,11 @@ def server(optimizer: optax.GradientTransformation) -> Server:
     return Server(start, update)
 
 
+def descent(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    """Plain stochastic gradient descent."""
+    return optax.sgd(learning_rate)
+
+
 def averaged(state: State) -> Parameters:
     """The average as parameters, in their own precision: what is tested and saved."""
     return jax.tree.map(lambda a, p: a.astype(p.dtype), state.average, state.parameters)

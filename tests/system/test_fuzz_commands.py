@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import test_fuzz
-from checkin_jax.auditing.audit import Audit, Finding, audit
 from fuzzing import (
     PROPER,
     Refused,
@@ -33,6 +32,7 @@ from stand_in import image_training, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
+from checkin_jax.auditing.auditor import Audit, Finding, audit
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
