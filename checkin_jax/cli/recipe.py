@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -117,12 +118,24 @@ def program(job: Callable[[], object]) -> None:
         if error.name not in ("flax", "optax", "orbax"):
             raise
         _refuse(f"training needs {error.name}")
-    except (ValueError, TypeError, OSError, MemoryError, RoundError) as error:
+    except RoundError as error:
+        _told(str(error))
+        if (
+            jax.process_count() > 1
+        ):  # at a proper exit JAX would wait minutes for a process that has died, and abort
+            sys.stderr.flush()
+            os._exit(2)
+        sys.exit(2)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
         _refuse(str(error) or type(error).__name__)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def _refuse(message: str) -> NoReturn:
-    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
+    _told(message)
     sys.exit(2)
+
+
+def _told(message: str) -> None:
+    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)

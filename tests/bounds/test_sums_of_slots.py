@@ -1,5 +1,6 @@
 """Sums of the messages of successive slots: every bound above the algorithm by enumeration, instances below it."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -30,12 +31,12 @@ def below(p, q, uppers):
     return (truth <= np.asarray(uppers) * (1 + 1e-9) + 1e-12).all()
 
 
-FIXED = [(2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
+FIXED = [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3, 1.0)]
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("slots", "size", "prob"), FIXED)
-@pytest.mark.parametrize("others", [(), (-1.0,), (1.0, -1.0), (-1.0, 0.3)])
+@pytest.mark.parametrize("others", [(), (-1.0,), (-1.0, 0.3)])
 def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, others):
     """A client replaced, added and removed, in both orders; sums that do not divide the window among them."""
     protocol = cj.FixedWindow(
@@ -59,9 +60,7 @@ def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, 
 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
-@pytest.mark.parametrize(
-    ("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (2, 2, 5), (1, 2, 4), (3, 2, 5)]
-)
+@pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (1, 2, 4)])
 def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     """Windows that overlap sums, for a client at every place."""
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
@@ -215,7 +214,8 @@ def test_one_released_sum_is_one_gaussian_mechanism():
     assert 0.5 < g.lower <= g.epsilon <= 1.766
     alone = cj.account(window, cj.Gaussian(noise_multiplier=0.5), delta=1e-6, tight=True)
     assert alone.lower > 5.7
-    assert "successive slots" in str(g) and "successive slots each" not in str(alone)
+    assert "successive slots each" in str(g)
+    assert "successive slots each" not in str(alone)
 
 
 @pytest.mark.parametrize("relation", [REPLACE, ADD_OR_REMOVE])
@@ -225,8 +225,6 @@ def test_one_released_sum_is_one_gaussian_mechanism():
     ids=["fixed", "sliding"],
 )
 def test_more_slots_in_a_sum_never_cost_privacy(protocol, relation):
-    import dataclasses
-
     randomizer = cj.Gaussian(noise_multiplier=2.0)
     found = [
         cj.account(

@@ -237,6 +237,18 @@ def test_epsilon_takes_the_deltas_that_account_takes(capsys, delta):
     assert 0 <= guarantee["lower"] <= guarantee["epsilon"] <= 1
 
 
+def test_epsilon_of_sums_of_slots(capsys):
+    sizes = ["--num-clients", "100", "--protocol", "fixed-window", "--num-slots", "100"]
+    run = ["epsilon", *sizes, "--noise-multiplier", ".5", "--delta", "1e-6", "--view", "aggregate", "--json"]
+    found = []
+    for size in ("1", "100"):
+        cli.main([*run, "--minibatch", size])
+        found.append(json.loads(capsys.readouterr().out))
+    assert '"minibatch": 100' in json.dumps(found[1])
+    assert "1.76" in json.dumps(found[1])
+    assert "1.76" not in json.dumps(found[0])
+
+
 def test_epsilon_prints_every_view(capsys, quick):
     cli.main(RUN)
     text = capsys.readouterr().out

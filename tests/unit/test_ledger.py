@@ -21,6 +21,16 @@ UNITS = [
     (cj.SlidingWindow(num_clients=500, window=120), PURE, "messages"),
     (cj.AveragedUpdates(num_clients=800, num_slots=9, check_in_prob=0.5), PURE, "messages"),
     (cj.ShuffledCheckIn(num_clients=900, check_in_prob=0.3), cj.Gaussian(noise_multiplier=4.0), "aggregate"),
+    (
+        cj.FixedWindow(num_clients=400, num_slots=90, minibatch=30),
+        cj.Gaussian(noise_multiplier=4.0),
+        "aggregate",
+    ),
+    (
+        cj.SlidingWindow(num_clients=400, window=90, minibatch=30),
+        cj.Gaussian(noise_multiplier=4.0),
+        "aggregate",
+    ),
 ]
 
 

@@ -10,11 +10,22 @@ import jax
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import Directed, Instance, Round, bucket_count, upper_sides
+from checkin_jax.accounting.bounds.unit import (
+    MAX_LOSS,
+    Directed,
+    Instance,
+    Round,
+    bucket_count,
+    upper_sides,
+)
 from checkin_jax.kernels import binomial, host, subsampled_gaussian
 from checkin_jax.kernels.clones import ROUNDING
 
 _CELLS = jax.jit(binomial.cells, static_argnames="buckets")
+# Ways to share a threshold between two kinds of slots.
+_SHARES = np.concatenate(
+    [[0.002, 0.005, 0.01, 0.02], np.linspace(0.04, 0.96, 24), [0.98, 0.99, 0.995, 0.998]]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +51,43 @@ class Mixture(Directed):
 
 
 @dataclasses.dataclass(frozen=True)
+class TwoKinds(Directed):
+    """A client in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold shared between them.
+
+        E(A + B - x)_+ <= E(A - x1)_+ + E(B - x2)_+ ,    x1 + x2 = x = c - 1 ,
+
+    and likewise for -A - B at x = 1 - 1/c; the least over some ways to share it.
+
+    Attributes:
+      one, other: pairs with Q (1 + A) and Q (1 + B) in place of P.
+    """
+
+    one: Directed
+    other: Directed
+    instances: tuple[Instance, ...] = ()
+
+    name = "G3"
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)[:, None]
+        shape = (flat.size, _SHARES.size)
+        forward, backward = np.zeros(shape), np.zeros(shape)
+        for pair, part in ((self.one, _SHARES), (self.other, 1.0 - _SHARES)):
+            # Rounded down, which raises the bound.
+            ahead = np.log1p(part * np.expm1(flat)) * (1.0 - 1e-12)
+            back = -np.log1p(part * np.expm1(-flat)) * (1.0 - 1e-12)
+            forward = forward + pair.upper_sides(ahead)[0]
+            backward = backward + np.exp(flat - back) * pair.upper_sides(back)[1]
+        forward, backward = (np.min(value, axis=1).reshape(np.shape(loss)) for value in (forward, backward))
+        return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadedSlot:
     """R1': a Gaussian message added or removed where dummies are hidden, its slot and the slot's load revealed.
 
-    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place of
-    the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
+    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place
+    of the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
 
         H_c <= seen prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
 

@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.allocation import (
 )
 from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
 from checkin_jax.accounting.bounds.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture
+from checkin_jax.accounting.bounds.mixtures import LoadedSlot, Mixture, TwoKinds
 from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.ways import (
@@ -63,6 +63,11 @@ def added(protocol: FixedWindow | SlidingWindow, mu: float, mass: float, view: s
                 crowded = OccupiedAllocationGaussian(n, slots.number, prob, way.mu, mass, way.number)
                 whole += [crowded] if crowded.gains else []
             whole.append(SharedSlotsGaussian(way.number, way.used, way.mu, mass))
+            if isinstance(protocol, FixedWindow) and others < way.number and 0.5 * way.mu >= LEAST_MU:
+                # The others are in so many terms at most; elsewhere a dummy makes place.
+                free, used = way.number - others, way.used / way.number
+                alone_there = AllocationGaussian(free, used * free, 0.5 * way.mu, mass)
+                whole.append(TwoKinds(alone_there, SharedSlotsGaussian(others, used * others, way.mu, mass)))
         bounds += [_with_left(way, one, alone) for one in whole]
     bounds.append(_with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone))
     return unit.LeastDirected(tuple(bounds), _instances(protocol, sums, mu, mass))

@@ -59,7 +59,7 @@ THEOREMS = {
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
     ),
     "R1'": (
-        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one of them",
+        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
     ),
     "R2": (

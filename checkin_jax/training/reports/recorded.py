@@ -73,6 +73,8 @@ def read(run_dir: str | Path) -> RecordedRun:
     fields = {field.name for field in dataclasses.fields(PrivateRun)}
     values = {name: value for name, value in about.items() if name in fields}
     try:
+        if "minibatch" in about:
+            raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
         for name, kinds in (("protocol", protocol_classes()), ("randomizer", randomizer_classes())):
             arguments = dict(values[name])
             values[name] = kinds[arguments.pop("kind")](**arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax._src import distributed  # its barrier alone waits for longer than half a minute
 
 from checkin_jax._files import delete_rest
 from checkin_jax._version import __version__
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from checkin_jax.training.runs.checkpoints import Checkpoints
 
 CHECKPOINTS = "checkpoints"
+PATIENCE = 600  # seconds that processes wait for each other before a run begins
+_RUNS = itertools.count(1)
 INTERRUPTED = "interrupted"
 
 
@@ -86,6 +90,7 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
         self._started, self._seconds_before = time.perf_counter(), 0.0
+        _await_all()  # before there is a folder
         with contextlib.ExitStack() as opened:
             if jax.process_index() == 0:
                 self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
@@ -205,12 +210,36 @@ class Session:
         self._folder.repeat_after(progress["metrics"])
 
 
+def _await_all() -> None:
+    """Returns once every process has come: some take minutes longer to load their data than collectives would wait.
+
+    Raises:
+      TimeoutError: one has not come.
+    """
+    if jax.process_count() == 1:
+        return
+    client = distributed.global_state.client
+    if client is None:
+        return
+    try:
+        client.wait_at_barrier(f"checkin-jax run {next(_RUNS)}", 1_000 * PATIENCE)
+    except jax.errors.JaxRuntimeError as error:
+        raise TimeoutError(f"another process has not come within {PATIENCE} s, or has failed: {error}") from error
+
+
 def _shared(entropy: int) -> int:
-    """The first process's entropy."""
+    """The first process's entropy.
+
+    Raises:
+      ConnectionError: another process has failed.
+    """
     if jax.process_count() == 1:
         return entropy
     from jax.experimental import multihost_utils
 
     words = np.array([(entropy >> shift) & 0xFFFFFFFF for shift in range(0, 128, 32)], np.uint32)
-    words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+    try:
+        words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+    except jax.errors.JaxRuntimeError as error:
+        raise ConnectionError(f"another process failed before the first round: {error}") from error
     return sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))
