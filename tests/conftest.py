@@ -10,15 +10,18 @@ import platform
 import time
 import zlib
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 
 import jax
-import jaxlib
+import jaxtyping
 import pytest
 from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Before anything imports the kernels: their signatures are checked, see shapes.py.
+jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30
@@ -45,7 +48,7 @@ def _cache_folder() -> Path:
     machine = sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return home / "checkin-jax" / "tests" / f"jaxlib-{jaxlib.__version__}-{machine}"
+    return home / "checkin-jax" / "tests" / f"jaxlib-{metadata.version('jaxlib')}-{machine}"
 
 
 def _forget(folder: Path, since: float) -> None:

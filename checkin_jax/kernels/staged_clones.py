@@ -21,8 +21,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
 
@@ -306,9 +307,16 @@ def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) 
 
 
 @jax.jit
-def profile_upper(clients: Array, rate: Array, epsilon0: Array, plan: Plan, losses: Array) -> Array:
+def profile_upper(
+    clients: Float64[Array, ""],
+    rate: Float64[Array, ""],
+    epsilon0: Float64[Array, ""],
+    plan: Plan,
+    losses: Float64[Array, " losses"],
+) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     The plan comes from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
     """
+    require_float64(clients, rate, epsilon0, plan, losses)
     return jax.lax.map(functools.partial(_one, clients, rate, epsilon0, plan), losses, batch_size=_BATCH)

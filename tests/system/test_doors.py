@@ -198,6 +198,7 @@ def test_models_of_any_framework_learn_with_any_optimizer(tmp_path, name, optimi
     assert "on the test set" in (folder / "report.txt").read_text()
     # What was saved comes back in the model's own structure.
     parameters = cj.training.load(folder, model)
+    assert model.metrics is not None
     again = np.mean([model.metrics(parameters, record)["accuracy"] for record in rows(DATASET.test)])
     assert again == pytest.approx(report.accuracy)
     stored = cj.training.read(folder)
@@ -253,6 +254,7 @@ def test_a_resumed_run_of_a_foreign_model_ends_with_the_same_bits_and_another_mo
 
 def test_parameters_in_short_formats_are_trained_and_come_back(tmp_path):
     model = plain_model()
+    assert model.metrics is not None
     short = dataclasses.replace(
         model,
         init=lambda key: jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.init(key)),

@@ -356,7 +356,7 @@ def test_another_run_is_refused_and_nothing_is_lost(tmp_path, change, told):
     _killed(folder, 8)
     before = (folder / "metrics.jsonl").read_bytes()
     with pytest.raises(ResumeError, match=told):
-        _train(folder, dataclasses.replace(_config(), **change), resume=True)
+        _train(folder, _config(**change), resume=True)
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert _steps(folder) == [3, 6]
 

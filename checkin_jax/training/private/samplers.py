@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,7 +124,11 @@ class Mechanism(abc.ABC):
     def drawn(self, key: jax.Array, position: jax.Array, clipped: Rows) -> Rows:
         """The messages of consecutive clients, each by the key of its place in the round."""
         keys = _fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
-        return Rows.of(self.messages(keys, clipped.matrix()))
+        rows = clipped.matrix()
+        messages = self.messages(keys, rows)
+        chex.assert_equal_shape([messages, rows])
+        chex.assert_type(messages, jnp.float32)
+        return Rows.of(messages)
 
 
 _Kind = TypeVar("_Kind", bound=type[Mechanism])

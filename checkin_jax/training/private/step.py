@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,7 +134,11 @@ def _sum_messages(
             records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
             clipped = _clipped(mechanism, loss_or_update, parameters, data, records, performance.gradients)
             present = position + offsets < count
-            return total + mechanism.partial_sum(key, start + position, clipped, present)
+            part = mechanism.partial_sum(key, start + position, clipped, present)
+            # Another shape would be broadcast: a release that nobody accounted for.
+            chex.assert_shape(part, total.shape)
+            chex.assert_type(part, jnp.float32)
+            return total + part
 
         microbatches = -(-count // size)
         trips = jnp.maximum(microbatches - first + step - 1, 0) // step
@@ -219,7 +224,10 @@ def _clipped(
 def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: jax.Array) -> jax.Array:
     """Adds the noise of `count` messages in one draw, in the modes where no message carries its own."""
     noise = mechanism.noise_of_sum(key, total.size, count)
-    return total if noise is None else total + noise
+    if noise is None:
+        return total
+    chex.assert_equal_shape([noise, total])
+    return total + noise
 
 
 @jax.jit
