@@ -80,7 +80,12 @@ class Dataset:
         if self.test is not None:
             _rows(self.test, "test")
         if self.owner is not None:
-            owner = np.asarray(self.owner)
+            try:
+                owner = np.asarray(self.owner)
+            except ValueError as error:  # lists of lists of different lengths
+                raise ValueError(
+                    f"owner={_validate.shown(self.owner)}: expected {number} whole numbers"
+                ) from error
             if owner.shape != (number,) or not np.issubdtype(owner.dtype, np.integer):
                 raise ValueError(
                     f"owner: expected {number} whole numbers, one a record, got {owner.dtype} of shape {owner.shape}"

@@ -146,7 +146,7 @@ def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
     def register(kind: _Kind) -> _Kind:
         if not (isinstance(randomizer, type) and isinstance(kind, type) and issubclass(kind, Mechanism)):
             raise TypeError(
-                f"register_mechanism({randomizer!r}): expected a class of randomizers and a Mechanism"
+                f"randomizer={_validate.shown(randomizer)}: expected a class of randomizers, and a Mechanism for it"
             )
         if _MECHANISMS.setdefault(randomizer, kind) is not kind:
             raise ValueError(

@@ -150,7 +150,7 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
         for protocol in protocols:
             if not (isinstance(protocol, type) and isinstance(kind, type) and issubclass(kind, Schedule)):
                 raise TypeError(
-                    f"register_schedule({protocol!r}): expected a class of protocols and a Schedule"
+                    f"protocol={_validate.shown(protocol)}: expected a class of protocols, and a Schedule for it"
                 )
             if _SCHEDULES.setdefault(protocol, kind) is not kind:
                 known = _SCHEDULES[protocol].__name__
