@@ -11,7 +11,8 @@ import pytest
 from jax import Array
 from shapes import checked
 
-from checkin_jax.kernels import clones, conversions, gaussian, hidden_messages, pld, staged_clones
+from checkin_jax.kernels import clones, conversions, gaussian, hidden_messages, pld
+from checkin_jax.kernels.messages import equal_steps, one_bit, staged_clones
 
 KERNELS = (
     conversions.epsilon_from_log_moments,
@@ -23,6 +24,8 @@ KERNELS = (
     pld.compose,
     clones.lines_lower,
     clones.profile_upper,
+    equal_steps.profile_upper,
+    one_bit.profile_upper,
     staged_clones.profile_upper,
     hidden_messages.hidden_upper,
 )

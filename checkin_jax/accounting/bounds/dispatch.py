@@ -121,7 +121,9 @@ def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tigh
         if view == "messages":
             return shuffled
         averaged = AveragedGaussian(n, protocol.num_slots, protocol.check_in_prob, mu, mass)
-        return unit.Least((averaged, shuffled), shuffled.instances)
+        # Instances of messages are none of averages.
+        summed = unit.ShuffledGaussian(n, rate, mu, False, mass)
+        return unit.Least((averaged, shuffled), summed.instances)
     if view == "messages" and hidden is not None:
         return hidden
     return unit.ShuffledGaussian(n, rate, mu, view == "aggregate", mass)
