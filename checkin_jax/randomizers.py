@@ -133,7 +133,10 @@ class PureLDP(Randomizer):
     epsilon0: float
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    sums_tell = True
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
@@ -177,7 +180,7 @@ class _Pure(Randomizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class L2Mechanism(_Pure):
-    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit saying on which side the update is.
+    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit: the update's side of it.
 
     What the trainer runs for eps0-LDP updates, in every dimension (in one, binary randomized response).
 
@@ -188,7 +191,9 @@ class L2Mechanism(_Pure):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
-    sums_tell = True
+    @property
+    def sums_tell(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:
@@ -220,7 +225,9 @@ class KaryResponse(_Pure):
 
     num_values: int  # type: ignore[assignment]
 
-    sums_tell = True
+    @property
+    def sums_tell(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()

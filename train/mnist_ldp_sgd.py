@@ -14,7 +14,7 @@ import tyro
 
 from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.randomizers import L2Mechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def main(experiment: Experiment) -> None:
     )
     experiment.run(
         protocol=protocol,
-        randomizer=PureLDP(epsilon0=experiment.epsilon0),
+        randomizer=L2Mechanism(epsilon0=experiment.epsilon0),
         clip_norm=experiment.clip_norm,
     )
 

@@ -15,7 +15,7 @@ import tyro
 
 from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import SlidingWindow
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.randomizers import L2Mechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def main(experiment: Experiment) -> None:
     )
     experiment.run(
         protocol=protocol,
-        randomizer=PureLDP(epsilon0=experiment.epsilon0),
+        randomizer=L2Mechanism(epsilon0=experiment.epsilon0),
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
-from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of, randomizer_of
+from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Epsilon(ProtocolOptions):
         from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
 
         protocol = self.build_protocol()
-        randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+        randomizer = self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
         bounds = bounds_of(self.bounds)
         views = VIEWS if self.view is None else (self.view,)
@@ -114,11 +114,14 @@ class Calibrate(ProtocolOptions):
         delta, bounds = _validate.real(MIN_DELTA, 1, delta=self.delta), bounds_of(self.bounds)
         randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
         if randomizer is None:
-            randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+            randomizer = self.build_randomizer()
             if not hasattr(protocol, name):
                 raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
         elif self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
+        elif self.mechanism is not None or self.num_values is not None:
+            given = dataclasses.replace(self, epsilon0=1.0)
+            randomizer, name = given.build_randomizer(), "epsilon0"
 
         def job() -> None:
             try:
@@ -164,7 +167,7 @@ class Compare(ProtocolOptions):
 
         protocol = self.build_protocol()
         out = None if self.out is None else plotting.check(self.out)
-        randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+        randomizer = self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
         delta0 = self.delta0
         if delta0 is not None:

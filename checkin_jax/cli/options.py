@@ -10,7 +10,16 @@ import tyro
 
 from checkin_jax import protocols
 from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
-from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.randomizers import (
+    Gaussian,
+    HadamardResponse,
+    KaryResponse,
+    L2Mechanism,
+    Laplace,
+    PureLDP,
+    Randomizer,
+    Rappor,
+)
 
 Job = Callable[[], None]
 
@@ -33,10 +42,19 @@ def _words(kind: type) -> str:
 
 
 PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in protocols.PROTOCOLS}
+MECHANISMS: dict[str, type[Randomizer]] = {
+    "any": PureLDP,
+    "l2": L2Mechanism,
+    "k-ary": KaryResponse,
+    "hadamard": HadamardResponse,
+    "rappor": Rappor,
+    "laplace": Laplace,
+}
 if TYPE_CHECKING:
-    View = Relation = ProtocolName = str
+    View = Relation = ProtocolName = MechanismName = str
 else:
-    View, Relation, ProtocolName = Literal[*VIEWS], Literal[*RELATIONS], Literal[*PROTOCOLS]
+    View, Relation = Literal[*VIEWS], Literal[*RELATIONS]
+    ProtocolName, MechanismName = Literal[*PROTOCOLS], Literal[*MECHANISMS]
 _FIELDS = tuple(
     dict.fromkeys(field.name for kind in protocols.PROTOCOLS for field in dataclasses.fields(kind))
 )
@@ -74,6 +92,29 @@ class ProtocolOptions:
     """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: float | None = None
     """Messages carry Gaussian noise of this many clip norms per coordinate."""
+    mechanism: MechanismName | None = None
+    """What makes messages epsilon0-LDP: any mechanism (the worst case; default when accounting) or a known one, which
+    may leak much less; l2 is what training runs (LDP-SGD)."""
+    num_values: Count | None = None
+    """Number of values (k) of --mechanism k-ary."""
+
+    def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
+        """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
+
+        Raises:
+          ValueError, TypeError: not exactly one of --epsilon0 and --noise-multiplier, or options that do not go together.
+        """
+        if (self.epsilon0 is None) == (self.noise_multiplier is None):
+            raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
+        kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
+        if (self.num_values is not None) != (kind is KaryResponse):
+            raise UsageError("--num-values goes with --mechanism k-ary")
+        if self.noise_multiplier is not None:
+            if self.mechanism is not None:
+                raise UsageError("--mechanism goes with --epsilon0")
+            return Gaussian(noise_multiplier=self.noise_multiplier)
+        values = {} if self.num_values is None else {"num_values": self.num_values}
+        return kind(epsilon0=self.epsilon0, **values)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
         """The protocol; `start` has values for fields that were left out.
@@ -92,15 +133,6 @@ class ProtocolOptions:
             if field.default is dataclasses.MISSING and name not in given:
                 raise UsageError(f"--protocol {self.protocol} needs --{name.replace('_', '-')}")
         return kind(**given)
-
-
-def randomizer_of(epsilon0: float | None, noise_multiplier: float | None) -> Randomizer:
-    """The randomizer that exactly one of the two options names; UsageError otherwise."""
-    if epsilon0 is not None and noise_multiplier is None:
-        return PureLDP(epsilon0=epsilon0)
-    if noise_multiplier is not None and epsilon0 is None:
-        return Gaussian(noise_multiplier=noise_multiplier)
-    raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:

@@ -18,11 +18,12 @@ import scipy.stats
 from checkin_jax import plotting
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
+from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import VIEWS
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import every_view
+from checkin_jax.training.reports.report import AccountFn, every_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 # Points of a curve of epsilon: with the tight bounds each may take a second.
 _POINTS = 10
 _COLORS = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
+_AGAINST = {
+    "local": "somebody who sees each client's messages under its name",
+    "messages": "somebody who sees all messages, without names",
+    "aggregate": "somebody who sees only the sum of each round",
+}
 _STYLE = """
 body{font:17px/1.5 system-ui,sans-serif;color:#1b1f24;max-width:46rem;margin:2rem auto;padding:0 1rem}
 h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.2rem;border-top:1px solid #ddd;padding-top:1rem}
@@ -47,11 +53,12 @@ pre{background:none;border:1px solid #ddd}}
 """
 
 
-def build(run: RecordedRun) -> str:
+def build(run: RecordedRun, account_fn: AccountFn = account) -> str:
     """The page.
 
     Args:
       run: of at least one round.
+      account_fn: the accountant.
 
     Raises:
       ValueError: no round was logged.
@@ -59,10 +66,9 @@ def build(run: RecordedRun) -> str:
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    config = run.config
-    ran = config.plan.so_far(run.rounds)
-    final = every_view(config, ran)
-    points = trace.points(config, run.metrics, _POINTS, {ran: final})
+    ran = run.run.schedule.so_far(run.rounds)
+    final = every_view(run.run, ran, account_fn=account_fn)
+    points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     sections = [_headline(run, final), _words(run, final)]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
@@ -81,10 +87,10 @@ def _name(run: RecordedRun) -> str:
 
 
 def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
-    tested = [line["accuracy"] for line in run.metrics if "accuracy" in line]
+    tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
     accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
-    shown = "not evaluated yet" if accuracy is None else f"{accuracy:.1%} accuracy"
-    protocol = run.config.protocol
+    shown = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
+    protocol = run.run.protocol
     state = (
         ""
         if run.report
@@ -93,14 +99,13 @@ def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     return (
         f"<h1>Private training on {html.escape(_name(run))}</h1>"
         f'<p class="sub">{shown} after {run.rounds:,} rounds, {protocol.num_clients:,} clients, '
-        f"epsilon at most {_number(final['messages'].epsilon, up)} against "
-        f"{html.escape(final['messages'].against)}</p>{state}"
+        f"epsilon at most {_number(final['messages'].epsilon, up)} against {_AGAINST['messages']}</p>{state}"
     )
 
 
 def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(g.against)}<br><small>view {view}</small></td>"
+        f"<tr><td>{html.escape(_AGAINST[view])}<br><small>view {view}</small></td>"
         + "".join(
             f'<td class="number">{shown}</td>'
             for shown in (_number(g.epsilon, up), _number(g.lower, down), _times(g.epsilon))
@@ -113,10 +118,9 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     )
     return (
         "<h2>What this run promises</h2>"
-        f"<p>Compared are {html.escape(final['messages'].compared)}. "
-        "Had any one client held another record, whatever can be concluded from what the adversary saw would have "
+        "<p>Had any one client held another record, whatever can be concluded from what the adversary saw would have "
         "been concluded with nearly the same probability: at most the factor below, but for a chance of "
-        f"{up(run.config.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
+        f"{up(run.run.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
         "kind.</p>"
         '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
         f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
@@ -181,7 +185,7 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
 
 def _check_ins(run: RecordedRun) -> str:
     """The realised numbers of messages a round beside their law."""
-    number, rate = run.config.plan.check_ins
+    number, rate = run.run.schedule.check_ins
     counts = np.array([line["check_ins"] for line in run.metrics])
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
     if rate == 1.0:
@@ -217,7 +221,7 @@ def _update_norms(run: RecordedRun) -> str:
             color="#7f7f7f",
             label="noise in it, expected",
         )
-        axis.axhline(run.config.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
+        axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(yscale="log", xlabel="round", ylabel="l2 norm")
         axis.legend(frameon=False)
 
@@ -263,7 +267,7 @@ def _times(epsilon: float) -> str:
     return up(np.exp(epsilon), 3) if epsilon < 700 else "no finite bound"
 
 
-def write(run: RecordedRun, out: Path) -> Path:
+def write(run: RecordedRun, out: Path, account_fn: AccountFn = account) -> Path:
     """Writes the page to `out`, whole or not at all; returns the path.
 
     Raises:
@@ -271,5 +275,5 @@ def write(run: RecordedRun, out: Path) -> Path:
       OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
     with replacing(out) as stream:
-        stream.write(build(run).encode())
+        stream.write(build(run, account_fn).encode())
     return out

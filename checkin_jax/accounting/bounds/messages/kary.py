@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,9 +55,6 @@ class KaryRound:
     epsilon0: float
     num_values: int
     log_inverse_mass: float
-
-    # Bounds for any mechanism with this epsilon0, which are never below this one.
-    includes: ClassVar[tuple[str, ...]] = ("T1", "T3", "T2", "T2'")
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)

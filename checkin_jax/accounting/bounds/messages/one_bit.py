@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,9 +37,6 @@ class _OneBit(abc.ABC):
     epsilon0: float
     log_inverse_mass: float
     differ: float = 1.0
-
-    # Bounds for any mechanism with this epsilon0, which are never below this one.
-    includes: ClassVar[tuple[str, ...]] = ("T1", "T3", "T2", "T2'")
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
