@@ -102,7 +102,7 @@ class ProtocolOptions:
         """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
 
         Raises:
-          ValueError, TypeError: not exactly one of --epsilon0 and --noise-multiplier, or options that do not go together.
+          ValueError, TypeError: not one of --epsilon0 and --noise-multiplier, or options that do not go together.
         """
         if (self.epsilon0 is None) == (self.noise_multiplier is None):
             raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
