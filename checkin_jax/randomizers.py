@@ -93,7 +93,7 @@ class Randomizer(abc.ABC):
         return None
 
     @property
-    def num_values(self) -> int | None:
+    def kary(self) -> int | None:
         """k, if a message is k-ary randomized response, its labels renamed as one likes."""
         return None
 
@@ -223,7 +223,7 @@ class KaryResponse(_Pure):
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    num_values: int  # type: ignore[assignment]
+    num_values: int
 
     @property
     def sums_tell(self) -> bool:
@@ -236,6 +236,10 @@ class KaryResponse(_Pure):
     @property
     def words(self) -> str:
         return f"{self.epsilon0:.6g}-LDP messages of {self.num_values:,}-ary randomized response"
+
+    @property
+    def kary(self) -> int:
+        return self.num_values
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)

@@ -65,7 +65,7 @@ def t1_plus(unit: Unit) -> Round | None:
 
 def _known(unit: Unit) -> bool:
     """Whether theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
-    return unit.randomizer.num_values is not None or unit.randomizer.one_bit == 1.0
+    return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
 def _hidings(unit: Unit) -> list[Hiding]:
@@ -103,7 +103,7 @@ def total_variation(unit: Unit) -> Round | None:
 
 def t_k(unit: Unit) -> Round | None:
     """Needs: k-ary randomized response."""
-    values, epsilon0 = unit.randomizer.num_values, unit.epsilon0
+    values, epsilon0 = unit.randomizer.kary, unit.epsilon0
     if values is None or epsilon0 is None:
         return None
     return _each(unit, lambda hiding: KaryRound(hiding, epsilon0, values, unit.log_inverse_mass))
