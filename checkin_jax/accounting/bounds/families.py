@@ -35,8 +35,9 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY
+from checkin_jax.randomizers import BINARY, TERNARY
 
+_Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
 
@@ -204,9 +205,13 @@ def local(unit: Unit) -> Round:
     return dataclasses.replace(bound, instances=laws)
 
 
-def instances(unit: Unit, found: Sequence[Instance]) -> tuple[Instance, ...]:
+def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
+    found = [instance for each in bounds for instance in each.instances]
+    if TERNARY not in attains and BINARY in attains:
+        # Where 3-ary randomized response leaks more, binary is not tried by itself.
+        found += [each.binary() for each in bounds if isinstance(each, _Responses)]
     every = (
         list(found) if unit.slots is None or mu is None else [*found, *slots.instances(unit, unit.slots, mu)]
     )

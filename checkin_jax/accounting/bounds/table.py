@@ -318,7 +318,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
-    instances = families.instances(unit, [instance for _, made in built for instance in made.instances])
+    instances = families.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
         found = known[0]
     else:

@@ -93,7 +93,7 @@ def r3(unit: Unit) -> Round | None:
     if slots is None or not unit.replaced:
         return None
     if mu is None:
-        if not slots.hidden or unit.worst_of_its_kind:
+        if not slots.hidden or unit.worst_of_its_kind or unit.randomizer.kary is not None:
             return None
         return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), mass)
     ways = [*_hidden(unit), *_placed(unit)]
