@@ -71,9 +71,7 @@ def main(
         f"n = {num_clients:g}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g} where not swept",
         fontsize=10,
     )
-    drawn.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9, frameon=False
-    )
+    plotting.legend(drawn, 4, axes[0])
     print(*plotting.save(drawn, out, rows))
 
 

@@ -74,7 +74,7 @@ def main(
         f"$\\delta$ = {delta:g}",
         fontsize=10,
     )
-    drawn.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    plotting.legend(drawn, 2)
     print(*plotting.save(drawn, out, rows))
 
 

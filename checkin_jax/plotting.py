@@ -65,6 +65,24 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
     return drawn, axes
 
 
+def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
+    """The key below the panels, of one panel's curves or of all, in at most so many columns as fit beside each other.
+
+    A key that fits in no way makes the figure wider: what stands outside of the canvas is cut off.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(drawn).get_renderer()
+    shown = () if keys is None else keys.get_legend_handles_labels()
+    for count in range(columns, 0, -1):
+        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=8, frameon=False)
+        wanted = key.get_window_extent(renderer).width / drawn.dpi
+        if wanted <= drawn.get_figwidth() or count == 1:
+            drawn.set_figwidth(max(wanted, drawn.get_figwidth()))
+            return
+        key.remove()
+
+
 def bracket(
     axis: Axes,
     x: Sequence[float] | np.ndarray,
@@ -149,7 +167,7 @@ def comparison(rows: Sequence[Compared]) -> Figure:
     kinds = [kind for kind in COLORS if any(row.validity == kind for row in rows)]
     for kind in kinds:
         axis.plot([], [], "o", color=COLORS[kind], label=kind)
-    drawn.legend(loc="outside lower center", ncols=len(kinds), fontsize=8, frameon=False)
+    legend(drawn, len(kinds))
     return drawn
 
 
@@ -236,9 +254,7 @@ def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None
     names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
     places[0].set_ylabel(names.get(shown, "$\\varepsilon$ (nats)"))
     if lines:
-        keys = places[0].get_legend_handles_labels()
-        columns_wanted = min(len(keys[0]), 4 if len(lines) == 1 else 2)
-        drawn.legend(*keys, loc="outside lower center", ncols=columns_wanted, fontsize=8, frameon=False)
+        legend(drawn, 4 if len(lines) == 1 else 2, places[0])
     return drawn
 
 
