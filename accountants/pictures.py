@@ -5,7 +5,6 @@ python accountants/pictures.py --out docs/pictures
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from matplotlib.patches import FancyBboxPatch
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 
 # Of README.md and the pages.
@@ -71,7 +71,7 @@ def bracket(points: int) -> Figure:
     here = ends[rounds.tolist().index(RUN.num_rounds)]
     axis.plot(RUN.num_rounds, here.epsilon, "o", color=CERTIFIED, markersize=5)
     axis.annotate(
-        f"{RUN.num_rounds:,} rounds:\n{_down(here.lower)} ≤ ε ≤ {_up(here.epsilon)}",
+        f"{RUN.num_rounds:,} rounds:\n{down(here.lower, 4)} ≤ ε ≤ {up(here.epsilon, 4)}",
         (RUN.num_rounds, here.lower),
         (0, -64),
         textcoords="offset points",
@@ -95,8 +95,8 @@ def profile(points: int) -> Figure:
     here = ends[deltas.tolist().index(DELTA)]
     axis.plot([here.lower, here.epsilon], [DELTA, DELTA], "o", color=CERTIFIED, markersize=5)
     words: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": CERTIFIED}
-    axis.annotate(f"the statement:\nε = {_up(here.epsilon)}", (here.epsilon, DELTA), (10, 8), **words)
-    axis.annotate(f"{_down(here.lower)}", (here.lower, DELTA), (-8, -8), ha="right", **words)
+    axis.annotate(f"the statement:\nε = {up(here.epsilon, 4)}", (here.epsilon, DELTA), (10, 8), **words)
+    axis.annotate(down(here.lower, 4), (here.lower, DELTA), (-8, -8), ha="right", **words)
     middle = len(deltas) // 4
     axis.annotate("proven: nobody\ndoes better", (upper[middle], deltas[middle]), (12, 6), **words)
     axis.annotate(
@@ -195,17 +195,6 @@ def _axis(x: str, y: str) -> tuple[Figure, Axes]:
 def _name(axis: Axes, x: float, y: float, name: str, color: str) -> None:
     """A curve's name at its right end."""
     axis.annotate(name, (x, y), (6, 0), textcoords="offset points", va="center", color=color)
-
-
-# A figure on a picture is still a bound.
-
-
-def _up(epsilon: float) -> str:
-    return f"{math.ceil(epsilon * 1e3) / 1e3:.3f}"
-
-
-def _down(epsilon: float) -> str:
-    return f"{math.floor(epsilon * 1e3) / 1e3:.3f}"
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax.accounting import composer
-from checkin_jax.accounting.allocation_rounds import AllocationGaussian
+from checkin_jax.accounting.bounds.allocation import AllocationGaussian
+from checkin_jax.accounting.composition import composer
 
 INTERVALS = (1e-4, 1e-5)
 

@@ -34,9 +34,10 @@ from rich.table import Table
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training import data, networks, step
 from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.loop import train
+from checkin_jax.training.examples import data, networks
+from checkin_jax.training.private import step
+from checkin_jax.training.train import train
 
 GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)
 VARIANTS = {

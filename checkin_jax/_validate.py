@@ -21,9 +21,9 @@ def real(
       TypeError: not a real number (booleans and strings are not).
     """
     ((name, x),) = value.items()
-    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    legal = interval(low, high, open_low, open_high)
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={shown(x)}: expected a real number in {interval}")
+        raise TypeError(f"{name}={shown(x)}: expected a real number in {legal}")
     try:
         x = float(x)
     except OverflowError:  # a whole number of more than 308 digits
@@ -32,8 +32,13 @@ def real(
     above = x > low if open_low else x >= low
     below = x < high if open_high else x <= high
     if not (above and below):
-        raise ValueError(f"{name}={shown(x)}: expected a number in {interval}")
+        raise ValueError(f"{name}={shown(x)}: expected a number in {legal}")
     return x
+
+
+def interval(low: float, high: float, open_low: bool = False, open_high: bool = False) -> str:
+    """The interval as an error shows it."""
+    return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
 
 
 def integer(low: int, high: float = math.inf, **value: int) -> int:
@@ -46,12 +51,12 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
       TypeError: not a number.
     """
     ((name, x),) = value.items()
-    interval = f"[{low}, {high:g}]"
+    legal = f"[{low}, {high:g}]"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={shown(x)}: expected a whole number in {interval}")
+        raise TypeError(f"{name}={shown(x)}: expected a whole number in {legal}")
     # Whole numbers too large for a float are whole.
     if not (low <= x <= high and (isinstance(x, numbers.Integral) or float(x).is_integer())):
-        raise ValueError(f"{name}={shown(x)}: expected a whole number in {interval}")
+        raise ValueError(f"{name}={shown(x)}: expected a whole number in {legal}")
     return int(x)
 
 
@@ -85,4 +90,9 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except ValueError:  # a whole number of more digits than Python writes down
         return f"{type(value).__name__} of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return cut(text)
+
+
+def cut(text: str, most: int = _SHOWN) -> str:
+    """The text, or its beginning where it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from checkin_jax._digits import down, up
 from checkin_jax._files import replacing
+from checkin_jax._rounding import down, up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

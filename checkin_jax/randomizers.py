@@ -1,6 +1,6 @@
 """Local randomizers as public descriptions: what a client does to its update before it leaves the device.
 
-The accountant reads these; `checkin_jax.mechanisms` draws from them. Both see the same object, so the
+The accountant reads these; `checkin_jax.training.private.mechanisms` draws from them. Both see the same object, so the
 report cannot disagree with the run.
 """
 

@@ -6,27 +6,95 @@ looser than 1e-9 without a comment that names the source of the error.
 """
 
 import os
-import shutil
-import tempfile
+import platform
+import time
+import zlib
+from hashlib import sha256
+from pathlib import Path
 
 import jax
+import jaxlib
 import pytest
 from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
+_KEPT_DAYS = 30
+# Memory that a worker needs at most, in bytes.
+_WORKER_MEMORY = 5 << 30
+# Every compiled kernel takes some ten memory maps of the process, of the 65,530 that Linux allows by default; XLA
+# crashes when there are no more. And it takes memory.
+_MOST_MAPS, _MOST_MEMORY = 20_000, 3 << 30
+
+
+def _cache_folder() -> Path:
+    """Where compiled kernels are kept between runs: CHECKIN_JAX_TESTS_CACHE, or a folder of the user's cache.
+
+    Its name holds what JAX's own keys of the entries leave out: the release and the instructions of the CPU.
+    """
+    chosen = os.environ.get("CHECKIN_JAX_TESTS_CACHE", "")
+    if chosen:
+        return Path(chosen).absolute()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    machine = sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return home / "checkin-jax" / "tests" / f"jaxlib-{jaxlib.__version__}-{machine}"
+
+
+def _forget(folder: Path, since: float) -> None:
+    """Removes entries that are old, and those written after `since` that a killed process left unfinished.
+
+    JAX never writes an entry twice: an unfinished one would be refused and compiled by every run to come.
+    """
+    for entry in folder.glob("*-cache"):
+        try:
+            written = entry.stat().st_mtime
+            if written < time.time() - _KEPT_DAYS * 86_400:
+                entry.unlink()
+            elif written >= since and (content := entry.read_bytes())[:1] in (b"", b"\x78"):
+                zlib.decompress(content)
+        except zlib.error:
+            entry.unlink(missing_ok=True)
+        except OSError:  # another run of the tests was quicker
+            continue
+
 
 def pytest_configure(config):
-    """Workers share what XLA compiles, within one run of the tests and no longer."""
-    if not hasattr(config, "workerinput"):
-        folder = tempfile.mkdtemp(prefix="checkin-jax-tests-")
-        os.environ["CHECKIN_JAX_TESTS_CACHE"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    jax.config.update("jax_compilation_cache_dir", os.environ["CHECKIN_JAX_TESTS_CACHE"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    # A worker may meet a file that another has not finished: it compiles for itself.
+    """All workers, and the processes that tests start, share what XLA compiles, and keep it for the next run.
+
+    A worker may meet an entry that another has not finished. Entries carry a checksum: it compiles for itself.
+    """
     config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
+    folder = _cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    for name, value in kept.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+    if not hasattr(config, "workerinput"):
+        started = time.time()
+        config.add_cleanup(lambda: _forget(folder, started))
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One worker a core that this process may use, as far as there is memory for them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        memory = 2 * _WORKER_MEMORY
+    return max(1, min(cores, memory // _WORKER_MEMORY))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -49,11 +117,24 @@ settings.load_profile("checkin")
 ORACLE_ROUNDING = 1e-11
 
 
+def _full() -> bool:
+    """Whether this process holds so many compiled kernels that it should forget them."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            count = sum(1 for _ in maps)
+        with open("/proc/self/statm") as pages:
+            memory = int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return True
+    return count > _MOST_MAPS or memory > _MOST_MEMORY
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forgotten():
-    """A worker keeps what it compiled for one file of tests, not for all: that would be gigabytes."""
+    """A worker forgets what it compiled when that becomes too much, and reads what it needs again from the cache."""
     yield
-    jax.clear_caches()
+    if _full():
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from checkin_jax.training import data, networks
+from checkin_jax.training.examples import data, networks
 
 
 @functools.cache

@@ -12,7 +12,8 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training import data, networks, step
+from checkin_jax.training.examples import data, networks
+from checkin_jax.training.private import step
 
 RECORDS = np.insert(np.random.default_rng(0).integers(1437, size=530), [0, 77, 400], -1).astype(np.int32)
 MECHANISMS = {

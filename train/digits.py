@@ -13,12 +13,12 @@ from pathlib import Path
 
 import tyro
 
+from checkin_jax.cli.progress import RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import data
 from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.loop import train
-from checkin_jax.training.progress import RoundBar
+from checkin_jax.training.examples import data
+from checkin_jax.training.train import train
 
 
 def main(run_dir: Path) -> None:

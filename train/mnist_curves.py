@@ -15,14 +15,14 @@ from typing import Literal
 
 import tyro
 
+from checkin_jax.cli.progress import RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.training import data
 from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.loop import train
-from checkin_jax.training.plan import Plan
-from checkin_jax.training.progress import RoundBar
-from checkin_jax.training.step_size import suggested_learning_rate
+from checkin_jax.training.examples import data
+from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training.schedules.schedule import Plan
+from checkin_jax.training.train import train
 
 CLIP_NORM = 0.1
 

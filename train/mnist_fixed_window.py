@@ -13,9 +13,9 @@ import dataclasses
 
 import tyro
 
+from checkin_jax.cli.recipe import Recipe
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

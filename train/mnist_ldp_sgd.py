@@ -12,9 +12,9 @@ import dataclasses
 
 import tyro
 
+from checkin_jax.cli.recipe import Recipe
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

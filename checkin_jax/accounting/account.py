@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from checkin_jax import _validate
-from checkin_jax.accounting import composer, rounds, theorems
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer, check_relation, one_round
-from checkin_jax.accounting.brackets import Bracket
+from checkin_jax.accounting.bounds import theorems, unit
+from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
 from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Randomizer
@@ -92,7 +93,7 @@ def account(
 def _warnings(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
-    one: rounds.Round,
+    one: unit.Round,
     delta: float,
     view: str,
     tight: bool,
@@ -106,13 +107,13 @@ def _warnings(
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(one, rounds.NoGain):
+    if isinstance(one, unit.NoGain):
         out.append("no gain from random check-ins is counted: the truth may be far below")
-    elif view == "messages" and isinstance(one, rounds.ShuffledGaussian) and found.upper > 0:
+    elif view == "messages" and isinstance(one, unit.ShuffledGaussian) and found.upper > 0:
         out.append(
             "G1 counts no gain from shuffling Gaussian messages; the truth may be far below, "
             "as the lower end shows (tight=True uses T*, for check-in rates below 1)"
         )
-    elif isinstance(protocol, FixedWindow | SlidingWindow) and isinstance(one, rounds.Least) and not tight:
+    elif isinstance(protocol, FixedWindow | SlidingWindow) and isinstance(one, unit.Least) and not tight:
         out.append("only subsampling is counted; tight=True uses R2 and R3, which may be far below")
     return out

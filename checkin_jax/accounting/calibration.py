@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
-from checkin_jax.accounting import composer
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol, SlidingWindow
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer

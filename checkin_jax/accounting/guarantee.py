@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._digits import down, up
+from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.protocols import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols import RELATIONS as RELATIONS

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._digits import down, up
+from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.accounting import account
+from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.auditing import one_run, scores, training_run
 from checkin_jax.auditing.setting import Setting
@@ -24,9 +24,9 @@ from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import schedule
 from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.data import Dataset
+from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.schedules import draws
 
 # Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)
@@ -313,7 +313,7 @@ def _entropies(seed: int | None) -> Iterator[int]:
     """Entropy for one run after another."""
     if seed is None:
         while True:
-            yield schedule.fresh_entropy()
+            yield draws.fresh_entropy()
     root = np.random.SeedSequence(seed)
     while True:
         words = root.spawn(1)[0].generate_state(4, np.uint32)

@@ -1,7 +1,7 @@
 """One run with many canaries, each of whose records is decided by a fair coin; how many coins can be guessed.
 
-Steinke, Nasr, Jagielski, Privacy Auditing with One (1) Training Run, arXiv 2305.08846. Canaries pull the sums along
-axes of their own, so that they are not in each other's way.
+Privacy auditing with one training run [SNJ23]. Canaries pull the sums along axes of their own, so that they are
+not in each other's way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from checkin_jax.auditing import statistics
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.schedule import DUMMY
+from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
 # What a run may cost; of a longer protocol the first units are run, and accounted for.

@@ -8,8 +8,7 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer
-from checkin_jax.mechanisms import MIN_EPSILON0, central_limit_multiplier
+from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -20,8 +19,9 @@ from checkin_jax.protocols import (
 )
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP, Randomizer
 from checkin_jax.training.config import MICROBATCH_UNIT, SIMULATE, TrainingConfig
-from checkin_jax.training.plan import Plan
-from checkin_jax.training.step import Mechanism
+from checkin_jax.training.private.mechanisms import MIN_EPSILON0, central_limit_multiplier
+from checkin_jax.training.private.step import Mechanism
+from checkin_jax.training.schedules.schedule import Plan
 
 # A protocol is small where it has no more clients than this, and one unit of it is no more.
 MOST_CLIENTS, MOST_MESSAGES, MOST_ROUNDS = 8, 64, 16

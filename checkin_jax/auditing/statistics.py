@@ -43,7 +43,7 @@ class Rule(NamedTuple):
 
 
 class Bounds:
-    """One-sided Clopper-Pearson bounds on a probability, for every number of successes in `trials`.
+    """One-sided bounds of [CP34] on a probability, for every number of successes in `trials`.
 
     Args:
       trials: >= 1.
@@ -107,8 +107,8 @@ def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bound
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """Bounds the chance of so many correct guesses in one (epsilon, delta)-differentially private run.
 
-    Corollary 5.4 of Steinke, Nasr, Jagielski (arXiv 2305.08846): every canary's record is one of two by a fair
-    coin of its own; `guesses` of the coins are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,
+    Corollary 5.4 of [SNJ23]: every canary's record is one of two by a fair coin of its own; `guesses` of the coins
+    are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,
 
         Pr[B(r, q) >= v] + 2 m delta max_i Pr[v > B(r, q) >= v - i] / i.
 

@@ -18,16 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkin_jax import mechanisms
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
 from checkin_jax.auditing.setting import Setting
-from checkin_jax.training import clients
 from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.data import Dataset
-from checkin_jax.training.layers import Loss
-from checkin_jax.training.loop import train
+from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.examples.networks import NUM_CLASSES
 from checkin_jax.training.model import model
-from checkin_jax.training.networks import NUM_CLASSES
+from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private.layers import Loss
+from checkin_jax.training.train import train
 
 MOST_CANARIES, OTHERS = 100, 100
 NOISE = 1.0, 1e-6  # variances the attacker may suppose, over the variance meant

@@ -16,10 +16,10 @@ import numpy as np
 
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training import schedule
-from checkin_jax.training.plan import Draw
-from checkin_jax.training.schedule import DUMMY, Stream
-from checkin_jax.training.step import buffer_capacity, round_messages, round_sum
+from checkin_jax.training.private.step import buffer_capacity, round_messages, round_sum
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.draws import DUMMY, Stream
+from checkin_jax.training.schedules.schedule import Draw
 
 OVERSHOOT = 3.0  # length of every record over the clip norm: clipping has work to do
 DIMENSION = 4
@@ -64,11 +64,11 @@ class Stage:
 
     def rounds(self, entropy: int, held: np.ndarray) -> Iterator[Round]:
         """One run; `held` (n,) is the record of every client."""
-        draw, noise_key = Draw(self._plan, entropy), schedule.jax_key(entropy, Stream.NOISE)
+        draw, noise_key = Draw(self._plan, entropy), draws.jax_key(entropy, Stream.NOISE)
         for index in range(self._plan.num_rounds):
             chosen = draw.clients(index)
             records = np.where(chosen == DUMMY, DUMMY, held[chosen]).astype(np.int32)
-            rest = *self._arguments, records, schedule.round_key(noise_key, index)
+            rest = *self._arguments, records, draws.round_key(noise_key, index)
             messages = total = None
             if self._messages:
                 messages = round_messages(self._mechanism, *rest, capacity=self._rows)

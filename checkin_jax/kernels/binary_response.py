@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, binomial, tails
-from checkin_jax.kernels.check_in import ROUNDING, in_blocks
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.losses import in_blocks
 
 
 class Messages(NamedTuple):
@@ -91,6 +92,6 @@ def lines_lower(
 ) -> tuple[Array, Array]:
     """(P(A) - Q(A), Q(A)) for A = {loss > loss}, loss > 0, rounded down and up; reverse: of Q||P.
 
-    The line first - (c - 1) second is below the round's profile at every c. Arguments as in `check_in.lines_lower`.
+    The line first - (c - 1) second is below the round's profile at every c. Arguments as in `clones.lines_lower`.
     """
     return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact, reverse), loss, count)  # type: ignore[return-value]

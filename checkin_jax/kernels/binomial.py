@@ -31,7 +31,7 @@ _STIRLING_ERROR = _stirling_error_table(16)
 
 
 def stirling_error(n: Array) -> Array:
-    """log(n!) minus Stirling's formula, for whole n >= 1; absolute error below 1e-17 (Loader 2000).
+    """log(n!) minus Stirling's formula, for whole n >= 1; absolute error below 1e-17 [Loa00].
 
     Table below 16, six terms of the asymptotic series from there (the seventh is below 2e-18).
     """
@@ -76,7 +76,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
     Returns:
       Natural logarithm, -inf where the probability is zero. Error below 1e-13 max(1, |value|) against
-      50-digit references for n up to 1e12 (tests/test_binomial.py). Never a difference of log-gammas, which
+      50-digit references for n up to 1e12 (tests/bounds/test_binomial.py). Never a difference of log-gammas, which
       is 4e-6 wrong at n = 1e9.
     """
     k, n, p = jnp.broadcast_arrays(*(jnp.asarray(v, dtype=jnp.float64) for v in (k, n, p)))

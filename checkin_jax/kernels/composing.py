@@ -1,4 +1,4 @@
-"""What `accounting.search` asks about one setting: kernels that run by themselves or in lanes.
+"""What `composition.search` asks about one setting: kernels that run by themselves or in lanes.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
@@ -14,19 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, check_in, conversions, crossing, lattice, tails
-from checkin_jax.kernels.check_in import Cut
-from checkin_jax.kernels.crossing import Lane
+from checkin_jax.kernels import binary_response, clones, conversions, invert_profile, pld, tails
+from checkin_jax.kernels.clones import Cut
+from checkin_jax.kernels.invert_profile import Lane
 
-Parts = tuple[check_in.Buckets, tails.Tables]
+Parts = tuple[clones.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Lines = tuple[Array, Array]
 
 
 @functools.cache
 def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
-    """A kernel: `crossing.tabulated`, for T1 (upper) or 3-ary randomized response."""
-    return lambda lane: crossing.tabulated(lane, cut, upper)
+    """A kernel: `invert_profile.tabulated`, for T1 (upper) or 3-ary randomized response."""
+    return lambda lane: invert_profile.tabulated(lane, cut, upper)
 
 
 @functools.cache
@@ -48,14 +48,14 @@ def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Binar
 
 @functools.cache
 def profile(exact: bool) -> Callable[..., Array]:
-    """A kernel (parts, losses, count, epsilon0): `check_in.profile_upper`."""
-    return functools.partial(check_in.profile_upper, exact=exact)
+    """A kernel (parts, losses, count, epsilon0): `clones.profile_upper`."""
+    return functools.partial(clones.profile_upper, exact=exact)
 
 
 @functools.cache
 def ternary_lines(exact: bool) -> Callable[..., Lines]:
-    """A kernel (parts, losses, count, epsilon0): `check_in.lines_lower`."""
-    return functools.partial(check_in.lines_lower, exact=exact)
+    """A kernel (parts, losses, count, epsilon0): `clones.lines_lower`."""
+    return functools.partial(clones.lines_lower, exact=exact)
 
 
 @functools.cache
@@ -79,27 +79,27 @@ def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
     return kernel
 
 
-def _stacked(atoms: lattice.Atoms) -> lattice.Atoms:
-    return lattice.Atoms(*(part[None] for part in atoms))
+def _stacked(atoms: pld.Atoms) -> pld.Atoms:
+    return pld.Atoms(*(part[None] for part in atoms))
 
 
-def above(losses: Array, profile: Array) -> lattice.Atoms:
+def above(losses: Array, profile: Array) -> pld.Atoms:
     """The law of the loss of a round from its profile at the knots, from above."""
-    side = lattice.side_upper(losses, profile)
-    return _stacked(lattice.join(losses, side, side, True))
+    side = pld.side_upper(losses, profile)
+    return _stacked(pld.join(losses, side, side, True))
 
 
-def below(losses: Array, plus: Lines, minus: Lines) -> tuple[lattice.Atoms, lattice.Atoms]:
+def below(losses: Array, plus: Lines, minus: Lines) -> tuple[pld.Atoms, pld.Atoms]:
     """The laws of the loss of P||Q and of Q||P, from below; lines at the middles of the knots' intervals."""
-    sides = lattice.side_lower(losses, *plus), lattice.side_lower(losses, *minus)
-    forward, backward = (lattice.join(losses, *pair, False) for pair in (sides, sides[::-1]))
+    sides = pld.side_lower(losses, *plus), pld.side_lower(losses, *minus)
+    forward, backward = (pld.join(losses, *pair, False) for pair in (sides, sides[::-1]))
     return _stacked(forward), _stacked(backward)
 
 
-def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[lattice.Atoms]:
+def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[pld.Atoms]:
     """`below` for a pair that is the same in both directions."""
-    side = lattice.side_lower(losses, difference, far)
-    return (_stacked(lattice.join(losses, side, side, False)),)
+    side = pld.side_lower(losses, difference, far)
+    return (_stacked(pld.join(losses, side, side, False)),)
 
 
 class Scales(NamedTuple):
@@ -117,12 +117,12 @@ class Scales(NamedTuple):
     bare_variances: Array
 
 
-def scales(atoms: lattice.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
+def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
     """See `Scales`."""
-    far = lattice.chernoff_tilt(atoms, counts, log_delta)
+    far = pld.chernoff_tilt(atoms, counts, log_delta)
 
-    def each(order: Array) -> lattice.Tilt:
-        return jax.vmap(lambda event: lattice.tilt_at(_stacked(event), jnp.ones(1), order))(atoms)
+    def each(order: Array) -> pld.Tilt:
+        return jax.vmap(lambda event: pld.tilt_at(_stacked(event), jnp.ones(1), order))(atoms)
 
     bare, tilted = each(jnp.zeros(())), each(order)
     return Scales(far.order, far.log_mgf, counts @ bare.variance, tilted.mean, tilted.variance, bare.variance)
@@ -142,7 +142,7 @@ def end(points: int, upper: bool) -> Callable[..., End]:
     """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
 
     def kernel(
-        atoms: lattice.Atoms,
+        atoms: pld.Atoms,
         index: Array,
         counts: Array,
         spacing: Array,
@@ -150,15 +150,15 @@ def end(points: int, upper: bool) -> Callable[..., End]:
         first: Array,
         delta: Array,
     ) -> End:
-        tilt = lattice.tilt_at(atoms, counts, order)
-        composed = lattice.compose(atoms, index, counts, spacing, tilt, first, points, upper)
+        tilt = pld.tilt_at(atoms, counts, order)
+        composed = pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
         found = (_smallest if upper else _largest)(composed, delta)
         return End(*found, tilt.mean, tilt.variance)
 
     return kernel
 
 
-def _smallest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
+def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Smallest epsilon of the grid's piecewise linear (in e^epsilon) delta that meets the target, and its error."""
     epsilon, value, error = composed
     above = ~(value <= delta)
@@ -173,7 +173,7 @@ def _smallest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
     return jnp.where(unknown, jnp.inf, found), jnp.where(unknown, 0.0, error[here])
 
 
-def _largest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
+def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Largest epsilon of the grid at which even the lower delta exceeds the target; 0 if there is none."""
     above = composed.delta > delta
     last = jnp.max(jnp.where(above, jnp.arange(above.shape[0]), -1))
@@ -184,11 +184,11 @@ def _largest(composed: lattice.Composed, delta: Array) -> tuple[Array, Array]:
 _AROUND = np.geomspace(0.25, 4.0, 65)
 
 
-def renyi(atoms: lattice.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
+def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
     """(epsilon, order) by RDP of the pairs; log_delta: of what infinite losses leave."""
-    orders = lattice.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
-    moments = lattice.log_moments(atoms, counts, orders)
+    orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
+    moments = pld.log_moments(atoms, counts, orders)
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
-    epsilon = epsilon + 64.0 * lattice.UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
+    epsilon = epsilon + 64.0 * pld.UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
     best = jnp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0

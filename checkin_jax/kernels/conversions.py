@@ -9,7 +9,7 @@ from jax import Array
 
 @jax.jit
 def epsilon_from_log_moments(orders: Array, log_moments: Array, log_delta: Array) -> Array:
-    """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; P1 of THEORY, rounded up.
+    """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; P1, rounded up.
 
     [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t,
     epsilon = rdp + (log(1/delta) + t log(1 - 1/order) - log order) / t, and never below 0. Not NaN: a moment

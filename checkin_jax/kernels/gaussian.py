@@ -39,7 +39,7 @@ def _one_minus_x_mills(x: Array) -> Array:
 
 
 def log_delta(mu: Array, epsilon: Array) -> Array:
-    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile (delta_G of THEORY, section 4).
+    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile: delta_G of docs/theory_allocation.md.
 
     Args:
       mu: sensitivity over noise standard deviation, > 0 (float64).

@@ -11,90 +11,20 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds import one_round
+from checkin_jax.accounting.bounds.dispatch import one_round
 from checkin_jax.accounting.calibration import calibrate
+from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.guarantee import RELATIONS, REPLACE, VIEWS, Guarantee
-from checkin_jax.accounting.renyi import rdp
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.sweeps import brackets, published
+from checkin_jax.sweeps import batched, published
+from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers
 
-# Result columns of each kind: numbers first, then words.
-RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
-    "rdp": (("rdp",), ("method", "validity")),
-    "published": (("epsilon", "optimal_order"), ("method", "validity")),
-    "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
-}
-# Every column that is no argument of a setting.
-ANSWERS = frozenset(
-    [name for numbers, words in RESULTS.values() for name in (*numbers, *words)]
-    + ["seconds", "version", "error"]
-)
 # Rows that one task of the slower kinds takes.
 _ROWS_PER_TASK = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """What is asked of every setting.
-
-    Attributes:
-      what: "bracket", "rdp", "published" or "calibration".
-      protocol: class of the protocol.
-      tight: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
-    """
-
-    what: str
-    protocol: type[CheckInProtocol]
-    tight: bool = False
-    free: str | None = None
-    orders: tuple[int, ...] = ()
-
-    @property
-    def fields(self) -> dict[str, bool]:
-        """The protocol's arguments, and whether each must be given."""
-        missing = dataclasses.MISSING
-        return {field.name: field.default is missing for field in dataclasses.fields(self.protocol)}
-
-
-class Results:
-    """The result columns of a block while they are filled; rows not filled are errors by then."""
-
-    def __init__(self, question: Question, count: int) -> None:
-        numbers, words = RESULTS[question.what]
-        self.numbers = {name: np.full(count, np.nan) for name in numbers}
-        self.words = {name: np.full(count, "", dtype=object) for name in words}
-        self.seconds = np.zeros(count)
-        self.errors = np.full(count, "", dtype=object)
-
-    def fill(self, index: Any, **values: Any) -> None:
-        """Results of the rows `index`."""
-        for name, value in values.items():
-            (self.numbers if name in self.numbers else self.words)[name][index] = value
-
-    def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
-        """Inputs and results, a row each; a row with neither result nor error has an error that says so."""
-        for name, column in self.numbers.items():
-            self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
-        good = self.errors == ""
-        for column in self.numbers.values():
-            column[~good] = np.nan
-        for column in self.words.values():
-            column[~good] = ""
-        count = len(self.errors)
-        return {
-            **{n: c.astype(object) if c.dtype.kind == "U" else c for n, c in inputs.items()},
-            **self.numbers,
-            **self.words,
-            "seconds": self.seconds,
-            "version": np.full(count, __version__, dtype=object),
-            "error": self.errors,
-        }
 
 
 def evaluate(
@@ -118,7 +48,7 @@ def _by_rows(
     done: Callable[[int], None],
 ) -> None:
     """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
-    names, batched, rest = list(inputs), [], []
+    names, together, rest = list(inputs), [], []
     for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
         given = dict(zip(names, values))
         try:
@@ -126,8 +56,8 @@ def _by_rows(
         except (TypeError, ValueError) as error:
             results.errors[i] = str(error)
             continue
-        if brackets.serves(row.unit, row.delta, question.tight):
-            batched.append(brackets.Setting(i, row.unit, row.protocol.repeats, row.delta))
+        if batched.serves(row.unit, row.delta, question.tight):
+            together.append(batched.Setting(i, row.unit, row.protocol.repeats, row.delta))
         else:
             rest.append((i, row))
     done(int(np.count_nonzero(results.errors != "")))
@@ -138,7 +68,7 @@ def _by_rows(
         one = _bracket if question.what == "bracket" else _calibration
         for start in range(0, len(rest), _ROWS_PER_TASK):
             tasks.append(_run(question, rest[start : start + _ROWS_PER_TASK], one, results, done))
-    brackets.run(batched, tasks, results, workers, done)
+    batched.run(together, tasks, results, workers, done)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +107,8 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     view = _validate.choice(VIEWS, view=given.get("view", "messages"))
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
-    batched = question.what == "bracket" and view != "local" and relation == REPLACE
-    if batched and isinstance(randomizer, PureLDP):
+    pure = question.what == "bracket" and view != "local" and relation == REPLACE
+    if pure and isinstance(randomizer, PureLDP):
         unit = one_round(protocol, randomizer, view, protocol.repeats, delta)
     return Row(protocol, randomizer, delta, view, relation, order, target, unit)
 

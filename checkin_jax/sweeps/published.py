@@ -21,7 +21,7 @@ from checkin_jax.randomizers import MAX_EPSILON0
 from checkin_jax.sweeps.table import batched
 
 if TYPE_CHECKING:
-    from checkin_jax.sweeps.evaluate import Question, Results
+    from checkin_jax.sweeps.results import Question, Results
     from checkin_jax.sweeps.workers import Task, Workers
 
 DEFAULT_ORDERS = tuple(
@@ -29,7 +29,6 @@ DEFAULT_ORDERS = tuple(
 )
 # Settings of one kernel call: a few MB of weights, which stay in the cache.
 _BATCH, _SLOW_BATCH = 1024, 16
-_CONVERTED = "a lower bound on divergences, converted: not a bound on epsilon"
 
 _SLOW = {
     "theorem-1": published.theorem_1,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from checkin_jax.kernels import lanes
+from checkin_jax.kernels import batching
 
 T = TypeVar("T")
 # Numbers that lanes side by side may hold at once, in each of several temporaries: 1 GB.
@@ -33,7 +33,7 @@ class Request:
     """A call of a kernel of one lane.
 
     Attributes:
-      kernel: as in `lanes.over`; columns: its arguments, pytrees of numpy arrays and numbers.
+      kernel: as in `batching.over`; columns: its arguments, pytrees of numpy arrays and numbers.
       held: an earlier answer that goes before them. keep: the answer is wanted as a `Held`.
       floats: about how many numbers the kernel holds at once for a lane.
     """
@@ -84,10 +84,10 @@ def _answers(requests: Sequence[Request], size: int) -> list[Any]:
     first = requests[0]
     columns = jax.tree.map(lambda *parts: np.stack(parts), *(request.columns for request in requests))
     if first.held is None:
-        found = lanes.over(first.kernel, columns, size=size)
+        found = batching.over(first.kernel, columns, size=size)
     else:
         places = [request.held.place for request in requests if request.held is not None]
-        found = lanes.over(first.kernel, columns, first.held.block, places, size=size)
+        found = batching.over(first.kernel, columns, first.held.block, places, size=size)
     if first.keep:
         return [Held(found, i) for i in range(len(requests))]
     here = jax.tree.map(np.asarray, found)

@@ -18,7 +18,7 @@ from checkin_jax._version import __version__
 from checkin_jax.protocols import PROTOCOLS, CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.sweeps import evaluate, published, settings
 from checkin_jax.sweeps import table as tables
-from checkin_jax.sweeps.evaluate import Question
+from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
 from checkin_jax.sweeps.settings import Settings
 from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.table import Sweep
@@ -80,7 +80,7 @@ def plan(
     **arguments: Any,
 ) -> Plan:
     """Checks the arguments of `sweep` without evaluating anything; errors as there."""
-    _validate.choice(tuple(evaluate.RESULTS), what=what)
+    _validate.choice(tuple(RESULTS), what=what)
     if protocol not in PROTOCOLS:
         names = ", ".join(kind.__name__ for kind in PROTOCOLS)
         raise TypeError(f"protocol={_validate.shown(protocol)}: expected one of the classes {names}")
@@ -115,7 +115,7 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
     if isinstance(given, str | Path):
         given = tables.load(given)
     if isinstance(given, Sweep):
-        inputs = {name: c for name, c in given.columns.items() if name not in evaluate.ANSWERS}
+        inputs = {name: c for name, c in given.columns.items() if name not in ANSWERS}
         return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
     if not isinstance(given, Mapping):
         raise TypeError(

@@ -7,11 +7,11 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds import check_protocol, check_randomizer
-from checkin_jax.mechanisms import CLIP_NORMS
+from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.training.plan import Plan
+from checkin_jax.training.private.mechanisms import CLIP_NORMS
+from checkin_jax.training.schedules.schedule import Plan
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 MICROBATCH_UNIT = 40

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from checkin_jax.training import networks
-from checkin_jax.training.layers import Loss
+from checkin_jax.training.examples import networks
+from checkin_jax.training.private.layers import Loss
 
 
 class Model(NamedTuple):

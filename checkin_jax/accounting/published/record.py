@@ -10,16 +10,18 @@ from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
 
-SCI = "Liew, Hasegawa, Takahashi, Shuffled Check-in, arXiv 2206.03151 v1"
+# Works by docs/references.md.
+SCI = "Liew, Hasegawa, Takahashi (2022), Shuffled Check-in, arXiv 2206.03151 v1"
 RCI = (
-    "Balle, Kairouz, McMahan, Thakkar, Thakurta, Privacy Amplification via Random Check-Ins, arXiv 2007.06605"
+    "Balle, Kairouz, McMahan, Thakkar, Thakurta (2020), Privacy Amplification via Random Check-Ins, "
+    "arXiv 2007.06605"
 )
-GDD = "Girgis, Data, Diggavi, Renyi Differential Privacy of the Subsampled Shuffle Model, 2021"
-FMT = "Feldman, McMillan, Talwar, Hiding Among the Clones, 2021"
-BBG = "Balle, Barthe, Gaboardi, Privacy Amplification by Subsampling, 2018"
-WBK = "Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019"
-EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta, Amplification by Shuffling, 2019"
-KOV = "Kairouz, Oh, Viswanath, The Composition Theorem for Differential Privacy, 2015"
+GDD = "Girgis, Data, Diggavi (2021), Renyi Differential Privacy of the Subsampled Shuffle Model"
+FMT = "Feldman, McMillan, Talwar (2021), Hiding Among the Clones"
+BBG = "Balle, Barthe, Gaboardi (2018), Privacy Amplification by Subsampling"
+WBK = "Wang, Balle, Kasiviswanathan (2019), Subsampled Renyi Differential Privacy"
+EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta (2019), Amplification by Shuffling"
+KOV = "Kairouz, Oh, Viswanath (2015), The Composition Theorem for Differential Privacy"
 
 MAX_CLIENTS = 1e12
 MAX_EPSILON0 = 50.0
@@ -76,7 +78,7 @@ def reals(
 def _in_interval(
     name: str, given: ArrayLike, low: float, high: float, open_low: bool = False, open_high: bool = False
 ) -> np.ndarray:
-    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    interval = _validate.interval(low, high, open_low, open_high)
     try:
         array = np.asarray(given)
     except ValueError:  # lists of different lengths
@@ -129,10 +131,9 @@ def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
 
 def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
     """Renyi orders in [low, high], finite and above 1, shape [orders]."""
-    found = reals(low, high, open_low=low == 1.0, open_high=high == np.inf, orders=orders)
-    return _listed(
-        found, f"numbers in {'(' if low == 1.0 else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
-    )
+    open_low, open_high = low == 1.0, high == np.inf
+    found = reals(low, high, open_low=open_low, open_high=open_high, orders=orders)
+    return _listed(found, f"numbers in {_validate.interval(low, high, open_low, open_high)}")
 
 
 def _listed(orders: np.ndarray, expected: str) -> np.ndarray:

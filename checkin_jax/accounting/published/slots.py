@@ -131,10 +131,11 @@ def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
     """
     e0, d1 = record.epsilons(epsilon0), record.deltas(delta1, "delta1")
     record.broadcast(epsilon0=e0, delta1=d1)
-    with np.errstate(divide="ignore", over="ignore"):
-        repeats = np.ceil((np.log(2) - np.log(d1)) / -np.log(-np.expm1(-5 * e0)))
-    # Above e0 = 7 the logarithm of 1 - e^{-5 e0} is its own argument.
-    repeats = np.where(e0 > 7, np.ceil((np.log(2) - np.log(d1)) * np.exp(5 * e0)), repeats)
+    missed = np.exp(-5 * e0)
+    with np.errstate(divide="ignore"):
+        # Either form keeps its digits: of a number near 0, or near 1.
+        rate = -np.where(missed < 0.5, np.log1p(-missed), np.log(-np.expm1(-5 * e0)))
+        repeats = np.ceil((np.log(2) - np.log(d1)) / rate * (1 + 1e-12))
     return -np.expm1(-e0) * d1 / (4 * np.exp(e0) * (2 + repeats)) * (1 - 1e-12)
 
 

@@ -1,0 +1,255 @@
+"""Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
+
+`SharedSlotsGaussian` (G3) and `OccupiedAllocationGaussian` (G3') are for adding or removing a client, dummies hidden:
+their two directions differ and are composed each by itself. `OneStep` (R1) and `TwoSteps` (R2) are for the replacement
+of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower
+end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier, and half of
+that where a dummy makes place. Proofs: docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, Round
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.numerics import allocation, lognormal
+
+# Splits of epsilon into two steps that are tried.
+_SPLITS = 48
+# The range of mu in which lattices gain enough for their time; their kernels reach to 100.
+LEAST_MU, MOST_MU = 1e-6, 12.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Allocation(Directed):
+    """One client's message in one of m slots, profiles from above.
+
+    Attributes:
+      slots: m >= 1. Above `allocation.MAX_SLOTS` the upper end is that of so many slots, and there is no lower one.
+      used: rho in (0, 1], the probability that the client is in one of them.
+      mu: in [LEAST_MU, MOST_MU].
+      log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
+    """
+
+    slots: int
+    used: float
+    mu: float
+    log_inverse_mass: float
+
+    shared: ClassVar[bool] = False
+
+    @functools.cached_property
+    def _above(self) -> tuple[allocation.Profile, allocation.Profile]:
+        forward, backward = (
+            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
+            for reverse in (False, True)
+        )
+        return forward, backward
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        flat = np.ravel(loss)
+        forward, backward = (
+            allocation.profile_upper(each, self.mu, self.used, flat, self.shared).reshape(np.shape(loss))
+            for each in self._above
+        )
+        return forward, backward
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocationGaussian(OwnInstance, _Allocation):
+    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact but for rounding.
+
+    A_fix and A_sldw with Gaussian messages and all others (and the dummies) at one record, add-or-remove [random
+    allocation: Feldman, Shenfeld 2025].
+    """
+
+    name = "Gaussian messages in slots, all others at one record"
+    symmetric = False
+
+    @functools.cached_property
+    def _below(self) -> tuple[allocation.Profile, allocation.Profile]:
+        forward, backward = (
+            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, False)
+            for reverse in (False, True)
+        )
+        return forward, backward
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        forward, backward = (
+            allocation.lines_lower(each, self.used, np.asarray(loss)) for each in self._below
+        )
+        return forward, backward
+
+
+@dataclasses.dataclass(frozen=True)
+class MostlyGaussian:
+    """An instance that is `pair` but for an event of probability `rest` at most, the same in both worlds.
+
+    public: the adversary sees whether it happens.
+    """
+
+    pair: AllocationGaussian
+    rest: float
+    public: bool
+
+    symmetric = False
+
+    @property
+    def name(self) -> str:
+        return self.pair.name
+
+    @property
+    def scale(self) -> Round:
+        return self.pair
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        # What happens in the event is not counted; unseen, it may be against us.
+        against = 0.0 if self.public else self.rest
+        forward, backward = (
+            (np.maximum((1.0 - self.rest) * np.asarray(apart) - against, 0.0), np.asarray(far) + against)
+            for apart, far in self.pair.lower(loss)
+        )
+        return forward, backward
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedSlotsGaussian(_Allocation):
+    """G3: a client is added or removed, dummies hidden, whatever the others' records are.
+
+    Where it is used it takes the place of a dummy (shift at most mu/2) or, in half of all cases at most, of another
+    client (shift at most mu): in every slot the worse of the two, in convex order. Valid for adaptive randomizers.
+    """
+
+    name = "G3"
+    instances: tuple[Instance, ...] = ()
+    shared = True
+
+
+def _log_below(trials: float, prob: float, count: float) -> float:
+    """log of Chernoff's bound on Pr[Bin(trials, prob) <= count]; -inf if that cannot be."""
+    if count < 0:
+        return -math.inf
+    share = count / trials
+    if share >= prob:
+        return 0.0
+    if prob == 1.0:
+        return -math.inf
+    first = share * math.log(share / prob) if share > 0 else 0.0
+    return -trials * (first + (1.0 - share) * (math.log1p(-share) - math.log1p(-prob)))
+
+
+@dataclasses.dataclass(frozen=True)
+class OccupiedAllocationGaussian(Directed):
+    """G3': G3 where n - 1 other clients compete for the slots, sharper for n p_0 >> m. Add-or-remove, dummies hidden.
+
+    For any N_0, H <= (1 - pi) H[rho = min(p_0, p_0 m / (N_0 + 1))] + pi G3, where pi bounds the probability that a slot
+    is empty or that fewer than N_0 others take part. A_fix only: windows must be common.
+
+    Attributes:
+      num_clients: n, the client that is added or removed included. slots, prob: m and p_0.
+      mu, log_inverse_mass: as in `AllocationGaussian`.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+
+    name = "G3'"
+    instances: tuple[Instance, ...] = ()
+
+    @functools.cached_property
+    def _parts(self) -> tuple[SharedSlotsGaussian, AllocationGaussian | None, float]:
+        """G3 for the rest, the pair with the smaller rho, and pi."""
+        every = SharedSlotsGaussian(self.slots, self.prob, self.mu, self.log_inverse_mass)
+        others = float(self.num_clients - 1)
+        if others == 0:
+            return every, None, 1.0
+        slack = (
+            math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0)) if self.prob < 1.0 else 0.0
+        )
+        least = max(math.floor(others * self.prob - slack), 0)
+        used = min(self.prob, self.prob * self.slots / (least + 1.0))
+        rest = some_empty(self.num_clients, self.slots, self.prob)
+        rest += math.exp(_log_below(others, self.prob, least - 1.0))
+        if rest >= 1.0 or used == self.prob:
+            return every, None, 1.0
+        pair = AllocationGaussian(self.slots, used, self.mu, self.log_inverse_mass)
+        return every, pair, rest * (1.0 + 1e-9)
+
+    @property
+    def gains(self) -> bool:
+        """Whether it is anything else than G3."""
+        return self._parts[1] is not None
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        every, often, rest = self._parts
+        if often is None:
+            return every.upper_sides(loss)
+        # A rest that is small enough may be lost altogether.
+        seldom = (1.0, 1.0) if rest < math.exp(-self.log_inverse_mass) else every.upper_sides(loss)
+        forward, backward = (a + rest * b for a, b in zip(often.upper_sides(loss), seldom))
+        return forward, backward
+
+
+def some_empty(num_clients: int, slots: int, prob: float) -> float:
+    """Upper bound on the probability that n - 1 clients leave one of the slots empty."""
+    others = num_clients - 1.0
+    log_one = others * math.log1p(-prob / slots) if prob < slots else (-math.inf if others else 0.0)
+    return math.exp(min(math.log(slots) + log_one, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class OneStep:
+    """R1: subsampling, rho delta_G(mu, log(1 + (c - 1)/rho)), the client used with probability at most rho; symmetric.
+
+    rest: the probability of a public event in which it may be used for certain, counted as lost.
+    """
+
+    used: float
+    mu: float
+    rest: float = 0.0
+
+    name = "R1"
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
+        value = lognormal.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING))
+        return (self.used * value + self.rest) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoSteps:
+    """R2: replacement in two steps, through the world in which the client is never used; symmetric.
+
+    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), the least over splits; `pair` bounds both directions of one step.
+    rest: the probability of a public event in which pair does not serve, counted as lost.
+    """
+
+    pair: Directed
+    rest: float = 0.0
+
+    name = "R2"
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        flat = np.ravel(np.asarray(loss, dtype=np.float64))
+        first = flat[:, None] * np.linspace(0.0, 1.0, _SPLITS)[None, :]
+        # The second step rounded down, which raises the bound.
+        second = np.maximum(flat[:, None] - first - 1e-15 * flat[:, None], 0.0)
+        there, _ = self.pair.upper_sides(first)
+        _, back = self.pair.upper_sides(second)
+        with np.errstate(over="ignore"):
+            bound = there + np.exp(np.minimum(first, 700.0)) * back
+        return ((np.min(bound, axis=1) + self.rest) * (1.0 + ROUNDING)).reshape(np.shape(loss))

@@ -1,0 +1,388 @@
+"""eps0-LDP messages behind a shuffler (T1), in slots (T2, T2'), and the concrete randomizers below them (L1, L2).
+
+Each class names the laws of `kernels.clones` that bound one unit of its protocol, and the randomizers that come
+close. How many buckets and points are spent is chosen here; every choice is sound.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.bounds.unit import Instance, Least, Lines, Round, Values, bucket_count
+from checkin_jax.kernels import binary_response, clones, host, tails
+from checkin_jax.kernels.losses import at_losses
+from checkin_jax.numerics import convex, occupancy, staged_clones
+
+# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
+SPREADS = (
+    (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
+    (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
+    (6e-6, (2.2, 4.5)),
+)
+# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
+# the two records.
+BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
+FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
+# Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
+MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
+# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+_HOPELESS = 4.0
+
+
+def _largest_loss(epsilon0: float, used: float) -> float:
+    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
+    return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
+
+
+def cut(
+    most: float,
+    mean: float,
+    log_inverse_mass: float,
+    drift: float,
+    upper: bool,
+    *,
+    absent: bool,
+    parts: int = 1,
+) -> clones.Cut:
+    """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
+
+    drift: what the spread of the absent adds goes with it. absent: whether there are any.
+    """
+    plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
+    if most <= clones.SMALL:
+        return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
+    offsets = next((points for least, points in SPREADS if upper and drift > least), ())
+    buckets = bucket_count(mean)
+    if parts > 1 or plan[0] > tails.POINTS[0]:
+        # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
+        buckets = min(buckets, 128)
+    if offsets and plan[1]:
+        buckets = max(buckets, 128)  # one choice fewer: each compiles for seconds
+    return clones.Cut(buckets, 1, offsets, plan)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Mixture:
+    """A law of `kernels.clones`, cut into buckets from one side."""
+
+    law: clones.Law
+    epsilon0: float
+    log_inverse_mass: float
+    drift: float = 0.0
+
+    def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
+        """The mixture, the tables of its signs, and whether these are exact."""
+        n, special = np.asarray(self.law.n), np.asarray(self.law.special)
+        mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
+        most, mean = float(n.max()), float((n * special).max())
+        chosen = cut(most, mean, mass, self.drift, upper, absent=absent, parts=len(n))
+        return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
+
+    @functools.cached_property
+    def _above(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+        return self._tabulated(True)
+
+    @functools.cached_property
+    def _below(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+        return self._tabulated(False)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        mix, tables, exact = self._above
+        return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
+
+    def lower(self, loss: np.ndarray) -> Lines:
+        mix, tables, exact = self._below
+        return at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ternary:
+    """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
+
+    scale: Round
+    mixture: _Mixture
+
+    name = "3-ary randomized response, all others at a third record"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self.mixture.lower(loss)
+        return lines, lines
+
+
+def binary_plan(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
+    """`tails.plan` for at most `most` messages and both directions."""
+    return tails.plan(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binary:
+    """Binary randomized response, all other clients (and dummies) at one of the two records."""
+
+    scale: Round
+    messages: binary_response.Messages
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "binary randomized response, all others at one of the two records"
+    symmetric = False
+
+    @functools.cached_property
+    def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
+        """Tables of both directions, and whether they are exact."""
+        most = float(np.asarray(self.messages.number).max())
+        plan = binary_plan(most, self.epsilon0, self.log_inverse_mass)
+        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        forward, backward = (
+            binary_response.tabulate(self.messages, epsilon0, mass, plan, reverse)
+            for reverse in (False, True)
+        )
+        return (forward, backward), plan[1]
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def lines(reverse: bool) -> Lines:
+            tables, exact = self._tables
+            return at_losses(
+                lambda *at: binary_response.lines_lower(
+                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, reverse
+                ),
+                loss,
+            )
+
+        return lines(False), lines(True)
+
+
+class _Instances(abc.ABC):
+    """The instances worth trying: 3-ary, binary or both."""
+
+    epsilon0: float
+    # Whether a client is removed, not its record replaced: 3-ary randomized response is no instance of that.
+    removal: bool = False
+
+    @abc.abstractmethod
+    def messages(self) -> float:
+        """How many messages a unit has, about."""
+
+    @abc.abstractmethod
+    def ternary(self) -> Ternary: ...
+
+    @abc.abstractmethod
+    def binary(self) -> Binary: ...
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        few = 2.0 * self.messages() < FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
+        found: list[Instance] = []
+        if not self.removal and (few or self.epsilon0 >= TERNARY_FROM):
+            found.append(self.ternary())
+        if self.removal or self.epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO):
+            found.append(self.binary())
+        return tuple(found)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffledPureLDP(_Instances):
+    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below.
+
+    tight: T1+ too, where `numerics.staged_clones.profile` has it: a quarter of a second more.
+    """
+
+    num_clients: int
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+    label: str = "T1"
+    tight: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.label if self._t1_plus is None else f"{self.label} and T1+"
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def _mixture(self, law: clones.Law) -> _Mixture:
+        # What the spread of the absent adds goes as gamma (1 - gamma) / n.
+        drift = self.rate * (1.0 - self.rate) / self.num_clients
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+
+    def _arguments(self) -> tuple[Array, Array, Array]:
+        return host(self.num_clients), host(self.rate), host(self.epsilon0)
+
+    @functools.cached_property
+    def _t1(self) -> _Mixture:
+        return self._mixture(clones.upper_law(*self._arguments()))
+
+    @functools.cached_property
+    def _t1_plus(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if not self.tight:
+            return None
+        return staged_clones.profile(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        plain = self._t1.upper(loss)
+        return plain if self._t1_plus is None else np.minimum(plain, convex.chords(*self._t1_plus, loss))
+
+    def messages(self) -> float:
+        return self.num_clients * self.rate
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(clones.lower_law(*self._arguments())))
+
+    def binary(self) -> Binary:
+        mass = host(self.log_inverse_mass)
+        buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
+        messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotsPureLDP(_Instances):
+    """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
+
+    seen: the probability that the message is used after all in the instances below, when all others do their worst.
+    removal: a client is added or removed, dummies hidden; T2 holds all the same, its instances are fewer.
+    """
+
+    slots: int
+    used: float
+    seen: float
+    epsilon0: float
+    log_inverse_mass: float
+    removal: bool = False
+
+    name = "T2"
+
+    @property
+    def top(self) -> float:
+        return _largest_loss(self.epsilon0, self.used)
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.used**2 / self.slots
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
+
+    @functools.cached_property
+    def _above(self) -> _Mixture:
+        return self._mixture(self.used, True)
+
+    def _mixture(self, used: float, upper: bool) -> _Mixture:
+        arguments = (host([value]) for value in (self.slots, used, 1.0))
+        law = clones.slots_law(*arguments, host(self.epsilon0), upper)
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def messages(self) -> float:
+        return float(self.slots)
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(self.seen, False))
+
+    def binary(self) -> Binary:
+        slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
+        messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class OccupiedPureLDP(_Instances):
+    """T2': K occupied slots, each with the message of one of n clients, a uniform ordered sample."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "T2'"
+
+    @property
+    def top(self) -> float:
+        return _largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
+        return mean / float(self.num_clients) ** 2
+
+    def _parts(self, upper: bool) -> tuple[Array, Array, Array]:
+        values, masses = occupancy.law(
+            self.num_clients, self.num_slots, self.prob, self.log_inverse_mass, upper
+        )
+        # No slot occupied: nothing is seen.
+        masses, values = np.where(values > 0, masses, 0.0), np.maximum(values, 1.0)
+        return host(values), host(values / self.num_clients), host(masses)
+
+    @functools.cached_property
+    def _above(self) -> _Mixture:
+        law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
+        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
+
+    def messages(self) -> float:
+        return float(min(self.num_clients, self.num_slots))
+
+    @functools.cached_property
+    def _below(self) -> tuple[Array, Array, Array]:
+        return self._parts(False)
+
+    def ternary(self) -> Ternary:
+        law = clones.slots_law(*self._below, host(self.epsilon0), False)
+        return Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass))
+
+    def binary(self) -> Binary:
+        messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class Smaller:
+    """Two bounds on the same unit: the smaller at every loss. The instances are those of the first."""
+
+    first: SlotsPureLDP
+    second: OccupiedPureLDP
+
+    @functools.cached_property
+    def _tried(self) -> tuple[SlotsPureLDP | OccupiedPureLDP, ...]:
+        best, other = sorted((self.first, self.second), key=lambda one: one.variance)
+        return (best, other) if other.variance <= _HOPELESS * best.variance else (best,)
+
+    @property
+    def name(self) -> str:
+        return Least(self._tried).name
+
+    @property
+    def top(self) -> float:
+        return min(self.first.top, self.second.top)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return Least(self._tried).upper(loss)
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        return tuple(_at_scale(each, self) for each in self.first.instances)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+def _at_scale(instance: Instance, scale: Round) -> Instance:
+    assert isinstance(instance, Ternary | Binary)
+    return dataclasses.replace(instance, scale=scale)

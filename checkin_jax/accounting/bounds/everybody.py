@@ -1,0 +1,151 @@
+"""Gaussian messages where every client sends (G2), and averages whose noise adds up (G4); replacement of one record.
+
+Proofs: docs/theory_gaussian.md, docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
+from checkin_jax.accounting.bounds.hidden import HiddenMessages, hidden_instances
+from checkin_jax.accounting.bounds.profiles import MOST_MU, GaussianProfile
+from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
+from checkin_jax.kernels import binomial, gaussian, host, subsampled_gaussian
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.numerics import convex
+from checkin_jax.randomizers import MAX_EPSILON0
+
+_CELLS = jax.jit(binomial.cells, static_argnames="buckets")
+# What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
+_ALLOWED = (1.0, 3.0, 6.0, 10.0)
+# Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
+_NEAR, _FAR, _SPACING = 40, 87, 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffledEverybody:
+    """G2: n Gaussian messages, all clients' (gamma = 1, or averaged updates with p_0 = 1), `messages` view; symmetric.
+
+    For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
+
+        H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) d0 (1 + 2 (n-1) / p):
+
+    the message's laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of
+    one message by itself.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. mu: 2 / noise_multiplier.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    num_clients: int
+    mu: float
+    log_inverse_mass: float
+
+    name = "G2"
+    top = math.inf
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        n, mass = self.num_clients, self.log_inverse_mass
+        summed = ShuffledGaussian(n, 1.0, self.mu, False, mass).instances
+        if self.mu > MOST_MU:
+            return summed
+        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(self.mu), mass), self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
+        """log of d0 (1 + 2 (n-1) / p)."""
+        others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
+        return gaussian.log_profile(self.mu, epsilon0) + np.log1p(others)
+
+    def _cut(self, allowed: float) -> float | None:
+        """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
+        low, high = 0.0, MAX_EPSILON0
+        for _ in range(3):
+            grid = np.linspace(low, high, 512)
+            enough = np.flatnonzero(self._log_cost(grid) <= -allowed)
+            if not enough.size:
+                return None
+            low, high = float(grid[max(int(enough[0]) - 1, 0)]), float(grid[enough[0]])
+        return high if high > 0 else None
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Losses and the bound there, convex; None if no eps0 serves."""
+        allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
+        found = [epsilon0 for epsilon0 in map(self._cut, allowed) if epsilon0 is not None]
+        if not found:
+            return None
+        deviation = math.sqrt(2.0 * math.expm1(min(found)) / self.num_clients)
+        near = _SPACING * deviation * np.arange(_NEAR + 1.0)
+        far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
+        losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
+        value = functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
+        value = np.minimum.accumulate(np.minimum(value, self._alone(losses)))
+        kept = convex.hull(np.expm1(losses), value)
+        return losses[kept], value[kept]
+
+    def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
+        shuffled = ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass).upper(losses)
+        cost = math.exp(float(self._log_cost(np.asarray(epsilon0))))
+        return (np.asarray(shuffled) + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
+
+    def _alone(self, losses: np.ndarray) -> np.ndarray:
+        return np.asarray(LocalGaussian(1.0, self.mu).upper(losses))
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        alone = self._alone(loss)
+        if self._profile is None:
+            return alone
+        losses, value = self._profile
+        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
+        return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragedGaussian:
+    """G4: A_avg with Gaussian noise, aggregate view, replacement: p_0 E delta_G(mu / sqrt(k), eps), symmetric.
+
+    k - 1 ~ Bin(n - 1, p_0 / m) is how many others share the slot; everything but the noise is revealed.
+
+    Attributes:
+      num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier.
+    """
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+
+    name = "G4"
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    @functools.cached_property
+    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        others, rate = float(self.num_clients - 1), self.prob / self.num_slots
+        mass = host(self.log_inverse_mass)
+        cut = _CELLS(host(others), host(rate), mass, buckets=bucket_count(others * rate))
+        first = np.minimum(np.asarray(cut.first), others) + 1.0
+        weight = self.prob * np.asarray(cut.mass_upper)
+        return subsampled_gaussian.GaussianBuckets(
+            host(self.mu / np.sqrt(first)),
+            host(np.ones_like(first)),
+            host(weight),
+            host(self.prob * float(cut.tail)),
+        )
+
+    def upper(self, loss: np.ndarray) -> Array:
+        return subsampled_gaussian.profile_upper(self._mixture, loss)

@@ -1,0 +1,263 @@
+"""One unit of a protocol as the composer sees it: profile bounds from above, and concrete instances from below.
+
+A `Round` bounds the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
+`Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
+`Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
+(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
+shuffler or in slots are in `bounds.clones`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from typing import Protocol
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.kernels import host, subsampled_gaussian
+from checkin_jax.kernels.clones import ROUNDING
+
+# Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
+MAX_LOSS = 690.0
+
+Values = Array | np.ndarray
+Lines = tuple[Values, Values]
+
+
+class Round(Protocol):
+    """What the composer needs to know of one unit."""
+
+    @property
+    def top(self) -> float:
+        """The largest loss, or infinity."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Theorem behind the upper bound."""
+        ...
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Concrete pairs below; each is composed by itself and the best is kept."""
+        ...
+
+    def upper(self, loss: np.ndarray) -> Values: ...
+
+
+class Directed(abc.ABC):
+    """A round whose two directions differ: P (with the client, say) against Q, and Q against P."""
+
+    top = math.inf
+
+    @abc.abstractmethod
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.maximum(*self.upper_sides(loss))
+
+
+def upper_sides(one: Round, loss: np.ndarray) -> tuple[Values, Values]:
+    """Both directions of any round, from above."""
+    if isinstance(one, Directed):
+        return one.upper_sides(loss)
+    value = one.upper(loss)
+    return value, value
+
+
+class Instance(Protocol):
+    """A concrete pair of one unit."""
+
+    @property
+    def scale(self) -> Round:
+        """A round whose profile has the instance's scale; grids for the instance are made from it."""
+        ...
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the pair is the same in both directions."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What the instance is."""
+        ...
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
+
+
+class OwnInstance:
+    """For rounds that are concrete pairs themselves."""
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return (self,)  # type: ignore[return-value]
+
+    @property
+    def scale(self) -> Round:
+        return self  # type: ignore[return-value]
+
+
+def bucket_count(mean: float) -> int:
+    """Buckets that keep their part of the error in epsilon near 0.04%, from a short ladder (each compiles once)."""
+    wanted = 3600.0 / math.sqrt(max(mean, 1.0))
+    return next((size for size in (16, 64, 128) if size >= wanted), 256)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffledGaussian:
+    """Shuffled check-in of Gaussian messages: G1 above; below, the sum, a post-processing of the messages."""
+
+    num_clients: int
+    rate: float
+    mu: float
+    summed: bool
+    log_inverse_mass: float
+
+    top = math.inf
+
+    @property
+    def name(self) -> str:
+        return f"G1 ({'noise of the sum' if self.summed else 'subsampling'})"
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return (GaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
+
+    def arguments(self) -> tuple[Array, Array, Array, Array, int]:
+        """n, rate, mu and mass for the kernels, and how many buckets to cut into."""
+        buckets = bucket_count(self.num_clients * self.rate)
+        n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
+        return n, rate, mu, mass, buckets
+
+    def upper(self, loss: np.ndarray) -> Array:
+        mix = subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
+        return subsampled_gaussian.profile_upper(mix, loss)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianSum:
+    """The sum of Gaussian messages with all other clients at one record."""
+
+    scale: ShuffledGaussian
+
+    name = "subsampled Gaussian sum, all others at one record"
+    symmetric = False
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        mix = subsampled_gaussian.buckets_lower(*self.scale.arguments(), True)
+        return subsampled_gaussian.lines_lower(mix, loss, False), subsampled_gaussian.lines_lower(
+            mix, loss, True
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalPureLDP(OwnInstance):
+    """One client's own messages, seen with its name: randomized response, sent with probability rate. Exact."""
+
+    rate: float
+    epsilon0: float
+
+    name = "randomized response sent at the check-in rate (exact)"
+    symmetric = True
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def upper(self, loss: np.ndarray) -> Values:
+        # (p - c)_+ / (p + 1), divided through by p.
+        room = np.maximum(-np.expm1(loss - self.epsilon0), 0.0) / (1.0 + math.exp(-self.epsilon0))
+        return self.rate * room * (1.0 + ROUNDING)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        inside = loss < self.epsilon0
+        p_mass = self.rate / (1.0 + math.exp(-self.epsilon0))
+        difference = np.where(inside, p_mass * -math.expm1(-self.epsilon0) * (1.0 - ROUNDING), 0.0)
+        lines = difference, np.where(inside, p_mass * math.exp(-self.epsilon0), 0.0)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalGaussian(OwnInstance):
+    """One client's own Gaussian messages, seen with its name, sent with probability rate. Exact."""
+
+    rate: float
+    mu: float
+
+    name = "the Gaussian mechanism, sent at the check-in rate (exact)"
+    symmetric = True
+    top = math.inf
+
+    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        # A participation rate of one, seen with probability `rate`.
+        mu, one, rate = (host([value]) for value in (self.mu, 1.0, self.rate))
+        return subsampled_gaussian.GaussianBuckets(mu, one, rate, host(0.0))
+
+    def upper(self, loss: np.ndarray) -> Array:
+        return subsampled_gaussian.profile_upper(self._mixture(), loss)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = subsampled_gaussian.lines_lower(self._mixture(), loss, False)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class NoGain:
+    """A view for which only the local bound is known: whoever sees less than the named messages learns no more."""
+
+    local: Round
+
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "the local bound (none is known here that counts a gain from random check-ins)"
+
+    @property
+    def top(self) -> float:
+        return self.local.top
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self.local.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True)
+class Least:
+    """Several bounds on the same unit, the smallest at every loss; instances from anywhere."""
+
+    bounds: tuple[Round, ...]
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return " and ".join(each.name for each in self.bounds)
+
+    @property
+    def top(self) -> float:
+        return min(each.top for each in self.bounds)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return functools.reduce(np.minimum, (np.asarray(each.upper(loss)) for each in self.bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastDirected(Directed):
+    """`Least` of bounds at least one of which is directed: the smallest in either direction."""
+
+    bounds: tuple[Round, ...]
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return " and ".join(each.name for each in self.bounds)
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sides = [upper_sides(each, loss) for each in self.bounds]
+        forward, backward = (np.minimum.reduce([np.asarray(v) for v in values]) for values in zip(*sides))
+        return forward, backward

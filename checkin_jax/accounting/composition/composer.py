@@ -1,0 +1,174 @@
+"""From rounds to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from checkin_jax.accounting.bounds.unit import Directed, Instance, Round, upper_sides
+from checkin_jax.accounting.composition import counted, search
+from checkin_jax.accounting.composition.bracket import Bracket, ordered
+from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
+from checkin_jax.accounting.composition.single import single
+from checkin_jax.kernels import host, pld
+
+_MIN_LOSS = 1e-9
+
+
+def log_inverse_mass(num_rounds: float, delta: float) -> float:
+    """How small the mass left out of a round must be: num_rounds times it is below 1e-7 delta."""
+    return math.log(num_rounds) - math.log(delta) + 17.0
+
+
+def reach(one: Round, num_rounds: float, delta: float) -> float:
+    """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
+    return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_rounds))
+
+
+def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
+    return pld.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
+
+
+def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+    """Bounds the epsilon of all rounds composed (adaptively) at this delta.
+
+    Args:
+      rounds: (one round, how many times) pairs.
+      delta: in [1e-300, 1].
+
+    Returns:
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
+      exactly, given how many there are, if few numbers matter); directed rounds all as P||Q
+      and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
+      directions. Never NaN; infinity where no bound below the largest float64 loss was found.
+
+    Raises:
+      ArithmeticError: the ends crossed, which would be a defect of this package.
+    """
+    return _solve(rounds, delta, True)
+
+
+def upper_end(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+    """The upper end of `bracket` alone, in half the time; `lower` is zero."""
+    return _solve(rounds, delta, False)
+
+
+def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
+    with jax.enable_x64(True):
+        if delta >= 1.0:
+            return Bracket(0.0, 0.0, "delta >= 1")
+        rounds = [(one, count) for one, count in rounds if one.top > 0 and count > 0]
+        if not rounds:
+            return Bracket(0.0, 0.0, "nothing is released")
+        # Losses too small for the kernels simply add up, as pure differential privacy does.
+        tiny = math.fsum(one.top * count for one, count in rounds if one.top < _MIN_LOSS) * (1.0 + 1e-12)
+        rounds = [(one, count) for one, count in rounds if one.top >= _MIN_LOSS]
+        if not rounds:
+            return Bracket(0.0, tiny, "largest loss")
+        total = sum(count for _, count in rounds)
+        if total == 1:
+            found = single(rounds[0][0], delta, both)
+        else:
+            found = _counted(rounds, delta, both) or _composed(rounds, delta, both)
+        return dataclasses.replace(found, upper=found.upper + tiny)
+
+
+def _counted(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket | None:
+    """Rounds that are all one client's own messages by the same randomizer at the same rate; None for others."""
+    first = rounds[0][0]
+    if any(one != first for one, _ in rounds):
+        return None
+    return counted.bracket(first, sum(count for _, count in rounds), delta, both)
+
+
+# A kernel by itself: compiled once for every shape.
+_compiled = functools.cache(jax.jit)
+
+
+class _Composer(Search):
+    """Several rounds with their counts; kernels answer at once."""
+
+    def __init__(self, rounds: Sequence[tuple[Round, int]], delta: float) -> None:
+        self.rounds = [one for one, _ in rounds]
+        self.counts = host([count for _, count in rounds])
+        self.delta = delta
+        self.orders = 2 if any(isinstance(one, Directed) for one in self.rounds) else 1
+        self.tops = [one.top for one in self.rounds]
+        self.reaches = [reach(one, self.total, delta) for one in self.rounds]
+
+    @at_once
+    def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
+        return _compiled(kernel)(*columns)
+
+    def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """The rounds as P||Q and, unless no round is directed, as Q||P: all of them in the same order."""
+        sides = []
+        for one, at in zip(self.rounds, losses):
+            forward, backward = upper_sides(one, at)
+            plus = pld.side_upper(at, forward)
+            sides.append((plus, plus if backward is forward else pld.side_upper(at, backward)))
+        forward = _stack([pld.join(at, plus, minus, True) for at, (plus, minus) in zip(losses, sides)])
+        if self.orders == 1:
+            return [forward]
+        return [
+            forward,
+            _stack([pld.join(at, minus, plus, True) for at, (plus, minus) in zip(losses, sides)]),
+        ]
+
+    @at_once
+    def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:
+        return self.uppers(losses)[side]
+
+    def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """The concrete instances P||Q and, unless all are symmetric, Q||P."""
+        losses = [at * SHRINK for at in losses]
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
+        sides = [(pld.side_lower(at, *p), pld.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)]
+        forward = _stack([pld.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
+        if all(one.symmetric for one in instances):
+            return [forward]
+        return [
+            forward,
+            _stack([pld.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
+        ]
+
+    def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
+        """The upper end, the larger of both orders', and the knots it was found on."""
+        coarse = self.coarse()
+        orders = [
+            finish(self.above(functools.partial(self._upper_side, i), coarse)) for i in range(self.orders)
+        ]
+        best, found = max(orders, key=lambda each: each[0].upper)
+        return best, found.losses
+
+    def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
+        """The lower end."""
+        return finish(self.below(at_once(functools.partial(self.lowers, instances)), losses, upper))
+
+
+def _composed(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
+    composer = _Composer(rounds, delta)
+    best, losses = composer.upper()
+    if not both:
+        return best
+    # Rounds without an instance are left out, as an adversary may do.
+    known = [(one.instances, count) for one, count in rounds if one.instances]
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        if [id(each.scale) for each in instances] == [id(one) for one, _ in rounds]:
+            lower = composer.lower(instances, losses, best.upper)
+        else:
+            # The instances have a scale of their own.
+            scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
+            above, knots = scaled.upper()
+            lower = scaled.lower(instances, knots, above.upper)
+        if lower > best.lower:
+            names = " and ".join(dict.fromkeys(each.name for each in instances))
+            best = dataclasses.replace(best, lower=lower, lower_method=names)
+    return ordered(best)

@@ -1,0 +1,321 @@
+"""The search for an end of the bracket: grids and tilts that close in on the answer, whoever evaluates the kernels.
+
+A search is a generator: what it needs of kernels it asks for by `yield from`, and its driver answers at once (one
+setting, `finish`) or together with others that wait for the like (`checkin_jax.sweeps`).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.kernels import composing, host, pld
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.composing import End, Scales
+
+_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+_POINTS_PER_ROUND_SD = 15.0
+_WINDOW_SDS = 9.0
+_PASSES = 4
+# Windows end where Chernoff leaves e^-16 of delta.
+_FAR = 16.0
+_TAIL_KNOTS = 256
+# Most rounds reach as far as 70 to 130 grid points.
+_KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
+# Atoms of the laws that are composed.
+_ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
+# The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
+# rounding of its two masses.
+SHRINK = 1.0 - 4.0 * ROUNDING
+# How much of delta may lie beyond the reaches of all rounds.
+ENOUGH = 1e-6
+# Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
+# step of the ladder has), and those among which the largest losses are looked for.
+_REACHES = np.geomspace(1e-12, 1.0, 512)
+# Between closer knots the rounding of profiles would make masses.
+COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
+EVEN = np.linspace(0.0, 1.0, 65)
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+Build = Callable[[Sequence[np.ndarray]], Steps[pld.Atoms]]
+# P||Q and, unless all are the same in both directions, Q||P.
+BuildBoth = Callable[[Sequence[np.ndarray]], Steps[Sequence[pld.Atoms]]]
+
+
+def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
+    """The function as a step that asks nobody."""
+
+    @functools.wraps(function)
+    def step(*arguments: Any) -> Steps[T]:
+        return function(*arguments)
+        yield  # what makes it a generator
+
+    return step
+
+
+def finish(steps: Steps[T]) -> T:
+    """What a search returns whose steps ask nobody."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a step of this search asks for an answer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
+
+    spacing: float
+    losses: list[np.ndarray]
+    index: np.ndarray
+    first: int
+    points: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An end of the bracket, the numerical part of its delta, and the knots and atoms it was found on."""
+
+    epsilon: float
+    error: float
+    losses: Sequence[np.ndarray]
+    atoms: pld.Atoms
+
+
+class Search(abc.ABC):
+    """Rounds and their counts at one delta; subclasses say how the kernels of `kernels.composing` are asked.
+
+    Attributes:
+      counts: rounds of every event, [events]. tops: the largest loss of each, or infinity.
+      reaches: the loss up to which each is followed. delta: the target.
+    """
+
+    counts: Array
+    tops: Sequence[float]
+    reaches: Sequence[float]
+    delta: float
+
+    @abc.abstractmethod
+    def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
+        """The kernel's answer; floats: about how many numbers it holds at once."""
+
+    @property
+    def total(self) -> float:
+        """Number of rounds."""
+        return float(np.sum(self.counts))
+
+    def _at_delta(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
+        """Chernoff's tilt at delta."""
+        return self.ask(pld.chernoff_tilt, (atoms, self.counts, host(math.log(self.delta))))
+
+    def _centred(self, atoms: pld.Atoms, epsilon: float) -> Steps[pld.Tilt]:
+        """The tilt that centres the law at epsilon."""
+        return self.ask(pld.saddle_tilt, (atoms, self.counts, host(epsilon)))
+
+    def _tame(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
+        """The largest tilt at which rare large losses do not rule the law."""
+        return self.ask(pld.tame_tilt, (atoms, self.counts))
+
+    def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Steps[Scales]:
+        """What a grid for this tilt is made from."""
+        log_far = host(math.log(self.delta) - _FAR)
+        return self.ask(composing.scales, (atoms, self.counts, log_far, tilt.order))
+
+    def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> Steps[End]:
+        """The end of the bracket of the law composed on this grid."""
+        spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
+        place = (spacing, tilt.order, np.int64(grid.first), host(self.delta))
+        kernel = composing.end(grid.points, upper)
+        return self.ask(
+            kernel, (*_filled(atoms, grid.index), self.counts, *place), grid.points * len(grid.index)
+        )
+
+    def _renyi(self, atoms: pld.Atoms) -> Steps[tuple[float, float]]:
+        """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
+        remaining = self.delta - float(np.asarray(self.counts) @ np.asarray(atoms.infinite))
+        if not remaining > 0:
+            return math.inf, math.inf
+        log_delta = host(math.log(remaining))
+        epsilon, order = yield from self.ask(composing.renyi, (atoms, self.counts, log_delta))
+        return float(epsilon), float(order)
+
+    def above(self, build: Build, losses: Sequence[np.ndarray]) -> Steps[tuple[Bracket, Found]]:
+        """The upper end, `build` making laws from above; and where it was found."""
+        found = yield from self._search(build, losses, math.inf, True)
+        best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
+        renyi, order = yield from self._renyi(found.atoms)
+        if renyi < best.upper:
+            best = Bracket(0.0, renyi, "RDP", optimal_order=order)
+        pure = float(np.dot(self.counts, self.tops)) * (1.0 + 1e-12)
+        if pure < best.upper:
+            best = Bracket(0.0, pure, "largest loss")
+        return best, found
+
+    def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> Steps[float]:
+        """The lower end: the better direction of the composed instances, and of all rounds at their largest loss."""
+        corners = yield from build([reach * EVEN for reach in self.reaches])
+        best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
+        for side in range(len(corners)):
+
+            def one(losses: Sequence[np.ndarray], side: int = side) -> Steps[pld.Atoms]:
+                return (yield from build(losses))[side]
+
+            found = yield from self._search(one, losses, upper, False)
+            best = max(best, found.epsilon)
+        return best
+
+    def coarse(self) -> list[np.ndarray]:
+        """The first knots."""
+        return [reach * COARSE for reach in self.reaches]
+
+    def _search(self, build: Build, losses: Sequence[np.ndarray], guess: float, upper: bool) -> Steps[Found]:
+        """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
+
+        The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
+        that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
+        is kept.
+        """
+        atoms = yield from build(losses)
+        start = yield from self._at_delta(atoms)
+        if guess < float(start.mean):
+            start = yield from self._centred(atoms, guess)
+        best = Found(math.inf if upper else 0.0, 0.0, losses, atoms)
+        for tame in (True, False):
+            tilt, capped = start, False
+            for _ in range(_PASSES):
+                if tame:
+                    limit = yield from self._tame(atoms)
+                    settled = capped and float(limit.order) > 0.97 * float(tilt.order)
+                    capped = float(tilt.order) > float(limit.order)
+                    tilt = limit if capped else tilt
+                    if settled:
+                        break
+                grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
+                if grid is None:
+                    break
+                atoms = yield from build(grid.losses)
+                here = yield from self._end(atoms, grid, tilt, upper)
+                epsilon = float(here.epsilon)
+                if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
+                    best = Found(epsilon, float(here.error), grid.losses, atoms)
+                if capped:
+                    continue
+                sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
+                known = 0 < epsilon < math.inf
+                if known and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                    break
+                target = epsilon if known else float(here.mean)
+                tilt = yield from self._centred(atoms, max(target, grid.spacing))
+            if not capped:
+                break
+            if upper:
+                enough = best.epsilon <= (yield from self._renyi(atoms))[0]
+            else:
+                enough = best.epsilon > 0
+            if enough:
+                break
+        return best
+
+    def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
+        """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
+
+        The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
+        law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
+        largest float64 loss.
+        """
+        high = (float(scales.far_log_mgf) - math.log(self.delta) + _FAR) / float(scales.far_order)
+        plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
+        # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
+        low = float(tilt.mean) - _WINDOW_SDS * sd
+        if sd < 1.5 * plain_sd:
+            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
+        low = max(low, -high)
+        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
+        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
+        if not (scale > 0 and 0 < wanted < math.inf):
+            return None
+        # Few sizes, since each compiles once; a longer window than wanted costs little.
+        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
+        spacing = (high - low) / min(wanted, points - 2)
+        farthest = max(self.reaches)
+        if not spacing > 1e-13 * farthest:
+            return None
+        largest = max(filter(math.isfinite, self.tops), default=math.inf)
+        if math.isfinite(largest):
+            # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
+            spacing = largest / max(math.floor(largest / spacing), 1)
+        uniform = 0
+        for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
+            width = math.sqrt(min(float(variance), 2.0 * float(bare)))
+            uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
+        # Never more knots than there are multiples below the largest reach.
+        knots = min(uniform + _TAIL_KNOTS, math.ceil(farthest / spacing))
+        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
+        if size * spacing > MAX_LOSS + 10.0:
+            return None
+        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
+        index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
+        both = np.concatenate([-index[:, :0:-1], index], axis=1)
+        return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+
+
+def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
+    """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
+    masses, losses = np.asarray(atoms.masses), np.asarray(atoms.losses)
+    last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
+    pick = np.arange(len(last)), last
+    log_p = float(counts @ np.log(masses[pick]))
+    if log_p <= math.log(delta):
+        return 0.0
+    # Rounding of K terms of a sum of this size.
+    slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
+    value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
+    return max(value, 0.0)
+
+
+def reach(profile: Callable[[np.ndarray], Steps[Values]], top: float, enough: float) -> Steps[float]:
+    """The loss up to which a round is followed: beyond it the profile falls by `enough` at most.
+
+    profile: upper bounds at any 32 losses, nonincreasing but for rounding. top: the largest loss.
+    """
+    grid = _REACHES * min(top, MAX_LOSS)
+    rough = np.asarray((yield from profile(grid[15::16])))
+    bound = float(rough[-1]) + enough
+    first = min(max(16 * int(np.argmax(rough <= bound)) - 16, 0), grid.size - 32)
+    fine = np.asarray((yield from profile(grid[first : first + 32])))
+    below = np.flatnonzero(fine <= bound)
+    return float(grid[first + below[0]]) if below.size else float(grid[-1])
+
+
+def _filled(atoms: pld.Atoms, index: np.ndarray) -> tuple[pld.Atoms, np.ndarray]:
+    """With atoms of no mass at loss zero, so that there are few sizes: each compiles with every length of the FFT."""
+    size = next(size for size in _ATOMS if size >= index.shape[1])
+    losses, masses, index = (
+        np.pad(np.asarray(part), ((0, 0), (0, size - index.shape[1])))
+        for part in (atoms.losses, atoms.masses, index)
+    )
+    return pld.Atoms(host(losses), host(masses), atoms.infinite), index
+
+
+def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
+    """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
+    last = math.ceil(reach / spacing - 1e-9)
+    if last <= size:
+        return np.arange(size + 1)
+    uniform = min(uniform, size - 1)
+    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
+    # Strictly increasing even where the geometric steps are below one.
+    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
+    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)

@@ -1,0 +1,217 @@
+"""`CheckInAccountant`: our bounds behind dp_accounting's PrivacyAccountant interface."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    NeighboringRelation,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PrivacyAccountant,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from checkin_jax import _validate
+from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.dispatch import check_relation, one_round
+from checkin_jax.accounting.bounds.unit import Round
+from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.interop import ledger
+from checkin_jax.accounting.interop.events import GaussianMessageDpEvent, UnitDpEvent, to_unit
+from checkin_jax.accounting.interop.pld import to_pld
+from checkin_jax.protocols import MAX_ROUNDS
+
+
+class CheckInAccountant(PrivacyAccountant):
+    """Composes rounds of check-in protocols, of one kind or several, chosen adaptively.
+
+    Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, in the view each event
+    names; `get_lower_epsilon` is what no analysis of the same events can go below; `get_delta` is rounded up.
+
+    Assumes: `assumptions` of every protocol composed (`describe` lists them).
+
+    Args:
+      neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE: then only windows with hidden dummies are supported, as
+        in `account`, and everything is composed as adding and as removing the same client. Never converted.
+      tight: as in `account`.
+    """
+
+    def __init__(
+        self,
+        neighboring_relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE,
+        *,
+        tight: bool = False,
+    ) -> None:
+        if not isinstance(neighboring_relation, NeighboringRelation):
+            raise TypeError(
+                f"neighboring_relation={_validate.shown(neighboring_relation)}: expected a NeighboringRelation"
+            )
+        self._relation = relation_of(neighboring_relation)
+        super().__init__(neighboring_relation)
+        self._counts: dict[UnitDpEvent, int] = {}
+        self._non_private = False
+        self._tight = _validate.flag(tight=tight)
+
+    def _maybe_compose(
+        self, event: DpEvent, count: int, do_compose: bool
+    ) -> PrivacyAccountant.CompositionErrorDetails | None:
+        if isinstance(event, NoOpDpEvent):
+            return None
+        if isinstance(event, ComposedDpEvent):
+            errors = (self._maybe_compose(e, count, do_compose) for e in event.events)
+            return next((error for error in errors if error is not None), None)
+        if isinstance(event, SelfComposedDpEvent):
+            return self._maybe_compose(event.event, event.count * count, do_compose)
+        if isinstance(event, NonPrivateDpEvent):
+            self._non_private |= do_compose and count > 0
+            return None
+        if isinstance(event, UnitDpEvent):
+            message = event.message
+            try:
+                if isinstance(message, GaussianMessageDpEvent) and message.noise_multiplier == 0:
+                    self._non_private |= do_compose and count > 0
+                    return None
+                unit = to_unit(event)
+                check_relation(unit.protocol, unit.view, self._relation)
+            except (TypeError, ValueError) as error:
+                return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
+            if do_compose and count > 0:
+                self._counts[event] = self._counts.get(event, 0) + count
+            return None
+        return self.CompositionErrorDetails(
+            invalid_event=event, error_message=f"no bound is known for {type(event).__name__}"
+        )
+
+    def _rounds(self, delta: float) -> list[tuple[Round, int]]:
+        total = sum(self._counts.values())
+        if total > MAX_ROUNDS:
+            raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
+        return [
+            (one_round(*to_unit(event), total, delta, tight=self._tight, relation=self._relation), count)
+            for event, count in self._counts.items()
+        ]
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
+
+        Raises:
+          TypeError, ValueError: target_delta is not a number in [0, 1].
+        """
+        target_delta = _validate.real(0, 1, target_delta=target_delta)
+        if self._non_private:
+            return math.inf
+        if target_delta < MIN_DELTA:
+            # Pure differential privacy: the losses of the rounds add up.
+            return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
+        return composer.upper_end(self._rounds(target_delta), target_delta).upper
+
+    def get_lower_epsilon(self, target_delta: float) -> float:
+        """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
+        target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
+        return (
+            math.inf
+            if self._non_private
+            else composer.bracket(self._rounds(target_delta), target_delta).lower
+        )
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
+        target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
+        if self._non_private:
+            return 1.0
+        if self.get_epsilon(0.0) <= target_epsilon:
+            return 0.0
+        low, high = math.log(MIN_DELTA), 0.0
+        while high - low > 1e-3:
+            middle = 0.5 * (low + high)
+            if self.get_epsilon(math.exp(middle)) <= target_epsilon:
+                high = middle
+            else:
+                low = middle
+        return math.exp(high)
+
+    def would_exceed(
+        self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
+    ) -> bool:
+        """Whether epsilon at target_delta would be above target_epsilon after composing `event` count times more.
+
+        Nothing is composed. True if the event cannot be accounted for.
+
+        Raises:
+          TypeError, ValueError: a target or the count outside its range.
+        """
+        target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
+        count = _validate.integer(1, MAX_ROUNDS, count=count)
+        if not self.supports(event):
+            return True
+        trial = copy.deepcopy(self)
+        trial.compose(event, count)
+        if sum(trial._counts.values()) > MAX_ROUNDS:
+            return True
+        return trial.get_epsilon(target_delta) > target_epsilon
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ledger as plain values (JSON), under a schema version."""
+        return ledger.save(self._counts, self._non_private, self.neighboring_relation.name)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces the ledger by a saved one; `self.ledger`, dp_accounting's list of events, is rebuilt from it.
+
+        Raises:
+          ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
+        """
+        counts, non_private = ledger.load(state, self.neighboring_relation.name)
+        fresh = type(self)(self.neighboring_relation, tight=self._tight)
+        for event, count in counts.items():
+            fresh.compose(event, count)
+        if non_private:
+            fresh.compose(NonPrivateDpEvent())
+        self._counts, self._non_private, self._ledger = fresh._counts, fresh._non_private, fresh._ledger
+
+    def describe(self) -> str:
+        """What was composed and by which theorems, with their references and assumptions."""
+        blocks = []
+        for event, count in self._counts.items():
+            unit = to_unit(event)
+            with jax.enable_x64(True):
+                text = theorems.describe(
+                    one_round(*unit, count, 1e-6, tight=self._tight, relation=self._relation),
+                    theorems.assumptions(unit.protocol, unit.view),
+                )
+            blocks.append(f"{count:,} x {event!r}\n{text}")
+        if self._non_private:
+            blocks.append("a non-private event: no epsilon is finite")
+        return "\n\n".join(blocks) if blocks else "nothing was composed"
+
+    def to_pld(
+        self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
+    ) -> PrivacyLossDistribution:
+        """The composed privacy loss distribution as dp_accounting's object, pessimistic; see `accounting.pld.to_pld`.
+
+        Raises:
+          ValueError: nothing, or something non-private, was composed; or an argument outside its range.
+        """
+        if self._non_private or not self._counts:
+            raise ValueError("no privacy loss distribution: compose private events only, and at least one")
+        total = sum(self._counts.values())
+        parts = [
+            to_pld(
+                *to_unit(event),
+                value_discretization_interval=value_discretization_interval,
+                tail_mass=tail_mass / total,
+                neighboring_relation=self._relation,
+            ).self_compose(count)
+            for event, count in self._counts.items()
+        ]
+        return functools.reduce(lambda one, other: one.compose(other), parts)

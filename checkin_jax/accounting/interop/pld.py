@@ -1,0 +1,81 @@
+"""Our units as dp_accounting privacy loss distributions."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, one_round
+from checkin_jax.accounting.bounds.unit import Directed, upper_sides
+from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.guarantee import REPLACE, VIEWS, relation_of
+from checkin_jax.kernels import host, pld
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+_MAX_KNOTS = 2_000_000
+
+
+def to_pld(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str = "messages",
+    *,
+    value_discretization_interval: float = 1e-4,
+    tail_mass: float = 1e-15,
+    neighboring_relation: str | NeighboringRelation = REPLACE,
+) -> PrivacyLossDistribution:
+    """The privacy loss distribution of ONE unit of the protocol (a round, or a window), for dp_accounting to compose.
+
+    Pessimistic: a grid pair whose profile is at least the unit's in both directions (connect the dots), so that every
+    epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.
+
+    Args:
+      protocol, randomizer, view: as in `account`; how often the protocol repeats its unit is ignored.
+      value_discretization_interval: spacing of the grid, nats, in (0, 500].
+      tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
+      neighboring_relation: as in `account`; for an added or removed client the two directions differ.
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
+    """
+    check_protocol(protocol)
+    check_randomizer(randomizer)
+    _validate.choice(VIEWS, view=view)
+    relation = relation_of(neighboring_relation)
+    spacing = _validate.real(
+        0, 500, open_low=True, value_discretization_interval=value_discretization_interval
+    )
+    tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
+    with jax.enable_x64(True):
+        one = one_round(protocol, randomizer, view, 1.0, tail_mass, relation=relation)
+        reach = composer.reach(one, 1.0, tail_mass)
+        size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
+        if size > _MAX_KNOTS:
+            raise ValueError(
+                f"value_discretization_interval={spacing!r}: expected at least {reach / _MAX_KNOTS:.3g}, "
+                f"losses reach {reach:.3g}"
+            )
+        losses = spacing * np.arange(size + 1)
+        plus, minus = (pld.side_upper(host(losses), host(part)) for part in upper_sides(one, losses))
+        pmfs = [_pmf(pld.join(host(losses), plus, minus, True), spacing)]
+        if isinstance(one, Directed):
+            pmfs.append(_pmf(pld.join(host(losses), minus, plus, True), spacing))
+        return PrivacyLossDistribution(*pmfs)
+
+
+def _pmf(atoms: pld.Atoms, spacing: float) -> DensePLDPmf:
+    masses = np.asarray(atoms.masses)
+    return DensePLDPmf(
+        discretization=spacing,
+        lower_loss=-(masses.size // 2),
+        probs=masses.copy(),
+        infinity_mass=float(atoms.infinite),
+        pessimistic_estimate=True,
+    )

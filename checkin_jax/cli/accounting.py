@@ -1,0 +1,205 @@
+"""`checkin epsilon`, `checkin calibrate` and `checkin compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from checkin_jax import _validate
+from checkin_jax._rounding import down, up
+from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, randomizer_of
+from checkin_jax.randomizers import Gaussian, PureLDP
+
+if TYPE_CHECKING:
+    from checkin_jax.accounting.compare import ComparedBound
+
+# Where the search begins for a variable whose value was left out.
+_START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Epsilon(ProtocolOptions):
+    """How private a run is: (epsilon, delta) brackets, per view."""
+
+    delta: float = 1e-6
+    """Delta of the guarantee, in [1e-300, 1]."""
+    view: View | None = None
+    """What the adversary sees; all three when left out."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    tight: bool = False
+    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job prints the guarantees."""
+        from checkin_jax.accounting.account import MIN_DELTA, account
+        from checkin_jax.accounting.bounds.dispatch import check_relation
+        from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, VIEWS
+
+        protocol = self.build_protocol()
+        randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
+        views = VIEWS if self.view is None else (self.view,)
+        if self.view is None and self.neighboring_relation == ADD_OR_REMOVE:
+            views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
+        for view in views:
+            check_relation(protocol, view, self.neighboring_relation)
+
+        def job() -> None:
+            guarantees = {
+                view: account(
+                    protocol,
+                    randomizer,
+                    delta=delta,
+                    view=view,
+                    tight=self.tight,
+                    neighboring_relation=self.neighboring_relation,
+                )
+                for view in views
+            }
+            if self.json:
+                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+            else:
+                print("\n\n".join(map(str, guarantees.values())))
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class Calibrate(ProtocolOptions):
+    """The value of one variable that just meets a target epsilon, on the feasible side."""
+
+    target_epsilon: float
+    """The epsilon to meet, > 0."""
+    free: Literal[
+        "epsilon0",
+        "noise-multiplier",
+        "check-in-prob",
+        "num-rounds",
+        "num-epochs",
+        "num-clients",
+        "window",
+    ]
+    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window)."""
+    delta: float = 1e-6
+    """Delta of the guarantee, in [1e-300, 1]."""
+    view: View = "messages"
+    """What the adversary sees."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    tight: bool = False
+    """Also the bounds that take longer, up to about a second (T1+, T*, R2, R3)."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job prints the value and the statement that holds at it."""
+        from checkin_jax.accounting.account import MIN_DELTA
+        from checkin_jax.accounting.bounds.dispatch import check_relation
+        from checkin_jax.accounting.calibration import calibrate
+
+        name = self.free.replace("-", "_")
+        protocol = self.build_protocol(**_START)
+        check_relation(protocol, self.view, self.neighboring_relation)
+        target = _validate.real(
+            0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
+        )
+        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
+        randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
+        if randomizer is None:
+            randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+            if not hasattr(protocol, name):
+                raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
+        elif self.epsilon0 is not None or self.noise_multiplier is not None:
+            raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
+
+        def job() -> None:
+            try:
+                found = calibrate(
+                    protocol,
+                    randomizer,
+                    target_epsilon=target,
+                    delta=delta,
+                    view=self.view,
+                    tight=self.tight,
+                    neighboring_relation=self.neighboring_relation,
+                    free=name if isinstance(randomizer, PureLDP | Gaussian) else None,
+                )
+            except ValueError as error:  # no value meets the target, which only the search can tell
+                raise UsageError(str(error)) from error
+            if self.json:
+                values = {"name": found.name, "value": found.value, "guarantee": found.guarantee.as_dict()}
+                print(json.dumps(values, allow_nan=False))
+            else:
+                print(f"{found.name} = {found.value:.10g}\n\n{found.guarantee}")
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class Compare(ProtocolOptions):
+    """All bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
+
+    delta: float = 1e-6
+    """Delta of the run, in [1e-300, 1)."""
+    delta0: float | None = None
+    """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
+    out: Path | None = None
+    """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants checkin-jax[plots]."""
+    json: bool = False
+    """Print one JSON array instead of a table."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job prints the table."""
+        from checkin_jax import plotting
+        from checkin_jax.accounting.account import MIN_DELTA
+        from checkin_jax.accounting.compare import compare
+
+        protocol = self.build_protocol()
+        out = None if self.out is None else plotting.check(self.out)
+        randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+        delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
+        delta0 = self.delta0
+        if delta0 is not None:
+            delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
+
+        def job() -> None:
+            rows = compare(protocol, randomizer, delta=delta, delta0=delta0)
+            if out is not None:
+                plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
+            if self.json:
+                print(json.dumps([_plain(row) for row in rows], allow_nan=False))
+                return
+            print(_table(rows))
+
+        return job
+
+
+def _plain(row: ComparedBound) -> dict[str, Any]:
+    """A row for JSON; infinity as None with the key kept, never as a number."""
+    values = dataclasses.asdict(row)
+    return {**values, "epsilon": values["epsilon"] if math.isfinite(values["epsilon"]) else None}
+
+
+def _table(rows: Sequence[ComparedBound]) -> str:
+    """Rows in columns; sources and remarks, which are long, once each below."""
+    notes: dict[str, int] = {}
+    lines = []
+    for row in rows:
+        numbers = [
+            notes.setdefault(text, len(notes) + 1)
+            for text in (*row.source.split("; "), row.reason)
+            if text and text != "checkin-jax"
+        ]
+        marks = "".join(f"[{number}]" for number in numbers)
+        epsilon = f">= {down(row.epsilon, 5)}" if row.direction == "lower" else f"<= {up(row.epsilon, 5)}"
+        lines.append(f"{epsilon:<13} {row.validity:<10} {row.method} {marks}".rstrip())
+    lines.sort(key=lambda line: line.split()[2] == "invalid")
+    below = [f"[{number}] {text}" for text, number in notes.items()]
+    return "\n".join(["epsilon       validity   bound", *lines, "", *below])

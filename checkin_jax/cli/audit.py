@@ -1,0 +1,103 @@
+"""`checkin audit`: the trainer attacked, and what that proves about epsilon beside what is certified."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View, randomizer_of
+
+
+@dataclasses.dataclass(kw_only=True)
+class Audit(ProtocolOptions):
+    """Attack the trainer, and hold what is learnt against what is certified; exit code 1 on a violation."""
+
+    run_dir: tyro.conf.Positional[Path | None] = None
+    """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
+    num_clients: Count = 0
+    """How many clients there are (n); needed without a run."""
+    data_dir: Path | None = None
+    """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""
+    minibatch: Count | None = None
+    """Slots whose messages make one update (fixed-window, sliding-window); 1 when left out."""
+    clip_norm: float | None = None
+    """l2 norm every client's update is clipped to; 0.1 when left out."""
+    simulate: Literal["aggregate", "messages"] | None = None
+    """How sums are drawn; "aggregate" when left out."""
+    delta: float | None = None
+    """Delta of the guarantee in question; 1e-6 when left out."""
+    view: View | None = None
+    """What the adversary sees; all three when left out."""
+    runs: Count = 4_000
+    """Runs in each of the two worlds."""
+    confidence: float = 0.95
+    """With which all lower bounds hold together."""
+    seed: int | None = None
+    """Make the audit reproducible."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job audits, prints what it found, and exits with code 1 on a violation."""
+        from checkin_jax import _validate
+        from checkin_jax.accounting.guarantee import VIEWS
+        from checkin_jax.auditing.audit import FEWEST_RUNS, MOST_RUNS, audit
+        from checkin_jax.auditing.setting import Setting
+
+        given = {name: getattr(self, name) for name in ("minibatch", "clip_norm", "simulate")}
+        given = {name: value for name, value in given.items() if value is not None}
+        delta = 1e-6 if self.delta is None else self.delta
+        training = None
+        if self.run_dir is None:
+            if self.data_dir is not None:
+                raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
+            randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
+            setting = Setting(protocol=self.build_protocol(), randomizer=randomizer, **given)
+        else:
+            from checkin_jax.training.examples import data
+            from checkin_jax.training.reports import recorded
+
+            for field in dataclasses.fields(ProtocolOptions):
+                if getattr(self, field.name) != getattr(Audit, field.name):
+                    given[field.name] = getattr(self, field.name)
+            if given or self.delta is not None:
+                name = next(iter(given), "delta")
+                raise UsageError(f"--{name.replace('_', '-')} is given by RUN_DIR: leave it out")
+            run = recorded.read(self.run_dir)
+            setting, delta = Setting.of(run.config), run.config.delta
+            if self.data_dir is not None:
+                training = run.config, data.mnist(self.data_dir)
+            elif run.about.get("dataset") == "digits":
+                training = run.config, data.digits()
+        # As `audit` does, before any work.
+        _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+        _validate.real(0, 1, open_low=True, open_high=True, confidence=self.confidence)
+        _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=self.runs)
+        if self.seed is not None:
+            _validate.integer(0, 2.0**128, seed=self.seed)
+
+        def job() -> None:
+            found = audit(
+                setting,
+                delta=delta,
+                views=VIEWS if self.view is None else (self.view,),
+                runs=self.runs,
+                confidence=self.confidence,
+                seed=self.seed,
+                training=training,
+                on_phase=_tell if sys.stderr.isatty() else None,
+            )
+            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            if not found.passed:
+                sys.exit(1)
+
+        return job
+
+
+def _tell(words: str) -> None:
+    print(f"{words} ...", file=sys.stderr)

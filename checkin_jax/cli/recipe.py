@@ -1,0 +1,99 @@
+"""What the training programs have in common: where to, from what, on which machines; and the run itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+from checkin_jax.cli.progress import RoundBar
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples import data
+from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training.private.step import AXIS
+from checkin_jax.training.reports import recorded
+from checkin_jax.training.reports.report import Report
+from checkin_jax.training.reports.trace import points, table
+from checkin_jax.training.train import train
+
+TRACED = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Options of every training program.
+
+    With several hosts the same program runs on each of them, with its own --process-id; the clients of a round are
+    shared out over all devices of all hosts, and process 0 writes.
+    """
+
+    run_dir: Path
+    """New folder for the results, or with --resume that of a run to go on with."""
+    data_dir: Path | None = None
+    """Folder with MNIST's four IDX files; left out: a prepared TensorFlow Datasets copy."""
+    dataset: Literal["mnist", "digits"] = "mnist"
+    """MNIST, or the embedded digits."""
+    seed: int | None = None
+    """Makes the run reproducible, and not private against whoever knows it."""
+    eval_every: int | None = None
+    """Rounds between evaluations; left out: about 30 in the run."""
+    target_accuracy: float | None = None
+    """Stop at the first evaluation that reaches it."""
+    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
+    """How a round's sum is drawn."""
+    checkpoint_every: int = 0
+    """Rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none."""
+    resume: bool = False
+    """Go on with the run in run_dir."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where several hosts share the work."""
+    num_processes: int = 1
+    """Number of hosts."""
+    process_id: int = 0
+    """This host's number, from 0."""
+
+    def run(self, **settings: Any) -> Report:
+        """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
+
+        Args:
+          settings: of TrainingConfig, beside those that are options here.
+
+        Raises:
+          As `loop.train`.
+        """
+        mesh = self._devices()
+        draft = TrainingConfig(**settings)
+        config = dataclasses.replace(
+            draft,
+            learning_rate=suggested_learning_rate(draft.plan, draft.randomizer, draft.clip_norm),
+            seed=self.seed,
+            eval_every=self.eval_every or max(1, draft.plan.num_rounds // 30),
+            target_accuracy=self.target_accuracy,
+            simulate=self.simulate,
+        )
+        records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
+        with RoundBar(config.plan.num_rounds) as bar:
+            report = train(
+                config,
+                records,
+                self.run_dir,
+                bar,
+                checkpoint_every=self.checkpoint_every,
+                resume=self.resume,
+                mesh=mesh,
+            )
+        if jax.process_index() == 0:
+            metrics = recorded.read(self.run_dir).metrics
+            known = {config.plan.so_far(report.rounds): report.guarantees}
+            print(f"{table(points(config, metrics, TRACED, known))}\n\n{report}\nSaved in {self.run_dir}")
+        return report
+
+    def _devices(self) -> jax.sharding.Mesh | None:
+        """All devices of all processes in a row; None where there is but one."""
+        if self.coordinator is not None:
+            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
+        if jax.device_count() == 1:
+            return None
+        return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))

@@ -1,0 +1,38 @@
+"""`checkin report`: a run directory as one HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+
+from checkin_jax.cli.options import Job, UsageError
+
+
+@dataclasses.dataclass(kw_only=True)
+class ReportPage:
+    """One self-contained HTML page about a run: what it promises, accuracy and epsilon over rounds, check-ins."""
+
+    run_dir: tyro.conf.Positional[Path]
+    """Folder of the run; one that was killed or goes on will do."""
+    out: Path | None = None
+    """Where the page goes; left out: report.html in the run's folder."""
+
+    def prepare(self) -> Job:
+        """Reads the run; the job accounts for it and writes the page."""
+        from checkin_jax import plotting
+        from checkin_jax.training.reports import html_report, recorded
+
+        run = recorded.read(self.run_dir)
+        plotting.check(Path("picture.svg"))  # before any work: is there anything to draw with?
+        out = self.run_dir / "report.html" if self.out is None else self.out
+        if not run.metrics:
+            raise UsageError(
+                f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to report"
+            )
+
+        def job() -> None:
+            print(html_report.write(run, out))
+
+        return job

@@ -1,0 +1,206 @@
+"""`checkin sweep`: a table of settings, a row of results each, in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from checkin_jax.cli.options import PROTOCOLS, Job, UsageError
+
+if TYPE_CHECKING:
+    from checkin_jax.sweeps.sweep import Written
+
+_KEPT = "; finished blocks are kept: run again with --resume"
+# A value, list or range of an axis; the library parses it.
+Axis = str | None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Sweep:
+    """Many settings in one call: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
+
+    out: Path
+    """File to write: .csv, .npz, or .parquet (which wants checkin-jax[sweep]); a row a setting."""
+    what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
+    """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
+    divergences to epsilon; or calibrations of --free to --target-epsilon."""
+    protocol: Literal[
+        "shuffled-check-in", "shuffle", "fixed-window", "sliding-window", "averaged-updates"
+    ] = "shuffled-check-in"
+    """How clients check in."""
+    num_clients: Axis = None
+    """Axis: how many clients there are (n)."""
+    check_in_prob: Axis = None
+    """Axis: probability that a client checks in."""
+    drop_out_prob: Axis = None
+    """Axis: probability that a client that checked in drops out."""
+    num_rounds: Axis = None
+    """Axis: number of rounds (T)."""
+    num_slots: Axis = None
+    """Axis: number of slots (m) of fixed-window and averaged-updates."""
+    window: Axis = None
+    """Axis: length of each client's window of sliding-window."""
+    num_epochs: Axis = None
+    """Axis: how many times the whole window is run."""
+    empty_slots: Axis = None
+    """Axis: dummy, visible, or both: of fixed-window."""
+    epsilon0: Axis = None
+    """Axis: messages are epsilon0-LDP. Give this or --noise-multiplier."""
+    noise_multiplier: Axis = None
+    """Axis: messages carry Gaussian noise of this many clip norms per coordinate."""
+    delta: Axis = None
+    """Axis: delta of the run; 1e-6 when left out."""
+    view: Axis = None
+    """Axis: what the adversary sees: messages (default), aggregate, local, or several."""
+    neighboring_relation: Axis = None
+    """Axis: replace-one (default), add-or-remove-one, or both."""
+    order: Axis = None
+    """Axis: orders of --what rdp."""
+    bound: Axis = None
+    """Axis: bounds of --what published: theorem-2,theorem-3,theorem-1,..."""
+    target_epsilon: Axis = None
+    """Axis: epsilons that --what calibration is to meet."""
+    free: str | None = None
+    """Variable of --what calibration: epsilon0, noise-multiplier, check-in-prob, num-rounds, ..."""
+    rows: Literal["product", "zip"] = "product"
+    """All combinations of the axes, or the i-th values of all axes in row i."""
+    table: Path | None = None
+    """Rows from a .csv, .npz or .parquet file instead of combinations; single values of axes serve all of them."""
+    tight: bool = False
+    """Also the bounds that take longer (T1+, T*)."""
+    resume: bool = False
+    """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
+    block_rows: int | None = None
+    """Settings of a block; larger blocks are faster, smaller ones lose less to a kill."""
+    plot: Path | None = None
+    """Also draw the results to this PNG, SVG or PDF; wants checkin-jax[plots]."""
+    plot_axis: str | None = None
+    """Axis along the plot; the one with the most values when left out."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, for a sweep over several processes, with --num-processes and --process-id."""
+    num_processes: int | None = None
+    """Number of processes, all with the same arguments and one file system."""
+    process_id: int | None = None
+    """Number of this process, from 0."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job evaluates the settings and writes the file."""
+        from checkin_jax import plotting
+        from checkin_jax.sweeps import table
+        from checkin_jax.sweeps.settings import NAMES
+        from checkin_jax.sweeps.sweep import plan
+
+        out = table.check(self.out)
+        if not out.parent.is_dir() or out.is_dir():
+            raise UsageError(f"--out {str(out)!r}: expected a file in a folder that is there")
+        if self.plot is not None:
+            plotting.check(self.plot)
+        elif self.plot_axis is not None:
+            raise UsageError("--plot-axis goes with --plot")
+        together = (self.coordinator, self.num_processes, self.process_id)
+        if any(part is not None for part in together) and None in together:
+            raise UsageError("--coordinator, --num-processes and --process-id go together")
+        given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
+        given = {name: value for name, value in given.items() if value is not None}
+        rows = None if self.table is None else table.load(self.table)
+        if self.what != "rdp" and (rows is None or "delta" not in rows.columns):
+            given.setdefault("delta", "1e-6")
+        arguments = {
+            "what": self.what,
+            "protocol": PROTOCOLS[self.protocol],
+            "rows": self.rows,
+            "table": rows,
+            "tight": self.tight,
+            "free": None if self.free is None else self.free.replace("-", "_"),
+            "block_rows": self.block_rows,
+            **given,
+        }
+        if self.coordinator is not None:
+            import jax
+
+            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
+        made = plan(**arguments)
+        if self.plot is not None:
+            plotting.sweep_axis(made.settings.axes, self.plot_axis)
+        return lambda: self._run(arguments)
+
+    def _run(self, arguments: dict[str, Any]) -> None:
+        from checkin_jax.sweeps.sweep import sweep_to_file
+
+        started = time.perf_counter()
+        try:
+            with RowBar() as bar:
+                written = sweep_to_file(self.out, resume=self.resume, progress=bar, **arguments)
+        except BlockingIOError as error:  # another sweep into this file goes on
+            raise UsageError(str(error)) from error
+        except OSError as error:
+            raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
+        except ValueError as error:  # blocks of another run
+            raise UsageError(str(error)) from error
+        except RuntimeError as error:
+            if self.coordinator is None:
+                raise
+            raise UsageError(f"another process of the sweep stopped{_KEPT}") from error
+        import jax
+
+        if jax.process_index() == 0:
+            self._tell(written, time.perf_counter() - started)
+
+    def _tell(self, written: Written, seconds: float) -> None:
+        """The summary, and the plot."""
+        from checkin_jax import plotting
+        from checkin_jax.sweeps import table
+
+        if self.plot is not None:
+            try:
+                drawn = plotting.sweep(table.load(self.out).columns, self.what, self.plot_axis)
+            except ValueError as error:
+                raise UsageError(f"{error}; the rows are in {self.out}") from error
+            plotting.write(drawn, self.plot)
+        if self.json:
+            summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
+            print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
+            return
+        print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
+        if written.failed:
+            print(
+                f"{written.failed:,} of them have an error instead of a result; the first: {written.first_error}"
+            )
+
+
+class RowBar:
+    """Rows, rate and time left on standard error; writes nothing when that is no terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("settings"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[rate]} a second"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None, rate="-")
+
+    def __enter__(self) -> RowBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Takes the number of rows that are done."""
+        speed = self._progress.tasks[0].speed
+        rate = "-" if speed is None else f"{speed:,.0f}"
+        self._progress.update(self._task, completed=done, total=total, rate=rate)

@@ -1,0 +1,176 @@
+"""`checkin train`: options, and the job of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import tyro
+
+from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, randomizer_of
+from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+
+if TYPE_CHECKING:
+    from checkin_jax.training.examples.data import Dataset
+
+
+@dataclasses.dataclass(kw_only=True)
+class _TrainingOptions(ProtocolOptions):
+    run_dir: Path
+    """Folder for config, metrics, parameters and report; new or empty, unless --resume."""
+    minibatch: Count = 1
+    """Slots whose messages make one update (fixed-window, sliding-window)."""
+    learning_rate: float | None = None
+    """Step on the mean clipped update. Left out: tuned for the default setting; elsewhere a rule of thumb."""
+    clip_norm: float = 0.1
+    """l2 norm every client's update is clipped to."""
+    decay: Literal["linear", "constant"] = "linear"
+    """Learning rate over the rounds."""
+    momentum: float = 0.0
+    """Heavy-ball momentum."""
+    averaging: float = 0.0
+    """Average the parameters over this last fraction of the rounds."""
+    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
+    """How a round's sum is drawn: exactly (aggregate), message by message, or by the central limit."""
+    delta: float = 1e-6
+    """Delta of the reported guarantees."""
+    eval_every: Count = 50
+    """Rounds between evaluations."""
+    target_accuracy: float | None = None
+    """Stop at the first evaluation that reaches this test accuracy."""
+    seed: int | None = None
+    """Make the run reproducible, and not private against anybody who knows the seed."""
+    entropy_file: Path | None = None
+    """Draw the run's secrets from this device or pipe, such as /dev/hwrng; left out: the operating system."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Activation of the network."""
+    microbatch: Count | None = None
+    """Clients differentiated at once; left out: as suits the device."""
+    records_per_client: Count = 1
+    """Records each client holds."""
+    local_steps: Count = 1
+    """Steps a client makes on its own records before it sends what they changed (federated averaging)."""
+    local_learning_rate: float | None = None
+    """Learning rate of those steps."""
+    checkpoint_every: Count = 0
+    """Rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none."""
+    keep_checkpoints: Count = 2
+    """How many checkpoints are kept."""
+    resume: bool = False
+    """Go on with the run in --run-dir, which was killed or interrupted; begin it if it has not begun."""
+    json: bool = False
+    """Print the report as one JSON object instead of text."""
+
+    # Of shuffled check-in, for what is left out.
+    _start: ClassVar[dict[str, float]] = {}
+    _learning_rate: ClassVar[float] = 1.0
+
+    def _job(self, dataset: Dataset, default: Randomizer) -> Job:
+        from checkin_jax.cli.progress import RoundBar
+        from checkin_jax.training.config import TrainingConfig
+        from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+        from checkin_jax.training.runs.run_directory import ResumeError
+        from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
+        from checkin_jax.training.schedules.schedule import Plan
+        from checkin_jax.training.train import train
+
+        given = self.epsilon0 is not None or self.noise_multiplier is not None
+        randomizer = randomizer_of(self.epsilon0, self.noise_multiplier) if given else default
+        shuffled = self.protocol == "shuffled-check-in"
+        protocol = self.build_protocol(**self._start if shuffled else {})
+        plan = Plan(protocol=protocol, minibatch=self.minibatch)
+        # The options that are fields of the configuration have their names.
+        names = {field.name for field in dataclasses.fields(TrainingConfig)} - {"protocol", "randomizer"}
+        options = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        if self.learning_rate is None:
+            rule = suggested_learning_rate(plan, randomizer, self.clip_norm)
+            options["learning_rate"] = self._learning_rate if shuffled else rule
+        config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
+        if self.entropy_file is not None and self.seed is not None:
+            raise UsageError("give at most one of --seed and --entropy-file")
+        source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
+
+        def job() -> None:
+            try:
+                with RoundBar(config.plan.num_rounds) as bar, source as entropy:
+                    report = train(
+                        config,
+                        dataset,
+                        self.run_dir,
+                        bar,
+                        checkpoint_every=self.checkpoint_every,
+                        keep_checkpoints=self.keep_checkpoints,
+                        resume=self.resume,
+                        entropy=entropy,
+                    )
+            except (ResumeError, EntropyError) as error:
+                raise UsageError(str(error)) from error
+            if self.json:
+                print(json.dumps(report.as_dict(), allow_nan=False))
+            else:
+                print(f"{report}\nSaved in {self.run_dir}")
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainDigits(_TrainingOptions):
+    """Train on the embedded 8x8 digits (1,437 records; clients draw theirs with replacement).
+
+    By default: shuffled check-in with probability 0.01 over 1,000 rounds.
+    """
+
+    num_clients: Count = 200_000
+    """How many clients there are (n)."""
+    eval_every: Count = 100
+    """Rounds between evaluations."""
+
+    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.01, "num_rounds": 1_000}
+    _learning_rate = 6.0
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains, by default with Gaussian noise of 2 clip norms a client."""
+        from checkin_jax.training.examples import data
+
+        return self._job(data.digits(), Gaussian(noise_multiplier=2.0))
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainMnist(_TrainingOptions):
+    """Train on MNIST, by default in the setting of the shuffled check-in paper (LDP-SGD, epsilon0 = 2).
+
+    By default: shuffled check-in with probability 0.1 over 3,000 rounds.
+    """
+
+    data_dir: Path | None = None
+    """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
+    num_clients: Count = 60_000
+    """How many clients there are (n)."""
+    pool_stride: Literal[1, 2] = 1
+    """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
+
+    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.1, "num_rounds": 3_000}
+    _learning_rate = 1.3
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains, by default with the l2 mechanism at epsilon0 = 2."""
+        from checkin_jax.training.examples import data
+
+        return self._job(data.mnist(self.data_dir), PureLDP(epsilon0=2.0))
+
+
+@dataclasses.dataclass(kw_only=True)
+class Train:
+    """Train a network privately and report how private it is."""
+
+    dataset: (
+        Annotated[TrainDigits, tyro.conf.subcommand("digits")]
+        | Annotated[TrainMnist, tyro.conf.subcommand("mnist")]
+    )
+
+    def prepare(self) -> Job:
+        """Checks the arguments; the job trains on the chosen data set."""
+        return self.dataset.prepare()

@@ -1,0 +1,234 @@
+r"""T*: hidden messages of any randomizer with a known privacy profile D, as a sum of independent steps.
+
+With D(c) the largest hockey-stick divergence between two inputs' laws, the round's divergence at c >= 1 is at most
+gamma^n D(c) + (1/n) E(-n (c - 1) + S)_+, S the sum of n steps that are taken with probability gamma each, of mean
+zero and with [docs/theory_gaussian.md]
+
+    E(d - k)_+ = (c - k) D(c / (c - k)),  0 <= k <= c - 1;    D(1 + k),  k >= c - 1,
+    E(-d - k)_+ = c D(1 + k / c),  k >= 0.
+
+These two functions are replaced by chords over knots, which moves mass outwards (a finite law, above in convex order);
+what is beyond the last knots is cut off. That costs at most what the functions are there, times the expected number of
+steps: it raises E f(d) by no more, whatever the convex f with slopes between 0 and 1 that vanishes at -infinity. So
+rare steps that are huge (for a Gaussian randomizer steps are lognormal, without exponential moments) leave the finite
+law as soon as they matter less than the answer. E(x + S)_+ is a contour integral (`stop_loss`), whose order, period
+and cut are chosen for each c; every choice gives a bound.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import UNIT
+
+# Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
+_SIDE = 32
+NODES = _SIDE * _SIDE
+# Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
+SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
+# Orders tried for each c, and periods: in standard deviations of the sum, or in -x, whichever is longer.
+_ORDERS = 40
+_PERIODS = ((20.0, 0.0), (20.0, 2.5), (20.0, 10.0))
+# Rounding relative to e^{t x} M(t) / t^2, about: only choices depend on it.
+_PRECISION = 1e-12
+# Relative error allowed in the values of D (a caller's duty), and what the law's slopes and mean are wrong by at most,
+# relatively: a few hundred roundings.
+MARGIN = 1e-11
+_MEAN = 1e-12
+# Values of c treated at a time.
+_BATCH = 16
+
+
+class Law(NamedTuple):
+    """A step for each c, by its two stop-loss transforms on increasing knots from 0.
+
+    right: knots k, [c, knots]; right_value: E(d - k)_+. left, left_value: knots k and E(-d - k)_+, [c, knots].
+    """
+
+    right: Array
+    right_value: Array
+    left: Array
+    left_value: Array
+
+
+class Steps(NamedTuple):
+    """A law for one c: knots, what chords fall by per unit between them, value at 0 and beyond the last knot."""
+
+    right: Array
+    fall: Array
+    left: Array
+    left_weights: Array
+    left_mean: Array
+    beyond: Array
+    left_beyond: Array
+
+
+class _Choice(NamedTuple):
+    order: Array
+    cut: Array
+    period: Array
+
+
+def _falls(knots: Array, value: Array) -> Array:
+    """Slopes of the least convex nonincreasing function on these knots above the values, less the last; [knots - 1]."""
+    gaps = jnp.diff(knots)
+    falls = jnp.where(gaps > 0, (value[:-1] - value[1:]) / jnp.where(gaps > 0, gaps, 1.0), 0.0)
+    return jax.lax.cummax(jnp.maximum(falls, 0.0), axis=0, reverse=True)
+
+
+def _steps(law: Law) -> Steps:
+    fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
+    left_fall = _falls(law.left, law.left_value * (1.0 + MARGIN))
+    weights = left_fall - jnp.append(left_fall[1:], 0.0)
+    return Steps(
+        law.right,
+        fall,
+        law.left[1:],
+        weights,
+        weights @ law.left[1:],
+        law.right_value * (1.0 + MARGIN),
+        law.left_value[-1] * (1.0 + MARGIN),
+    )
+
+
+def _cut(steps: Steps, cut: Array) -> tuple[Array, Array]:
+    """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
+    inside = jnp.where(jnp.arange(steps.fall.size) < cut, steps.fall, 0.0)
+    weights = inside - jnp.append(inside[1:], 0.0)
+    mean = weights @ steps.right[1:]
+    most = jnp.maximum(mean, steps.left_mean)
+    # Places without weight must not overflow when tilted.
+    at = jnp.concatenate([jnp.where(weights > 0, steps.right[1:], 0.0), -steps.left])
+    return at, jnp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
+
+
+def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Array:
+    """log M at real orders for every cut, [orders, knots - 1]: entry j is for cut j + 1."""
+    knots = steps.right[1:]
+    part = jnp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
+    falls = steps.fall
+    weights = falls - jnp.append(falls[1:], 0.0)
+    before = jnp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
+    scale = steps.left_mean / jnp.cumsum(falls * jnp.diff(steps.right))
+    right = (before + falls[None, :] * part) * jnp.maximum(scale, 1.0)[None, :]
+    left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
+        steps.left_weights * jnp.square(steps.left)
+    )
+    log_m = count * jnp.log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
+    # Where it overflows nothing is known.
+    return jnp.where(jnp.isnan(log_m), jnp.inf, log_m)
+
+
+def choose(steps: Steps, count: Array, rate: Array, x: Array, deviation: Array) -> _Choice:
+    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut."""
+    far = -x
+    low = 0.3 / (far + deviation)
+    orders = low * ((2.0 * far / deviation + 6.0) / deviation / low) ** jnp.linspace(0.0, 1.0, _ORDERS)
+    log_m = _log_moments(steps, count, rate, orders)
+    height = (orders * x)[:, None] + log_m
+    lost = count * rate * jnp.maximum(steps.beyond[1:], steps.left_beyond)
+    best, found = jnp.inf, None
+    for deviations, share in _PERIODS:
+        period = jnp.maximum(deviations * deviation, share * far)
+        above = jax.lax.cummin(height - orders[:, None] * period, axis=0, reverse=True)
+        above = jnp.roll(above, -1, axis=0).at[-1].set(jnp.inf) + (orders * period)[:, None]
+        images = jnp.exp(above) / orders[:, None] + (period * jnp.exp(-orders * period))[:, None]
+        spread = 0.1 * jnp.square(orders * period * SMOOTHING)[:, None] / orders[:, None]
+        noise = _PRECISION * (0.5 + 1.0 / (orders * period))[:, None] / orders[:, None]
+        cost = images + jnp.exp(height) * (spread + noise) + lost[None, :]
+        cost = jnp.where(jnp.isnan(cost), jnp.inf, cost)
+        at = jnp.argmin(cost)
+        order, cut = orders[at // cost.shape[1]], at % cost.shape[1] + 1
+        if found is None:
+            best, found = cost.ravel()[at], _Choice(order, cut, period)
+        else:
+            better = cost.ravel()[at] < best
+            best = jnp.where(better, cost.ravel()[at], best)
+            mine = _Choice(order, cut, period)
+            found = _Choice(*(jnp.where(better, new, old) for new, old in zip(mine, found)))
+    assert found is not None
+    return found
+
+
+def _turn(phase: Array) -> Array:
+    """e^{i phase} - 1 without cancellation."""
+    return jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
+
+
+def transform(at: Array, tilted: Array, base: Array) -> Array:
+    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1."""
+    slow = _turn(base * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
+    fast = _turn(base * _SIDE * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
+    weighted = fast * tilted.astype(fast.dtype)[None, :]
+    both = weighted @ slow.T
+    ones = tilted.astype(slow.dtype)
+    return (both + jnp.sum(weighted, axis=1)[:, None] + (slow @ ones)[None, :]).ravel()
+
+
+def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Array, Law]) -> Array:
+    loss, law = one
+    x = -clients * jnp.expm1(loss)
+    steps = _steps(law)
+    deviation = jnp.maximum(least, 1e-300)
+    choice = choose(steps, count, rate, x, deviation)
+    at, weights = _cut(steps, choice.cut)
+    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    theta = stop_loss.nodes(contour, NODES)
+    tilted = weights * jnp.exp(choice.order * at)
+    real = rate * (weights * jnp.square(at)) @ stop_loss.second(choice.order * at)
+    base = 2.0 * math.pi / choice.period
+    square = jnp.square(choice.order)
+    excess = rate.astype(theta.dtype) * transform(at, tilted, base) + (square * real).astype(theta.dtype)
+    total = stop_loss.add(
+        stop_loss.start(contour, theta), contour, theta, excess / (theta * theta), real, count
+    )
+    size = jnp.sqrt(stop_loss.log_one_plus(excess)[1])
+    # The mean is not quite zero: all values may have to move up by this much.
+    moved = 2.0 * rate * _MEAN * (jnp.abs(at) @ weights) * (1.0 + square * real / rate)
+    # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
+    exponents = jnp.abs(choice.order * at)
+    tilt = (
+        4.0
+        * UNIT
+        * square
+        * rate
+        * (weights * jnp.square(at) * exponents)
+        @ stop_loss.second(choice.order * at)
+    )
+    terms = 4.0 * UNIT * rate * (tilted * jnp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
+    wrong = moved * jnp.abs(theta) + tilt + terms * jnp.imag(theta)
+    total = total._replace(
+        log_mgf=total.log_mgf + count * (moved * choice.order + tilt),
+        drift=total.drift + 2.0 * count * wrong / size,
+    )
+    value = stop_loss.stop_loss(total, contour, theta, x)
+    lost = jnp.maximum(steps.beyond[choice.cut], steps.left_beyond)
+    # A law: probabilities that do not exceed one.
+    fits = rate * jnp.sum(weights) <= 1.0
+    value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
+
+
+@jax.jit
+def hidden_upper(
+    clients: Array, count: Array, rate: Array, deviation: Array, losses: Array, law: Law
+) -> Array:
+    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1; [losses].
+
+    Args:
+      clients: n. count, rate: S has `count` steps (whole), each taken with probability rate.
+      deviation: about a standard deviation of S without its rare large steps; only sharpness depends on it.
+      law: of a step, for each of the losses; values must not be too small by more than MARGIN, relatively.
+
+    Infinity where nothing is proved.
+    """
+    one = functools.partial(_one, clients, count, rate, deviation)
+    return jax.lax.map(one, (losses, law), batch_size=_BATCH)

@@ -1,0 +1,154 @@
+r"""A lower bound for hidden messages: all other clients hold x', the target x or x'.
+
+With F the law of the messages when everybody holds x', Z = (density of a message at x) / (density at x'), and W the
+sum of n steps Z - 1 that are taken with probability gamma each,
+
+    P/F = 1 + W / n,    Q/F = 1,    H_c(P||Q) = E(1 + W/n - c)_+,    H_c(Q||P) = E(1 - c - c W/n)_+ .
+
+Outputs are merged into cells first (P and Q masses added), a post-processing. Events A = {W + N > X} with a normal
+variable N of the adversary's own are evaluated by contour integrals as in `stop_loss`: Poisson's summation gives
+Pr[W + N > X] from above, and E[W; W + N > X] up to images that are bounded and taken off. All outcomes with a step
+beyond a cut are put into A. The other direction is the same with -W in place of W.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED, hidden_messages, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import UNIT
+
+# Relative error of the cells' places and masses, as the host computes them.
+_CELLS = 1e-12
+# Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
+_FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
+_BATCH = 16
+
+
+class Cells(NamedTuple):
+    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing from 0; [cells]."""
+
+    right: Array
+    right_mass: Array
+    left: Array
+    left_mass: Array
+
+
+def _steps(cells: Cells) -> hidden_messages.Steps:
+    """As `hidden_messages` looks at a law when it chooses a contour."""
+    after = jnp.cumsum(cells.right_mass[::-1])[::-1]
+    # E(d - k)_+ at the knots.
+    gaps = jnp.diff(cells.right, prepend=0.0)
+    beyond = jnp.append(jnp.cumsum((after * gaps)[::-1])[::-1], 0.0)
+    knots = jnp.concatenate([jnp.zeros(1), cells.right])
+    return hidden_messages.Steps(
+        knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, jnp.zeros(())
+    )
+
+
+def _one(
+    clients: Array, rate: Array, deviation: Array, cells: Cells, threshold: Array
+) -> tuple[Array, Array]:
+    """(E[W; A], Pr[A]) for A = {W + N > threshold}, rounded down and up."""
+    choice = hidden_messages.choose(_steps(cells), clients, rate, -threshold, deviation)
+    kept = jnp.arange(cells.right.size) < choice.cut
+    at = jnp.concatenate([jnp.where(kept, cells.right, 0.0), -cells.left])
+    mass = jnp.concatenate([jnp.where(kept, cells.right_mass, 0.0), cells.left_mass])
+    lost = jnp.where(kept, 0.0, cells.right_mass)
+    order, period = choice.order, choice.period
+    contour = stop_loss.Contour(order, period, hidden_messages.SMOOTHING * period)
+    theta = stop_loss.nodes(contour, hidden_messages.NODES)
+    base = 2.0 * math.pi / period
+
+    def excess_at(orders: Array) -> Array:
+        """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost."""
+        curved = stop_loss.second(orders[:, None] * at[None, :]) @ (mass * jnp.square(at))
+        return rate * (jnp.square(orders) * curved - orders * (lost @ cells.right) - jnp.sum(lost))
+
+    tilted = mass * jnp.exp(order * at)
+    real = excess_at(order[None])[0]
+    excess = rate.astype(theta.dtype) * hidden_messages.transform(at, tilted, base) + real.astype(theta.dtype)
+    log_step, size = stop_loss.log_one_plus(excess)
+    log_real = jnp.log1p(real)
+    start = stop_loss.start(contour, theta)
+    spread = tilted * jnp.abs(at)
+    exponents = jnp.abs(order * at)
+    terms = 4.0 * UNIT * rate * spread @ (at.size + 16.0 + 2.0 * exponents)
+    # Places and masses are good to _CELLS, which moves the mean of a step and the exponent.
+    wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * jnp.abs(theta)
+    wrong += 16.0 * UNIT * jnp.abs(excess)
+    # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
+    floored = jnp.any(size <= 2.0 * stop_loss._FLOOR**2)
+    total = stop_loss.Sum(
+        start.log_mgf + clients * log_real,
+        start.log_ratio + (log_step - log_real.astype(log_step.dtype)) * clients.astype(log_step.dtype),
+        2.0 * clients * wrong / jnp.sqrt(size),
+        jnp.where(floored, 2.0 * jnp.exp(clients * (math.log(2.0 * stop_loss._FLOOR) - log_real)), 0.0),
+    )
+    slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * jnp.abs(log_real)) + 1e-12
+
+    # M'/M: the tilted mean on the real axis.
+    turned = hidden_messages.transform(at, tilted * at, base) + (tilted @ at).astype(theta.dtype)
+    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * turned / (1.0 + excess)
+    mean_size = clients * rate * jnp.sum(spread)
+    mean_wrong = clients * rate * spread @ (12.0 * (at.size + 16.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
+    mean_wrong = (mean_wrong + 2.0 * wrong * jnp.abs(mean)) / jnp.sqrt(size)
+
+    frequency = jnp.imag(theta)
+    ratio = jnp.exp(jnp.real(total.log_ratio))
+    phase = jnp.imag(total.log_ratio) - frequency * threshold - jnp.arctan2(frequency, order)
+    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period * jnp.abs(theta))
+    turn = jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
+    off = stop_loss.inaccuracy(total) + UNIT * (hidden_messages.NODES + 16.0 * frequency * threshold) * ratio
+    tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
+    scale = jnp.exp(total.log_mgf - order * threshold)
+
+    far = jnp.sum(kernel * (ratio * jnp.real(turn) + off)) + tail
+    inside = jnp.sum(kernel * ratio * jnp.real(turn * mean))
+    unsure = jnp.sum(kernel * (off * jnp.abs(mean) + (ratio + off) * mean_wrong))
+    unsure += tail * mean_size / (1.0 + real)
+    # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
+    left = jnp.sqrt(
+        clients * rate * (mass @ jnp.square(at)) + jnp.square(clients * rate * (lost @ cells.right))
+    )
+    left = left * jnp.exp(-order * period) / -jnp.expm1(-order * period)
+    # a takes a tenth of what the order is further.
+    further = order * jnp.asarray(_FURTHER)
+    apart = 0.9 * (further - order)
+    log_m = clients * jnp.log1p(excess_at(further)) - (order + apart) * threshold
+    log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
+    fall = apart * period
+    images = log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0)
+    right = jnp.exp(jnp.min(jnp.where(jnp.isnan(images), jnp.inf, images)) + slack)
+    moved = scale * (jnp.exp(-jnp.sign(inside) * slack) * inside - jnp.exp(slack) * unsure)
+    # With a step beyond the cut: E W = 0, and what is kept has a mean.
+    without = clients * jnp.log1p(-rate * jnp.sum(lost))
+    outside = clients * rate * (lost @ cells.right) * jnp.exp(without)
+    moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
+    far = far * scale * jnp.exp(slack) - jnp.expm1(without) * (1.0 + ROUNDING)
+    fine = jnp.isfinite(moved) & jnp.isfinite(far) & (moved > 0)
+    return jnp.where(fine, moved, 0.0), jnp.where(fine, jnp.minimum(far, 1.0), 1.0)
+
+
+@jax.jit
+def lines_lower(
+    clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
+) -> tuple[Array, Array]:
+    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [thresholds], thresholds > 0.
+
+    Args:
+      clients: n. rate: probability of each step. deviation: about that of W without rare large steps; only sharpness
+        depends on it.
+      cells: of a step, relative errors below 1e-12.
+
+    (0, 1) where nothing can be told.
+    """
+    one = functools.partial(_one, clients, rate, deviation, cells)
+    return jax.lax.map(one, thresholds, batch_size=_BATCH)

@@ -1,0 +1,314 @@
+r"""One round of shuffled check-in of eps0-LDP messages, asymptotically exact: T1+ by staged domination.
+
+With p = e^eps0, c = e^l >= 1 and a rate below one, the round's hockey-stick divergence is at most the value of a game
+[docs/theory_hexagon.md]: K clients check in, and each step z - c z' has any law with mean (1, 1) on the
+hexagon of the likelihood ratios z, z', whose corners are (p, 1), (1, p), (p, p), (1/p, 1/p), (1, 1/p), (1/p, 1).
+T1 replaces every step by one dominating law; here only the first few are. Once the sum of those is
+smooth, a law with nearly the largest variance there is (3-ary randomized response, or binary
+randomized response and its mirror image) with a share `eta` of T1's dominates all others *after* the sum. In
+stages over which the number of steps about doubles, the least such share is found by evaluating both sides at all
+points of a grid; by how much that may still fail, measured against e^{t x}, is bounded for all x and added.
+
+Steps are centred and in units of p - 1. Everything is scale-free: the cost does not grow with the number of clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
+
+# Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
+# and the standard deviation of the normal variable that is added (its square is lost in variance).
+_NODES, _GRID = 1024, 4096
+_PERIOD, _SMOOTHING = 20.0, 0.02
+STAGES = 10
+# Losses treated at a time: 10 MB of grids for each.
+_BATCH = 12
+# Place of T1's law among the laws, after the five extreme ones of the game.
+_T1 = 5
+# Shares of the first three laws (3-ary randomized response, binary, its mirror image) that are tried as the main part
+# of a stage's law.
+_CANDIDATES = (
+    (1.0, 0.0, 0.0),
+    (0.0, 0.5, 0.5),
+    (0.0, 0.6, 0.4),
+    (0.0, 0.75, 0.25),
+    (0.0, 0.9, 0.1),
+    (0.0, 1.0, 0.0),
+    (0.5, 0.25, 0.25),
+    (0.5, 0.5, 0.0),
+)
+
+
+class _Game(NamedTuple):
+    """The six laws at the nodes of a contour, for one c.
+
+    laws: T(theta_k), complex [6, nodes]. real: T(t), [6]. orders: two real orders beyond t on either side, for
+    Chernoff's bounds, and reach: T there, [6, 2].
+    """
+
+    contour: stop_loss.Contour
+    theta: Array
+    laws: Array
+    real: Array
+    orders: Array
+    reach: Array
+
+
+class _Played(NamedTuple):
+    """The steps replaced so far: their sum S, log M_S at the game's two orders, and what domination failed by.
+
+    debt: times e^{t x} M_S(t) it is added to E(x + S)_+.
+    """
+
+    total: stop_loss.Sum
+    far: Array
+    debt: Array
+
+
+def _displacements(c_minus_1: Array, epsilon0: Array) -> Array:
+    """z - c z' + c - 1 at the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), (0,0), over p - 1; [7]."""
+    per_p, one = jnp.exp(-epsilon0), jnp.ones_like(epsilon0)
+    c = 1.0 + c_minus_1
+    return jnp.stack(
+        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / jnp.expm1(epsilon0)]
+    )
+
+
+def _weights(epsilon0: Array) -> Array:
+    """Probabilities of those seven points: the five extreme laws with mean (1, 1), and T1's; [6, 7].
+
+    Seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
+    triples around the middle, which makes five extreme laws whatever p is.
+    """
+    q = jnp.exp(-epsilon0)
+    zero, pair, far = jnp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
+    three, inverse = 1.0 / (1.0 + 2.0 * q), 1.0 / (2.0 + q)
+    rows = [
+        [q * three, q * three, zero, three, zero, zero, zero],
+        [pair, zero, zero, zero, zero, far, zero],
+        [zero, pair, zero, zero, far, zero, zero],
+        [zero, zero, q * inverse, zero, inverse, inverse, zero],
+        [zero, zero, pair, far, zero, zero, zero],
+        [pair, pair, zero, zero, zero, zero, -jnp.expm1(-epsilon0) * far],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+@jax.jit
+def largest_variance(epsilon0: Array) -> Array:
+    """Of a step at c = 1, in units of (p - 1)^2: 3-ary or binary randomized response."""
+    p = jnp.exp(epsilon0)
+    return jnp.maximum(2.0 / (p + 2.0), 1.0 / p)
+
+
+def _game(at: Array, weights: Array, deviation: Array, order: Array) -> _Game:
+    """The game with these laws on a contour for sums of this standard deviation."""
+    contour = stop_loss.Contour(order, _PERIOD * deviation, _SMOOTHING * deviation)
+    theta = stop_loss.nodes(contour, _NODES)
+    squares = jnp.square(at)
+    laws = weights.astype(theta.dtype) @ (
+        squares.astype(theta.dtype)[:, None]
+        * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
+    )
+    orders = jnp.stack([order, order + 5.0 / deviation, -3.0 / deviation])
+    real = weights @ (
+        squares[:, None] * jnp.real(stop_loss.second(jnp.outer(at, orders).astype(theta.dtype)))
+    )
+    return _Game(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:])
+
+
+def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array) -> _Played:
+    """`count` steps with the mixture `share` [6] of the laws; domination fails by failed e^{t x} M_S(t) each."""
+    step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
+    square = jnp.square(game.contour.order)
+    largest = jnp.max(game.real[:_T1])
+    # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
+    growth = jnp.log1p(square * jnp.maximum(largest, real)) - jnp.log1p(square * real)
+    return _Played(
+        stop_loss.add(played.total, game.contour, game.theta, step, real, count),
+        played.far + count * jnp.log1p(jnp.square(game.orders) * (share @ game.reach)),
+        (played.debt + count * failed) * jnp.exp(count * growth),
+    )
+
+
+def _begin(game: _Game, first: Array) -> _Played:
+    """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
+    nothing = jnp.zeros_like(first)
+    alone = _Played(
+        stop_loss.start(game.contour, game.theta),
+        0.5 * jnp.square(game.contour.smoothing * game.orders),
+        nothing,
+    )
+    return _add(game, alone, jnp.zeros(_T1 + 1).at[_T1].set(1.0), first, nothing)
+
+
+def _grid(game: _Game, total: stop_loss.Sum) -> Array:
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the six laws of d, on a period; [6, _GRID]."""
+    transform = jnp.exp(total.log_ratio)
+    scale = _GRID / game.contour.period
+    return jnp.fft.irfft(transform[None, :] * game.laws, n=_GRID, axis=1) * scale
+
+
+def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
+    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d; w has the mixture `share`.
+
+    The largest excess on the grid; second derivatives for what lies between; Chernoff's bound for what lies
+    beyond the period; and rounding.
+    """
+    period, total = game.contour.period, played.total
+    size = stop_loss.multiplicity(_NODES) * jnp.exp(jnp.real(total.log_ratio))
+    frequency = jnp.imag(game.theta)
+    here = jnp.max(grid[:_T1] - (share @ grid)[None, :])
+    apart = jnp.abs((share.astype(game.laws.dtype) @ game.laws)[None, :] - game.laws[:_T1])
+    curved = jnp.max(apart @ (size * frequency * frequency)) / period
+    between = 0.125 * jnp.square(period / _GRID) * curved
+
+    largest = jnp.max(game.real)
+    noise = size * (FFT_CONSTANT * UNIT * math.log2(_GRID) * math.sqrt(_GRID))
+    noise += stop_loss.multiplicity(_NODES) * stop_loss.inaccuracy(total)
+    unresolved = 2.0 * largest / period * (jnp.sum(noise) + 2.0 * stop_loss.beyond(game.contour, _NODES))
+
+    # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
+    # where both are equal.
+    left, right = jnp.abs(game.orders - game.contour.order)
+    steps = jnp.log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
+    log_left, log_right = played.far + steps - 1.0 - jnp.log(jnp.abs(game.orders)) - total.log_mgf
+    outside = (left * log_right + right * log_left - left * right * period) / (left + right)
+    wrapped = 4.0 * jnp.exp(outside) / -jnp.expm1(-jnp.minimum(left, right) * period)
+    return jnp.maximum(here, 0.0) + between + unresolved + wrapped
+
+
+def _choose(game: _Game, grid: Array, allowed: Array) -> Array:
+    """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [6].
+
+    On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`.
+    """
+    tried = jnp.asarray(_CANDIDATES)
+    main = tried @ grid[: tried.shape[1]]
+    missing = jnp.max(grid[:_T1], axis=0)[None, :] - main - allowed
+    room = grid[_T1][None, :] - main
+    enough = missing < room
+    shares = jnp.where(enough, jnp.maximum(missing, 0.0) / jnp.where(enough, room, 1.0), 1.0)
+    eta = jnp.max(jnp.where(missing > 0, shares, 0.0), axis=1)
+    real = (1.0 - eta) * (tried @ game.real[: tried.shape[1]]) + eta * game.real[_T1]
+    best = jnp.argmin(real)
+    others = jnp.zeros(_T1 - tried.shape[1])
+    return jnp.concatenate([(1.0 - eta[best]) * tried[best], others, eta[best][None]])
+
+
+def _stage(game: _Game, played: _Played, allowed: Array) -> tuple[Array, Array]:
+    """The law of a stage, [6], and by how much it may fail to dominate; `allowed` bears on each."""
+    grid = _grid(game, played.total)
+    share = _choose(game, grid, allowed)
+    # T1's law dominates by theorem.
+    return share, jnp.where(share[_T1] >= 1.0, 0.0, _failure(game, played, grid, share))
+
+
+def _finish(
+    game: _Game,
+    played: _Played,
+    share: Array,
+    failed: Array,
+    clients: Array,
+    rate: Array,
+    before: Array,
+    x: Array,
+) -> tuple[Array, Array]:
+    """(E(x + S)_+ and debts, S of K steps, K >= before; the chance that K < before), upper bounds.
+
+    For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to
+    E = (1 - g + g s)^n s^-J if |M| >= s, and at most E if |M| < s; E bounds Pr[K < J]. It is least at
+    s = J (1 - g) / ((n - J) g).
+    """
+    total, order = played.total, game.contour.order
+    step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
+
+    def log_sum(excess: Array) -> Array:
+        return clients * jnp.log1p(rate * excess) - before * jnp.log1p(excess)
+
+    edge = jnp.maximum(before * (1.0 - rate) / ((clients - before) * rate), 1e-3)
+    log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
+    excess = game.theta * game.theta * step
+    log_step, size = stop_loss.log_one_plus(excess)
+    seen = stop_loss.add(
+        total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
+    )
+    log_real = jnp.log1p(jnp.square(order) * real)
+    ratio = seen.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(log_step.dtype)
+    kept = size >= jnp.square(edge)
+    late = stop_loss.Sum(
+        seen.log_mgf - before * log_real,
+        jnp.where(kept, ratio, jax.lax.complex(jnp.asarray(-1e4), jnp.zeros(()))),
+        jnp.where(kept, seen.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
+        seen.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
+    )
+    value = stop_loss.stop_loss(late, game.contour, game.theta, x)
+    # A step of the game multiplies e^{t x} by at most Q, and
+    # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
+    growth = jnp.square(order) * jnp.maximum(real, jnp.max(game.real[:_T1]))
+    steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
+    debt = (played.debt + failed * steps) * jnp.exp(log_sum(growth) + total.log_mgf + order * x)
+    return value + debt, jnp.exp(log_edge)
+
+
+class Plan(NamedTuple):
+    """Numbers of steps: `first` with T1's law, `stages` [STAGES] after them, the rest, from `before` on, alike.
+
+    tolerance: the relative error spent on failures of domination.
+    """
+
+    first: Array
+    stages: Array
+    before: Array
+    tolerance: Array
+
+
+def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) -> Array:
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    at, weights = _displacements(c_minus_1, epsilon0), _weights(epsilon0)
+    mean = clients * rate
+    deviation = jnp.sqrt(mean * jnp.max(weights[:_T1] @ jnp.square(at)))
+    x = -clients * c_minus_1 / unit
+    # Saddle point of e^{t x} M(t) / t^2 for a normal sum.
+    distance = -x / deviation
+    saddle = 0.5 * (distance + jnp.sqrt(distance * distance + 8.0))
+    game = _game(at, weights, deviation, saddle / deviation)
+    # About E(x + S)_+ e^{-t x} / M(t), by Mills' ratio: only what is spent depends on it.
+    worth = jnp.exp(-0.5 * jnp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
+    counts = jnp.append(plan.stages, jnp.maximum(mean - plan.before, 1.0))
+    allowed = plan.tolerance * worth * deviation / (counts.size * jnp.maximum(counts, 1.0))
+
+    played = _begin(game, plan.first)
+
+    def stage(played: _Played, spent: tuple[Array, Array]) -> tuple[_Played, None]:
+        count, allowed = spent
+        share, failed = _stage(game, played, allowed)
+        return _add(game, played, share, count, failed), None
+
+    played, _ = jax.lax.scan(stage, played, (plan.stages, allowed[:-1]))
+    share, failed = _stage(game, played, allowed[-1])
+    value, early = _finish(game, played, share, failed, clients, rate, plan.before, x)
+    # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
+    alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
+    value = value * unit / clients + (early + jnp.exp(clients * jnp.log(rate))) * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+
+
+@jax.jit
+def profile_upper(clients: Array, rate: Array, epsilon0: Array, plan: Plan, losses: Array) -> Array:
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    The plan comes from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
+    """
+    return jax.lax.map(functools.partial(_one, clients, rate, epsilon0, plan), losses, batch_size=_BATCH)

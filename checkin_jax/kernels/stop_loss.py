@@ -1,0 +1,150 @@
+r"""E(x + S)_+ for a sum S of any number of independent steps, bounded from above by one contour integral.
+
+For every order t > 0 and period L, by Poisson's summation, with M(theta) = E e^{theta S},
+
+    E(x + S)_+  <=  sum_m e^{-t m L} E(x + m L + S)_+  =  (1/L) sum_k e^{theta_k x} M(theta_k) / theta_k^2,
+    theta_k = t + 2 pi i k / L,
+
+since all terms in the middle are positive: the trapezoidal rule errs upwards. A centred normal variable is added to S
+(Jensen: upwards again), so that the sum over k ends. With t near the saddle point there is no cancellation, whatever
+the size of the answer, and the cost does not grow with the number of steps. Contour integrals for stop-loss
+transforms are classical [Dan87]; the one-sided use of the trapezoidal rule is ours.
+
+A step has mean zero and enters by T(theta) = (E e^{theta d} - 1) / theta^2, which has no cancellation near 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import UNIT
+
+# |M| of one step is kept above this, times M(t); what that changes is counted.
+_FLOOR = 1e-4
+# Rounding of theta^2 T, of its logarithm and of the sum of them, in units of |theta|^2 T(t), with a wide margin.
+_PER_STEP = 128.0 * UNIT
+_SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
+
+
+class Contour(NamedTuple):
+    """Order t, period L and standard deviation of the added normal variable: positive scalars, float64."""
+
+    order: Array
+    period: Array
+    smoothing: Array
+
+
+class Sum(NamedTuple):
+    """A sum of independent steps at the nodes of a contour.
+
+    log_mgf: log M(t). log_ratio: log M(theta_k) / M(t), complex [points]. drift: bound on the error of log_ratio,
+    [points]. absolute: bound on what else M(theta_k) / M(t) may be wrong by.
+    """
+
+    log_mgf: Array
+    log_ratio: Array
+    drift: Array
+    absolute: Array
+
+
+def nodes(contour: Contour, points: int) -> Array:
+    """theta_k for k = 0 .. points - 1, complex; negative k are conjugates."""
+    frequency = 2.0 * math.pi / contour.period * jnp.arange(points, dtype=jnp.float64)
+    return jax.lax.complex(jnp.broadcast_to(contour.order, frequency.shape), frequency)
+
+
+def multiplicity(points: int) -> Array:
+    """How many frequencies each node stands for: 1 at k = 0, 2 elsewhere."""
+    return jnp.where(jnp.arange(points) == 0, 1.0, 2.0)
+
+
+def second(z: Array) -> Array:
+    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; at most its value at Re z in modulus."""
+    near = jnp.abs(z) < 1.0
+    inner, outer = jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
+    series = jnp.full_like(inner, _SERIES[-1])
+    for coefficient in _SERIES[-2::-1]:
+        series = series * inner + coefficient
+    return jnp.where(near, series, (jnp.exp(outer) - 1.0 - outer) / (outer * outer))
+
+
+def log_one_plus(excess: Array) -> tuple[Array, Array]:
+    """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above _FLOOR."""
+    a, b = jnp.real(excess), jnp.imag(excess)
+    size = jnp.maximum(2.0 * a + a * a + b * b, _FLOOR**2 - 1.0)
+    return jax.lax.complex(0.5 * jnp.log1p(size), jnp.arctan2(b, 1.0 + a)), 1.0 + size
+
+
+def start(contour: Contour, theta: Array) -> Sum:
+    """The normal variable alone."""
+    half = 0.5 * jnp.square(contour.smoothing)
+    frequency = jnp.imag(theta)
+    ratio = jax.lax.complex(-half * frequency * frequency, 2.0 * half * contour.order * frequency)
+    nothing = jnp.zeros_like(frequency)
+    return Sum(half * jnp.square(contour.order), ratio, nothing, jnp.zeros_like(half))
+
+
+def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
+    """Bound on the error of one step's log M(theta) / M(t); real: T(t), size: |M(theta)|^2."""
+    return _PER_STEP * real * jnp.square(jnp.abs(theta)) * (1.0 + jnp.abs(excess)) / size
+
+
+def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, count: Array) -> Sum:
+    """`count` >= 0 more steps with T(theta) = step [points] and T(t) = real.
+
+    n clients that take a step with probability gamma each are n steps with gamma T.
+    """
+    excess = theta * theta * step
+    log_step, size = log_one_plus(excess)
+    log_real = jnp.log1p(jnp.square(contour.order) * real)
+    floored = jnp.any(size <= 2.0 * _FLOOR**2) & (count > 0)
+    return Sum(
+        total.log_mgf + count * log_real,
+        total.log_ratio + (log_step - log_real.astype(log_step.dtype)) * count.astype(log_step.dtype),
+        total.drift + count * rounding(theta, excess, real, size),
+        total.absolute + jnp.where(floored, 2.0 * jnp.exp(count * math.log(2.0 * _FLOOR)), 0.0),
+    )
+
+
+def beyond(contour: Contour, points: int) -> Array:
+    """sum_{k >= points} |M(theta_k)| / M(t), at most, by the normal variable alone."""
+    rate = 0.5 * jnp.square(contour.smoothing * 2.0 * math.pi / contour.period)
+    return jnp.exp(-rate * points**2) / -jnp.expm1(-2.0 * rate * points)
+
+
+def inaccuracy(total: Sum) -> Array:
+    """Bound on the error of M(theta_k) / M(t), [points]."""
+    size = jnp.real(total.log_ratio)
+    wrong = total.drift + 16.0 * UNIT * (8.0 + jnp.abs(size) + jnp.abs(jnp.imag(total.log_ratio)))
+    # |e^a - e^b| <= |a - b| e^max(a, b)
+    return wrong * jnp.exp(size + wrong) + total.absolute
+
+
+def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
+    """Upper bound on E(x + S)_+, every rounding included.
+
+    Args:
+      total: S, at the nodes `theta` of `contour`. x: scalar, in the unit of the steps.
+
+    Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
+    some twenty standard deviations of S; valid everywhere, infinity where nothing is known.
+    """
+    points = theta.shape[0]
+    frequency = jnp.imag(theta)
+    phase = jnp.imag(total.log_ratio) + frequency * x
+    size = jnp.real(total.log_ratio)
+    kernel = multiplicity(points) / (contour.period * jnp.square(jnp.abs(theta)))
+    # e^{i phase} / theta^2, the latter by its argument.
+    terms = jnp.exp(size) * jnp.cos(phase - 2.0 * jnp.arctan2(frequency, contour.order))
+    error = inaccuracy(total) + UNIT * (points + 16.0 * jnp.abs(frequency * x)) * jnp.exp(size)
+    tail = 2.0 * beyond(contour, points) * contour.period / jnp.square(2.0 * math.pi * points)
+    inside = jnp.sum(kernel * terms) + jnp.sum(kernel * error) + tail
+    value = inside * jnp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isnan(value), jnp.inf, value)

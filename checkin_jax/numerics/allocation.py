@@ -1,0 +1,212 @@
+r"""Sums of m lognormal variables on lattices: the two profiles of a random allocation of one Gaussian message.
+
+With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), mean one each, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
+
+    H_c(P||Q) = (rho/m) E(S - x)_+ ,    x = m (c - 1)/rho,            P = (1-rho) Q + (rho/m) sum_i N(mu e_i, I),
+    H_c(Q||P) = (c rho/m) E(-S - x)_+ , x = m (1 - 1/c)/rho,          Q = N(0, I).
+
+L is replaced by a law on a lattice that is above it in convex order (mass moved to both neighbours, the mean kept) or
+below it (a convex function below its stop-loss transform delta_G). The sum comes from one FFT for each of a few
+exponential tilts, every error bounded and counted on its side; heavy tails by a ladder of lattices, since
+
+    E(S - x)_+ = E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+    for x + m <= B  ("<=" for every B),
+
+and -S > x forces every L_i below m - x. docs/theory_allocation.md has the proofs. Host code, numpy float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.pld import UNIT
+from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
+from checkin_jax.numerics.tilted_sums import Tail, outweighs, step_sd, steps_of, tail_of
+
+# Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
+_STEP, _FEW, _MANY = 0.1, 100.0, 1e4
+_MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
+_RATIO = 4.0
+_FAR_CENTRES = (0.004, 0.04, 0.3)
+_MAX_SCALES = 200
+# More lattice points than this are not kept for any one scale.
+_MAX_GRID = 2**23
+_HEAVY, _MAX_LEVELS = 1.2, 2**16
+# More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
+MAX_SLOTS = 10**9
+
+
+class Profile(NamedTuple):
+    """Tails on a ladder of scales, each good as far as its end: the largest x, or the least sum if `reverse`.
+
+    number: how many terms the sum has. At a sum of k the tails are read at k - number, or at shift - k if `reverse`.
+    """
+
+    number: float
+    reverse: bool
+    ends: list[float]
+    shifts: list[float]
+    tails: list[Tail]
+
+
+def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
+    """Beyond these L has mean excess below exp(-log_inverse_mass - 7)."""
+    spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
+    return math.exp(-spread), math.exp(min(spread, 600.0))
+
+
+def _step_sd(mu: float, high: float, shared: bool) -> float:
+    """About the standard deviation of one term."""
+    if shared:
+        return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
+    return step_sd(mu, high)
+
+
+def profile(
+    mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
+) -> Profile:
+    """E(S - x)_+, or E(-S - x)_+ if reverse, for x >= 0, down to about `number` exp(-log_inverse_mass).
+
+    Args:
+      mu: shift over noise standard deviation, in [1e-6, 100].
+      number: m, how many terms. If more than MAX_SLOTS: `upper` takes that many, in the average; nothing below.
+      shared: terms above both kinds of `lognormal`; `upper` only.
+    """
+    m = float(min(number, MAX_SLOTS))
+    found = Profile(m, reverse, [], [], [])
+    if number > MAX_SLOTS and not upper:
+        return found
+    least, most = _least_and_most(mu, log_inverse_mass)
+    if shared:
+        least = _least_and_most(0.5 * mu, log_inverse_mass)[0]
+    least = least if least > 0.3 else 0.0
+    width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+    small = math.exp(-log_inverse_mass) * m
+    reached = 0.0
+    for _ in range(30):
+        reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
+    # One scale: the x from start to end, or the sums from start down to end.
+    start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
+    for scale in range(_MAX_SCALES):
+        high = min(most, start if reverse else m + end)
+        if not reverse:
+            # One such term outweighs what the others may lack, so that little is lost by cutting there.
+            high = min(high, 1.0 + 2.5 * end)
+        if high <= least:
+            break  # no sum of the truncated terms is so small: the last scale serves from here on
+        step = _step_sd(mu, high, shared)
+        sd = math.sqrt(m) * step
+        spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
+        points = _MAX_POINTS if scale == 0 else _MAX_POINTS_FAR
+        if scale > 0:
+            spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.125 * points))
+        if not upper and mu > _HEAVY and (reverse or scale == 0):
+            # The law below has little under one spacing.
+            finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
+            spacing = min(spacing, finest)
+        spacing = max(
+            spacing, 24.0 * sd / points, (high - least) / (_MAX_POINTS if upper else 2.0 * _MAX_LEVELS)
+        )
+        spacing = min(spacing, 0.1 * (high - least))
+        law = law_upper(mu, least, high, spacing, shared) if upper else law_lower(mu, least, high, spacing)
+        if law is None:
+            break
+        ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
+        centred = scale == 0 or not reverse
+        if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
+            break  # terms nearly without spread, far from their mean
+        # Far out single large terms rule; tilts that make more than one of them likely only cost accuracy.
+        centres = None if reverse or scale == 0 else start * np.asarray(_FAR_CENTRES)
+        steps = steps_of(law, reverse, centred)
+        tail = tail_of(steps, m, ends, centres, points, upper)
+        if upper:
+            shift, extra = m * law.slack, m * (law.below if reverse else law.above)
+        elif reverse:
+            shift, extra = -m * law.slack, 0.0 if high >= start else -m * law.above
+        else:
+            shift, extra = -m * law.slack, m * (law.above * outweighs(steps, m, end, high, sd) - law.below)
+        found.tails.append(tail._replace(start=tail.start + shift, value=tail.value + extra))
+        found.shifts.append(m if centred else 0.0)
+        found.ends.append(end)
+        if found.tails[-1].value[-1] <= small or (not reverse and end > m * most):
+            break
+        start, end = end, end / _RATIO if reverse else _RATIO * end
+        if not 1e-290 < end < 1e290:
+            break
+    return found
+
+
+def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.ndarray:
+    """x of the forward direction, or the sum k of the reverse one, at losses >= 0."""
+    if not reverse:
+        with np.errstate(over="ignore"):
+            return np.minimum(number * np.expm1(np.minimum(loss, 700.0)) / used, 1e300)
+    return number * np.exp(-loss) if used == 1.0 else number * (1.0 + np.expm1(-loss) / used)
+
+
+def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
+    """Relative and absolute error of a sum so computed, with a wide margin."""
+    return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
+
+
+def profile_upper(
+    above: Profile, mu: float, used: float, loss: np.ndarray, shared: bool = False
+) -> np.ndarray:
+    """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
+
+    The smaller of the sum's and rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from the other slots.
+    """
+    m, reverse = above.number, above.reverse
+    sums = _sums(m, used, loss, reverse)
+    relative, absolute = _margin(m, used, reverse)
+    sums = np.maximum(sums * (1.0 + relative) + absolute, 0.0) if reverse else sums * (1.0 - relative)
+    value = np.full(sums.shape, math.inf)
+    left = np.ones(sums.shape, dtype=bool)
+    last = len(above.ends) - 1
+    for i, (end, shift, tail) in enumerate(zip(above.ends, above.shifts, above.tails)):
+        here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
+        # The values fall with x: beyond the last scale its last one serves.
+        at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
+        grid = tail.start + tail.spacing * np.arange(tail.value.size)
+        with np.errstate(invalid="ignore"):
+            value[here] = np.interp(at, grid, tail.value, left=math.inf)
+        left &= ~here
+    value = np.where(np.isnan(value), math.inf, value / m)
+    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m, shared)
+    with np.errstate(divide="ignore", over="ignore"):
+        scale = np.log(used) + (loss if reverse else 0.0)
+        bound = np.exp(scale + np.log(np.minimum(value, alone)))
+    return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
+
+
+def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P(A) - Q(A), Q(A)), or the same with P and Q exchanged if below.reverse, of a set near {its loss > loss}.
+
+    The first rounded down, the second up; zeros where nothing is known.
+    """
+    m, reverse = below.number, below.reverse
+    sums = _sums(m, used, loss, reverse)
+    difference, far = np.zeros(sums.shape), np.zeros(sums.shape)
+    left = np.ones(sums.shape, dtype=bool)
+    for end, shift, tail in zip(below.ends, below.shifts, below.tails):
+        here = left & ((sums >= end) if reverse else (sums <= end))
+        at = shift - sums[here] if reverse else sums[here]
+        index = np.clip(np.floor((at - tail.start) / tail.spacing), 0, tail.value.size - 1).astype(np.int64)
+        x = tail.start + tail.spacing * index
+        value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
+        known = value > 0
+        value = np.where(known, value, 0.0)
+        if reverse:
+            share = 1.0 - (shift - x) / m
+            apart = used * (np.where(share > 0, low, high) * share + value / m)
+            away = high * (1.0 - used) + (used / m) * (high * (shift - x) - value)
+        else:
+            apart, away = (used / m) * (value + np.where(x > 0, low, high) * x), high
+        good = known & (apart > 0)
+        difference[here] = np.where(good, apart, 0.0) * (1.0 - ROUNDING)
+        far[here] = np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING)
+        left &= ~here
+    return difference, far

@@ -1,0 +1,147 @@
+"""Lattice laws above and below a lognormal variable L = e^{mu x - mu^2/2}, x ~ N(0, 1), in convex order.
+
+Or, `shared`, above both e^{mu x/2 - mu^2/8} and (1 + L)/2: a message at half the shift, and one at the whole shift in
+half of all cases. Host code, numpy float64; proofs in docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from checkin_jax.kernels import gaussian
+from checkin_jax.kernels.pld import UNIT
+from checkin_jax.numerics import convex
+
+# Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.
+_SLACK = 8e-12
+
+
+def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray:
+    """E(L - t)_+ for t >= 1 and E(t - L)_+ for t < 1, to 1e-12; t >= 0. The largest value is at t = 1.
+
+    shared: the larger of the two laws' there are then; the same mean makes it the stop-loss transform of one law.
+    """
+    t = np.asarray(level, dtype=np.float64)
+    if shared:
+        return np.maximum(time_value(0.5 * mu, t), 0.5 * time_value(mu, np.maximum(2.0 * t - 1.0, 0.0)))
+    log_value = gaussian.log_profile(mu, np.abs(np.log(np.where(t > 0, t, 1.0))))
+    value = np.exp(np.where(np.isnan(log_value), -np.inf, log_value))
+    return np.where(t > 0, value * np.minimum(t, 1.0), 0.0)
+
+
+class Law(NamedTuple):
+    """A lattice law near that of L: masses at the levels start + i * spacing, i = 0, 1, ...
+
+    below, above: E of what reaches beyond the two ends, at least (upper) or at most (lower). slack: L may be moved by
+    this much for the order to hold.
+    """
+
+    start: float
+    spacing: float
+    masses: np.ndarray
+    below: float
+    above: float
+    slack: float
+
+
+def _levels(low: float, high: float, spacing: float) -> tuple[float, np.ndarray]:
+    """Spacing and points of a lattice over [low, high]; 1 is one of them where it is between them and spacing < 1."""
+    if spacing < 1.0 < high + spacing:
+        spacing = 1.0 / math.ceil(1.0 / spacing)
+    first, last = max(math.floor(low / spacing), 0), math.ceil(high / spacing)
+    return spacing, np.arange(first, max(last, first + 1) + 1) * spacing
+
+
+def _split(levels: np.ndarray, spacing: float) -> int:
+    """Number of intervals at the left whose values are E(t - L)_+."""
+    return int(np.count_nonzero(levels[1:] <= 1.0 + 1e-9 * spacing))
+
+
+def _masses(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Masses from the slopes of E(t - L)_+ on the left intervals and of -E(L - t)_+ on the right ones."""
+    if not left.size:
+        return np.append(1.0 - right[0], right - np.append(right[1:], 0.0))
+    inner = np.diff(left, prepend=0.0)
+    if not right.size:
+        return np.append(inner, 1.0 - left[-1])
+    return np.concatenate([inner, [1.0 - left[-1] - right[0]], right - np.append(right[1:], 0.0)])
+
+
+def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool = False) -> Law:
+    """Above max(low, min(L, high)) in convex order, but for `slack`: what L has between two levels goes to both."""
+    spacing, levels = _levels(low, high, spacing)
+    value, split = time_value(mu, levels, shared), _split(levels, spacing)
+    left = np.diff(value[: split + 1]) / spacing
+    right = value[split:].copy()
+    if not split:
+        right[0] = 1.0 - levels[0] + value[0] if levels[0] < 1.0 else value[0]
+    right = -np.diff(right) / spacing
+    # Rounding may have disordered slopes that are nearly equal.
+    sorted_left = np.maximum(np.minimum.accumulate(left[::-1])[::-1], 0.0)
+    sorted_right = np.maximum(np.maximum.accumulate(right[::-1])[::-1], 0.0)
+    moved = spacing * float(np.abs(sorted_left - left).sum() + np.abs(sorted_right - right).sum())
+    largest = float(time_value(mu, np.ones(1), shared)[0])
+    slack = (_SLACK + 16.0 * UNIT * levels.size) * largest + moved
+    masses = np.maximum(_masses(sorted_left, sorted_right), 0.0)
+    below = float(value[0]) if levels[0] < 1.0 else 0.0
+    return Law(float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack)
+
+
+def _minorant(values: np.ndarray) -> np.ndarray:
+    """Values of the largest convex function below points at equal distances."""
+    places = np.arange(values.size, dtype=np.float64)
+    kept = convex.hull(places, values)
+    return np.interp(places, kept, values[kept])
+
+
+def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
+    """Below max(low, min(L, high)) in convex order, but for `slack`; None where the lattice is too coarse.
+
+    On each interval the tangent of the stop-loss transform at its middle (at the ends for the outer two), at each level
+    the lower of two tangents, then the convex minorant. The ends are lowered until the transform itself, moved down,
+    continues it. A lattice coarser than 1 begins at the mean of L below half a spacing, which keeps the mean.
+    """
+    spacing, levels = _levels(low, high, spacing)
+    split = _split(levels, spacing)
+    middle = 0.5 * (levels[1:] + levels[:-1])
+    if not split:
+        z = (math.log(middle[0]) + 0.5 * mu * mu) / mu
+        levels = levels - levels[0] + scipy.special.ndtr(z - mu) / scipy.special.ndtr(z)
+        middle[1:] = 0.5 * (levels[2:] + levels[1:-1])
+    at = middle
+    at[-1] = levels[-1]
+    if split:
+        at[0] = levels[0]
+    z = (np.log(np.maximum(at, 1e-300)) + 0.5 * mu * mu) / mu
+    is_left = np.arange(at.size) < split
+    slope = np.where(is_left, 1.0, -1.0) * scipy.special.ndtr(np.where(is_left, z, -z))
+    value = time_value(mu, at) + np.where(is_left, np.maximum(at - 1.0, 0.0), np.maximum(1.0 - at, 0.0))
+    from_left, from_right = value + slope * (levels[1:] - at), value + slope * (levels[:-1] - at)
+    tangents = np.minimum(np.append(from_right, np.inf), np.append(np.inf, from_left))
+    tangents = np.maximum(tangents, 0.0)
+    parts = [slice(0, split + 1)] if split else []
+    parts += [slice(split, None)] if split < at.size else []
+    if split:
+        tangents[0] = max(np.min(tangents[parts[0]] - slope[0] * (levels[parts[0]] - levels[0])), 0.0)
+    tangents[-1] = max(np.min(tangents[parts[-1]] + slope[-1] * (levels[-1] - levels[parts[-1]])), 0.0)
+    slopes = [np.diff(_minorant(tangents[part])) / spacing for part in parts]
+    masses = _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
+    size = float(time_value(mu, np.ones(1))[0])
+    if masses.min() < -1e-12:
+        # Too coarse for the two sides to be convex together at 1: one minorant for both.
+        whole = tangents + np.where(np.arange(levels.size) <= split, np.maximum(1.0 - levels, 0.0), 0.0)
+        masses = _masses(np.zeros(0), -np.diff(_minorant(whole)) / spacing)
+        size = max(size, 1.0)
+    if not (masses.min() > -1e-12 and masses.max() > 0):
+        return None
+    # Slopes that differ by rounding only.
+    clipped = 2.0 * spacing * float(np.maximum(-masses, 0.0).sum()) * levels.size
+    slack = (_SLACK + 16.0 * UNIT * levels.size) * size + clipped
+    below = float(tangents[0]) if split else 0.0
+    above = float(tangents[-1]) + (0.0 if split < at.size else 1.0 - float(levels[-1]))
+    masses = np.maximum(masses, 0.0)
+    return Law(float(levels[0]), spacing, masses / max(float(masses.sum()), 1.0), below, above, slack)

@@ -1,0 +1,257 @@
+"""E(s - x)_+ for sums s of many equal lattice steps, from either side: one FFT for each of a few exponential tilts.
+
+Every error is bounded and counted on its side. Host code, numpy float64; proofs in docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
+from checkin_jax.numerics.lognormal import Law
+
+_WINDOW_SDS, _JUMPS = 10.0, 3.5
+_TILT_SDS, _MAX_TILTS = 3.0, 32
+
+
+class Tail(NamedTuple):
+    """E(s - x)_+ at x = start + i spacing for a sum s, from one side; of a lower law Pr[s > x] too, both ways."""
+
+    start: float
+    spacing: float
+    value: np.ndarray
+    mass_lower: np.ndarray
+    mass_upper: np.ndarray
+
+
+class Steps(NamedTuple):
+    """Masses at start + j spacing: L or -L, less its mean where that is kept."""
+
+    start: float
+    spacing: float
+    masses: np.ndarray
+
+    def log_moment(self, order: float) -> float:
+        exponent = order * self.at
+        peak = float(exponent[self.masses > 0].max())
+        # Under the masses that are zero the exponent may be anything.
+        return peak + math.log(float(self.masses @ np.exp(np.minimum(exponent - peak, 0.0))))
+
+    @property
+    def at(self) -> np.ndarray:
+        return self.start + self.spacing * np.arange(self.masses.size)
+
+
+def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
+    mean = 1.0 if centred else 0.0
+    if reverse:
+        return Steps(mean - law.start - (law.masses.size - 1) * law.spacing, law.spacing, law.masses[::-1])
+    return Steps(law.start - mean, law.spacing, law.masses)
+
+
+def _grouped(steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+    """Masses and places of a few hundred groups, single points near the mean, wider ones away from it."""
+    size = steps.masses.size
+    if size <= 1024:
+        return steps.masses, steps.at
+    centre = round(float(steps.masses @ np.arange(size)))
+    away = np.unique(np.append(np.arange(256), np.rint(np.geomspace(256, size, 256)))).astype(np.int64)
+    edges = np.unique(np.clip(np.concatenate([centre - away, centre + away]), 0, size - 1))
+    masses = np.add.reduceat(steps.masses, edges)
+    sums = np.add.reduceat(steps.masses * steps.at, edges)
+    return masses, np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), steps.at[edges])
+
+
+def _order(steps: Steps, target: float) -> float:
+    """About the order >= 0 whose tilted mean step is `target`; any order is valid."""
+    masses, at = _grouped(steps)
+
+    def mean(order: float) -> float:
+        weight = masses * np.exp(order * (at - at[-1]))
+        total = float(weight.sum())
+        return float(weight @ at) / total if total > 0 else math.inf
+
+    spread = float(at[-1] - at[0])
+    low, high = math.log(1e-9 / spread), math.log(700.0 / spread)
+    if mean(math.exp(low)) >= target:
+        return 0.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if mean(math.exp(middle)) < target else (low, middle)
+    return math.exp(low)
+
+
+class _Window(NamedTuple):
+    """Values for the window's points, in its order; the first point's index."""
+
+    first: int
+    value: np.ndarray
+    mass_lower: np.ndarray
+    mass_upper: np.ndarray
+
+
+def _tilted(
+    steps: Steps, number: float, centre: float, least: float, most: int, jumps: float, upper: bool
+) -> _Window:
+    """One FFT, tilted so that the sum of `number` steps is centred near `centre`; for x >= least.
+
+    Errors, as in `pld.compose`: FFT round-off by Parseval and Cauchy-Schwarz, Chernoff's bounds for what wraps
+    around or lies beyond, relative rounding of masses and tilts once per step.
+    """
+    order = _order(steps, centre / number)
+    at, h = steps.at, steps.spacing
+    log_total = steps.log_moment(order)
+    weight = steps.masses * np.exp(order * at - log_total)
+    mean = float(weight @ at)
+    sd = math.sqrt(max(number * float(weight @ np.square(at - mean)), h * h))
+    base, last = number * steps.start, number * (steps.masses.size - 1.0)
+    low = max(math.floor((min(number * mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
+    wide = max(_WINDOW_SDS * sd, jumps * float(at[-1]))
+    top = min(math.ceil((max(number * mean, centre) + wide - base) / h), last)
+    points = 16
+    while points < min(top - low + 1, most):
+        points *= 2
+
+    dense = np.bincount(np.arange(weight.size) % points, weight, points)
+    phi = np.fft.rfft(dense)
+    size = np.abs(phi)
+    with np.errstate(divide="ignore"):
+        log_size = np.maximum(np.log(size), -1e4)
+    power = np.exp(number * log_size) * np.exp(1j * (number * np.angle(phi)))
+    levels = math.log2(points)
+    # Each input reaches each output on one path of `levels` butterflies.
+    sup_error = FFT_CONSTANT * UNIT * levels * float(dense.sum())
+    padded = size + sup_error
+    relative = number * (sup_error / padded + 8.0 * UNIT * (4.0 + np.abs(np.log(padded))))
+    relative += FFT_CONSTANT * UNIT * levels
+    twice = np.where(np.arange(points // 2 + 1) % (points // 2) == 0, 1.0, 2.0)
+    wrong = np.exp(number * np.log(padded)) * relative
+    noise = math.sqrt(float(twice @ np.square(wrong)) / points)
+    prob = np.roll(np.fft.irfft(power, points), -(low % points))
+
+    x = base + h * (low + np.arange(points, dtype=np.float64))
+    skip = int(np.searchsorted(x, least - h))
+    x, prob, low = x[skip:], prob[skip:], low + skip
+    if not x.size:
+        return _Window(low, x, x, x)
+    log_scale = number * log_total - order * x
+    scale = np.exp(np.minimum(log_scale, 50.0))
+
+    def beyond(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mass = np.append(np.cumsum(q[:0:-1])[::-1], 0.0)
+        return mass, h * np.cumsum(mass[::-1])[::-1]
+
+    mass, value = beyond(scale * prob)
+    mass_size, value_size = beyond(scale * np.abs(prob))
+    drift = math.expm1(number * UNIT * (64.0 + 4.0 * order * float(np.abs(at).max()))) + 8.0 * points * UNIT
+    away = h * np.arange(1.0, points + 1)
+    fade = np.exp(-order * away)
+    value_error = drift * value_size + scale * noise * float(np.linalg.norm(away * fade))
+    mass_error = drift * mass_size + scale * noise * float(np.linalg.norm(fade))
+    # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
+    end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
+    above = max(_order(steps, end / number), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
+    plain = [(u, number * steps.log_moment(u) - u * end) for u in above.tolist()]
+    steps_down = np.asarray([0.1, 0.3, 1.0, 3.0, 10.0, 20.0]) / sd
+    covers_top, covers_low = low + x.size - 1 >= last, low - skip <= 0
+    known = log_scale <= 40.0
+    if upper:
+        extra = np.zeros(x.size)
+        if not covers_top:
+            extra = np.min([(end - x + 1.0 / u) * math.exp(min(log, 200.0)) for u, log in plain], axis=0)
+        value = value + value_error + extra * (1.0 + 1e-9)
+        return _Window(low, np.where(known, value, np.inf), np.zeros(0), np.zeros(0))
+    log_plain = min(log for _, log in plain)
+    outside = 0.0
+    if not covers_top:
+        outside += math.exp(min(log_plain + order * end - number * log_total, 0.0))
+    if not covers_low:
+        down = [number * (steps.log_moment(order - u) - log_total) + u * begin for u in steps_down]
+        outside += math.exp(min(min(down), 0.0))
+    value_error = value_error + scale * outside * min(
+        1.0 / (math.e * order) if order > 0 else math.inf, h * points
+    )
+    mass_error = mass_error + scale * outside
+    past = 0.0 if covers_top else math.exp(min(log_plain, 0.0))
+    return _Window(
+        low,
+        np.where(known, value - value_error, -np.inf),
+        np.where(known, mass - mass_error, 0.0),
+        np.where(known, mass + mass_error + past, 1.0),
+    )
+
+
+def _centres(steps: Steps, number: float, ends: tuple[float, float]) -> list[float]:
+    """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
+
+    def width(centre: float) -> float:
+        order = _order(steps, centre / number)
+        weight = steps.masses * np.exp(order * steps.at - steps.log_moment(order))
+        mean = float(weight @ steps.at)
+        return _TILT_SDS * math.sqrt(number * float(weight @ np.square(steps.at - mean)))
+
+    # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
+    centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]
+    while len(centres) < _MAX_TILTS and centres[-1] < ends[1]:
+        step = width(centres[-1])
+        for _ in range(3):
+            step = min(step, width(centres[-1] + step))
+        centres.append(min(centres[-1] + max(step, (ends[1] - ends[0]) / _MAX_TILTS), ends[1]))
+    return centres
+
+
+def tail_of(
+    steps: Steps,
+    number: float,
+    ends: tuple[float, float],
+    centres: np.ndarray | None,
+    most: int,
+    upper: bool,
+) -> Tail:
+    """The best of several tilts at every lattice point of [ends]."""
+    base, h = number * steps.start, steps.spacing
+    first = math.floor((ends[0] - base) / h) - 1  # the slack shifts it
+    size = math.ceil((ends[1] - base) / h) - first + 1
+    at_end = float(steps.at[-1])
+    # Where the largest terms matter, sums of three of them must not wrap around.
+    jumps = _JUMPS if ends[0] > 0 or at_end <= 3.0 * (ends[1] - ends[0]) else 0.0
+    best = Tail(
+        base + h * first, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
+    )
+    for centre in _centres(steps, number, ends) if centres is None else centres:
+        found = _tilted(steps, number, float(centre), base + h * first, most, jumps, upper)
+        begin = max(found.first - first, 0)
+        skip = begin + first - found.first
+        count = max(min(size - begin, found.value.size - skip), 0)
+        here, there = slice(begin, begin + count), slice(skip, skip + count)
+        better = found.value[there] < best.value[here] if upper else found.value[there] > best.value[here]
+        for ours, theirs in zip(best[2:3] if upper else best[2:], found[1:]):
+            ours[here][better] = theirs[there][better]
+    return best
+
+
+def step_sd(mu: float, high: float) -> float:
+    """About the standard deviation of min(L, high)."""
+    full = math.sqrt(math.expm1(min(mu * mu, 600.0)))
+    if mu < 0.3:
+        return full
+    z = math.log(high) / mu
+    inside, above = scipy.special.ndtr(z - 0.5 * mu), scipy.special.ndtr(-z - 0.5 * mu)
+    square = math.exp(min(mu * mu, 600.0)) * scipy.special.ndtr(z - 1.5 * mu) + high * high * above
+    mean = inside + high * above
+    return min(math.sqrt(max(square - mean * mean, 1e-12 * square)), full)
+
+
+def outweighs(steps: Steps, number: float, end: float, high: float, sd: float) -> float:
+    """Lower bound on the probability that a sum is above number + end, given that one L is at least `high`."""
+    if high >= number + end:
+        return 1.0
+    # The others, less their means, would be below this.
+    lack = end + 1.0 - high
+    orders = np.asarray([0.5, 1.0, 2.0, 4.0, 8.0, 16.0]) / sd
+    logs = [(number - 1.0) * steps.log_moment(-u) + u * lack for u in orders.tolist()]
+    return max(1.0 - math.exp(min(min(logs), 0.0)) * (1.0 + 1e-6), 0.0)

@@ -1,0 +1,1 @@
+"""Example data sets and networks; the only modules that import flax."""

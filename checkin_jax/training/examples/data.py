@@ -1,0 +1,209 @@
+"""Data sets of labelled images, as unsigned bytes: the embedded digits, and MNIST from TFDS or IDX files.
+
+The training part is what the clients hold and the protocol protects; the test part is public.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import importlib
+import logging
+import math
+import os
+import zlib
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+DIGITS_MAX = 16
+MNIST_MAX = 255
+_MNIST_FILES = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+_PREPARE = (
+    "pip install 'checkin-jax[tfds]' tensorflow-cpu; "
+    "tensorflow_datasets.builder('mnist', file_format='array_record').download_and_prepare()"
+)
+_AGAIN = "download it again"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Square grey images with labels 0..9.
+
+    Attributes:
+      name: for reports.
+      train_images, test_images: (records, side, side) uint8; shown to the network divided by `max_value`.
+      train_labels, test_labels: (records,) uint8 in 0..9.
+      max_value: the largest value a pixel can have.
+
+    Raises:
+      ValueError: shapes, types, counts or values do not fit together.
+    """
+
+    name: str
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    max_value: int
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
+            if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1] != images.shape[2]:
+                raise ValueError(
+                    f"{self.name} {part} images: expected uint8 of shape (records, side, side), "
+                    f"got {images.dtype} {images.shape}"
+                )
+            if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
+                raise ValueError(
+                    f"{self.name} {part} labels: expected {len(images)} uint8 labels, one for each image, "
+                    f"got {labels.dtype} {labels.shape}"
+                )
+            if not len(images):
+                raise ValueError(f"{self.name} {part} images: there are none")
+            if labels.max() > 9:
+                raise ValueError(f"{self.name} {part} labels: {labels.max()} found, expected 0..9")
+            if images.max() > self.max_value:
+                raise ValueError(
+                    f"{self.name} {part} images: pixel {images.max()} found, expected 0..{self.max_value}"
+                )
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            raise ValueError(f"{self.name}: training and test images differ in size")
+
+    @property
+    def image_side(self) -> int:
+        """Pixels along one side."""
+        return self.train_images.shape[1]
+
+
+def digits() -> Dataset:
+    """The embedded digits: 1,437 training and 360 test images, 8x8, values 0..16 (see DIGITS_LICENSE.txt)."""
+    file = resources.files("checkin_jax.training.examples") / "digits.npz"
+    with file.open("rb") as stream, np.load(stream) as arrays:
+        return Dataset(name="digits", max_value=DIGITS_MAX, **{name: arrays[name] for name in _MNIST_FILES})
+
+
+def mnist(data_dir: str | Path | None = None) -> Dataset:
+    """MNIST: 28x28 images, values 0..255.
+
+    Args:
+      data_dir: a folder with the four IDX files under their original names, each plain or gzipped; None
+        reads a copy that TensorFlow Datasets has prepared (or can prepare).
+
+    Raises:
+      FileNotFoundError: the folder or one of its files is missing, or there is no TFDS copy.
+      ValueError: a file is damaged or not what its name says.
+      OSError: a file cannot be read.
+    """
+    if data_dir is None:
+        return _mnist_from_tfds()
+    folder = Path(data_dir)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data_dir={str(folder)!r}: no such folder")
+    arrays = {key: _read_idx(folder, name) for key, name in _MNIST_FILES.items()}
+    for key, array in arrays.items():
+        if key.endswith("_images") and (array.ndim != 3 or array.shape[1:] != (28, 28)):
+            raise ValueError(f"{folder / _MNIST_FILES[key]}: expected 28x28 images, got shape {array.shape}")
+        if key.endswith("_labels") and array.ndim != 1:
+            raise ValueError(
+                f"{folder / _MNIST_FILES[key]}: expected a list of labels, got shape {array.shape}"
+            )
+    return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)
+
+
+def _read_idx(folder: Path, name: str) -> np.ndarray:
+    """One file of the folder, plain or gzipped, as an array of bytes of the shape its header states."""
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    if plain.exists():
+        return _parsed(_content(plain), plain)
+    if not zipped.exists():
+        raise FileNotFoundError(
+            f"data_dir={str(folder)!r}: neither {name} nor {name}.gz is there; expected the four IDX files of MNIST"
+        )
+    try:
+        content = gzip.decompress(_content(zipped))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{zipped}: damaged or truncated gzip file ({error}); {_AGAIN}") from error
+    return _parsed(content, zipped)
+
+
+def _content(file: Path) -> bytes:
+    content = file.read_bytes()
+    if not content:
+        raise ValueError(f"{file}: an empty file; {_AGAIN}")
+    return content
+
+
+def _parsed(content: bytes, file: Path) -> np.ndarray:
+    try:
+        return parse_idx(content, str(file))
+    except ValueError as error:
+        raise ValueError(f"{error}; {_AGAIN}") from error
+
+
+def parse_idx(content: bytes, source: str) -> np.ndarray:
+    """The array in an IDX file of unsigned bytes.
+
+    Args:
+      content: the whole file: magic 0, 0, 8, number of axes; big-endian 4-byte lengths; the bytes.
+      source: what to call the file in errors.
+
+    Raises:
+      ValueError: wrong magic, or more or fewer bytes than the header promises.
+    """
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] not in (1, 2, 3):
+        raise ValueError(
+            f"{source}: not an IDX file of unsigned bytes (it begins with {content[:4].hex()!r})"
+        )
+    header = 4 + 4 * content[3]
+    if len(content) < header:
+        raise ValueError(f"{source}: truncated IDX header, {len(content)} of {header} bytes")
+    shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
+    if len(content) != header + math.prod(shape):
+        raise ValueError(
+            f"{source}: truncated or damaged IDX file, {len(content) - header} bytes of data where its "
+            f"header promises {math.prod(shape)}"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _mnist_from_tfds() -> Dataset:
+    arrays = {}
+    absl_logger = logging.getLogger("absl")
+    level = absl_logger.level
+    try:
+        tfds = importlib.import_module("tensorflow_datasets")
+        absl_logger.setLevel(logging.ERROR)  # it warns of a missing copy before saying so
+        for part in ("train", "test"):
+            # The file format must be named: left to itself TFDS may choose one that needs tensorflow.
+            source = tfds.data_source(
+                "mnist", split=part, builder_kwargs={"file_format": "array_record"}, download=False
+            )
+            examples = [source[i] for i in range(len(source))]
+            arrays[f"{part}_images"] = np.stack([example["image"][..., 0] for example in examples])
+            arrays[f"{part}_labels"] = np.array([example["label"] for example in examples], np.uint8)
+    except (FileNotFoundError, ImportError, KeyError, ValueError, AssertionError) as error:
+        raise FileNotFoundError(
+            "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
+            f" Datasets' copy once ({_PREPARE}). TFDS said: {_first_line(error)}"
+        ) from error
+    except Exception as error:  # protobuf and Riegeli, beneath TFDS, have errors of their own
+        base = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        raise ValueError(
+            f"{base}/mnist: TensorFlow Datasets' copy of MNIST is damaged or incomplete: remove that folder and prepare"
+            f" it again ({_PREPARE}). TFDS said: {_first_line(error)}"
+        ) from error
+    finally:
+        absl_logger.setLevel(level)
+    return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip("\"' \n").partition("\n")[0]

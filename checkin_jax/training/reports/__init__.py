@@ -1,0 +1,1 @@
+"""Reports of finished runs: as text, as one HTML page, and read back from a folder."""

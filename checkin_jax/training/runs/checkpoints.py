@@ -1,0 +1,239 @@
+"""Checkpoints of a run: what a killed run needs to go on and end bit for bit as if it had not been killed.
+
+They hold the run's entropy, without which the noise of rounds that were seen already could not be drawn again: a
+round that is repeated bit for bit is the same release and costs no more privacy, a round repeated with other noise
+would. So the folder is SECRET while the run lasts: whoever reads it can undo all privacy of the run. It is made
+readable by its owner only (mode 0700) and deleted when the run has finished; deleting does not scrub the disk.
+
+Orbax writes them, each whole or not at all, in the background. A checkpoint that does not match its own digest is
+refused with a warning, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from checkin_jax._files import delete
+from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.runs.run_directory import ResumeError
+from checkin_jax.training.server import State
+
+_FOREVER = 10**9  # seconds
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+class Saved(NamedTuple):
+    """One checkpoint: the state after `round` rounds and everything else the loop carries along, as plain values."""
+
+    round: int
+    state: State
+    progress: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run; use as a context manager.
+
+    Args:
+      folder: where; made with mode 0700.
+      run: what the checkpoints are of (`describe`): only the same run may go on from them.
+      keep: how many are kept, at least 1.
+
+    Raises:
+      OSError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, run: Mapping[str, Any], *, keep: int) -> None:
+        self._folder = folder.absolute()
+        self._run = json.loads(json.dumps(run))
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
+        # Orbax tells of every file, and of errors that it also raises.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        self._manager = ocp.CheckpointManager(
+            self._folder,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                # Orbax waits by the time of day and gives up where that jumps ahead.
+                async_options=ocp.options.AsyncOptions(
+                    timeout_secs=_FOREVER, create_directories_asynchronously=False
+                ),
+            ),
+        )
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            self._manager.close()
+        except Exception as error:
+            if kind is None:  # else there is an error already, of which this may be another sign
+                raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
+
+    def save(self, number: int, state: State, progress: Mapping[str, Any], *, wait: bool = False) -> None:
+        """Starts to write the checkpoint after round `number` in the background; `wait`: and waits for it.
+
+        Raises:
+          OSError: this one or the one before could not be written; those written earlier are kept.
+        """
+        progress = json.loads(json.dumps(progress))
+        note = {"run": self._run, "progress": progress, "digest": _digest(state, self._run, progress)}
+        arguments = ocp.args.Composite(
+            state=ocp.args.StandardSave(_as_tree(state)), note=ocp.args.JsonSave(note)
+        )
+        try:
+            self._manager.save(number, args=arguments, force=True)
+            if wait:
+                self._manager.wait_until_finished()
+        except Exception as error:  # tensorstore has kinds of its own for a full disk
+            raise OSError(
+                f"a checkpoint could not be written by round {number}: {_first_line(error)}"
+            ) from error
+
+    def newest_first(self, like: State, use: Callable[[Mapping[str, Any]], None]) -> Iterator[Saved]:
+        """The checkpoints that are whole, newest first; one that is not is deleted with a warning in its turn.
+
+        Args:
+          like: a state of the same shapes.
+          use: called with the `progress` of a checkpoint before it is yielded; raises where it cannot be used.
+
+        Raises:
+          ResumeError: they are of another run, version or machine; says of which.
+        """
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                note = self._manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))[
+                    "note"
+                ]
+                run, progress, digest = note["run"], note["progress"], note["digest"]
+            except Exception as error:
+                self._discard(step, error)
+                continue
+            self._check_same(run)
+            try:
+                arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_as_tree(like)))
+                leaves = jax.tree.leaves(self._manager.restore(step, args=arguments)["state"])
+                state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+                if _digest(state, run, progress) != digest:
+                    raise ValueError("its digest does not match")
+                use(progress)
+            except Exception as error:
+                self._discard(step, error)
+                continue
+            yield Saved(step, state, progress)
+
+    def delete_all(self) -> None:
+        """Deletes the folder, with the entropy in it; what a kill leaves of it `_files.delete_rest` deletes."""
+        self._manager.close()
+        delete(self._folder)
+
+    def _check_same(self, run: Mapping[str, Any]) -> None:
+        before, now = _flattened(run), _flattened(self._run)
+        differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        if differing:
+            told = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in differing)
+            raise ResumeError(
+                f"run_dir={str(self._folder.parent)!r}: this is another run ({told}). Only the same run on the same "
+                "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy"
+            )
+
+    def _discard(self, step: int, error: Exception) -> None:
+        warnings.warn(
+            f"the checkpoint of round {step} is damaged and not used ({_first_line(error)}); trying the one before",
+            stacklevel=4,
+        )
+        shutil.rmtree(self._folder / str(step))
+        self._manager.reload()
+
+
+def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mesh | None) -> dict[str, Any]:
+    """What must agree for two processes to compute the same bits: settings, data, versions, machine.
+
+    Raises:
+      ResumeError: this machine does not promise to repeat a computation bit for bit.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if jax.default_backend() in ("gpu", "cuda", "rocm") and DETERMINISTIC not in flags.split():
+        raise ResumeError(
+            f"checkpoints on a GPU need XLA_FLAGS={DETERMINISTIC} in the environment: "
+            "a resumed run must repeat rounds bit for bit"
+        )
+    data = hashlib.blake2b(digest_size=16)
+    for array in (dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels):
+        data.update(f"{array.shape}".encode())
+        data.update(array.tobytes())
+    device = jax.devices()[0]
+    return {
+        "config": config,
+        "dataset": {"name": dataset.name, "max_value": dataset.max_value, "digest": data.hexdigest()},
+        "versions": {
+            "jax": jax.__version__,
+            "jaxlib": importlib.metadata.version("jaxlib"),
+            "numpy": np.__version__,
+        },
+        "machine": {
+            "platform": device.platform,
+            "device": device.device_kind,
+            "processor": _processor(),
+            "processors": len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count(),
+            "XLA_FLAGS": flags,
+            "matmul_precision": jax.config.values["jax_default_matmul_precision"],
+            "x64": jax.config.values["jax_enable_x64"],
+            "mesh": None if mesh is None else [int(size) for size in mesh.devices.shape],
+        },
+    }
+
+
+def _processor() -> str:
+    """What distinguishes processors that may round sums in another order."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).partition("\n")[0] or type(error).__name__
+    return text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # the reason may come last
+
+
+def _as_tree(state: State) -> dict[str, Any]:
+    """The leaves by number: Orbax need not know the optimizer's own classes."""
+    return {f"leaf{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
+
+
+def _digest(state: State, run: Mapping[str, Any], progress: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([run, progress], sort_keys=True).encode())
+    for leaf in jax.tree.leaves(state):
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            out |= _flattened(value, f"{prefix}{name}.")
+        else:
+            out[prefix + name] = value
+    return out

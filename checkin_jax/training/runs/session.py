@@ -1,0 +1,194 @@
+"""A run on disk: begun or taken up again, logged, checkpointed, finished; what survives a kill and what does not."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from checkin_jax._files import delete_rest
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
+from checkin_jax.training.runs.run_directory import ResumeError, RunDirectory
+from checkin_jax.training.schedules.draws import EntropySource
+from checkin_jax.training.server import State
+
+if TYPE_CHECKING:
+    from checkin_jax.training.runs.checkpoints import Checkpoints
+
+CHECKPOINTS = "checkpoints"
+INTERRUPTED = "interrupted"
+
+
+class Session:
+    """What a run carries from round to round beside the model, and its folder; use as a context manager.
+
+    With several processes the first one alone has a folder, and all use its entropy.
+
+    Args:
+      config, dataset, run_dir: of the run.
+      every: rounds between checkpoints; 0: none.
+      keep: number of checkpoints kept.
+      resume: go on with the run in `run_dir`, if one has begun.
+      mesh: devices of the run; a resumed run needs the same.
+      source: where entropy comes from if there is no seed; None: the operating system.
+
+    Attributes:
+      entropy: of the run, sensitive; set by `begin`.
+      source: what that came from, in words.
+      rounds: rounds that have begun.
+      tested: (round, accuracy) of the last evaluation.
+
+    Raises:
+      ResumeError, ValueError, OSError: see `loop.train`.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        dataset: Dataset,
+        run_dir: str | Path,
+        *,
+        every: int,
+        keep: int,
+        resume: bool,
+        mesh: jax.sharding.Mesh | None,
+        source: EntropySource | None = None,
+    ) -> None:
+        if jax.process_count() > 1 and (every or resume):
+            raise ResumeError("checkpoint_every, resume: several processes cannot be resumed; use one")
+        self._config, self._every, self._resume = config, every, resume
+        self._public = {**config.as_dict(), "dataset": dataset.name, "jax": jax.__version__}
+        self._draw = (
+            draws.fresh_entropy if source is None else functools.partial(draws.drawn_entropy, source)
+        )
+        self.source = OPERATING_SYSTEM if source is None else draws.source_name(source)
+        if config.seed is not None:
+            self.source = SEED
+        self.entropy, self.rounds, self.tested = 0, 0, (0, 0.0)
+        self._checkpoints: Checkpoints | None = None
+        self._folder: RunDirectory | None = None
+        self._started, self._seconds_before = time.perf_counter(), 0.0
+        with contextlib.ExitStack() as opened:
+            if jax.process_index() == 0:
+                self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
+                kept = self._folder.path / CHECKPOINTS
+                delete_rest(kept)
+                found = kept.is_dir()
+                if self._folder.is_complete and not found:
+                    raise ResumeError(
+                        f"run_dir={str(run_dir)!r}: this run has finished; there is nothing to resume"
+                    )
+                if every or found:
+                    # Orbax takes a third of a second to load.
+                    from checkin_jax.training.runs import checkpoints
+
+                    run = checkpoints.describe(config.as_dict(), dataset, mesh)
+                    self._checkpoints = opened.enter_context(checkpoints.Checkpoints(kept, run, keep=keep))
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run so far, earlier parts of it included."""
+        return self._seconds_before + time.perf_counter() - self._started
+
+    def begin(self, like: State) -> State | None:
+        """Takes up the run that is there and returns its last state; None where there is none, and one begins.
+
+        Args:
+          like: a state of the right shapes.
+
+        Raises:
+          ResumeError: the run that is there cannot be taken up, and says why.
+        """
+        if self._checkpoints is not None and self._folder is not None:
+            for saved in self._checkpoints.newest_first(like, self._cut_metrics):
+                self.entropy, self.rounds = int(saved.progress["entropy"], 16), saved.round
+                self.source = saved.progress["source"]
+                self.tested = saved.progress["tested"][0], saved.progress["tested"][1]
+                self._seconds_before = saved.progress["seconds"]
+                self._folder.remove_report()  # of an interrupted run: it covers fewer rounds than will have run
+                return saved.state
+        if self._folder is not None and self._folder.has_begun:
+            raise ResumeError(
+                f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
+                "be used, so it cannot go on; begin another one elsewhere and account for both"
+            )
+        self.entropy = _shared(self._draw() if self._config.seed is None else self._config.seed)
+        if self._folder is not None:
+            self._folder.write_json("config.json", {**self._public, "entropy": self.source})
+        return None
+
+    def reached(self, target: float | None) -> bool:
+        """Whether the last round was evaluated and met the target accuracy."""
+        return target is not None and self.tested[0] == self.rounds > 0 and self.tested[1] >= target
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Appends a round's line to metrics.jsonl."""
+        if self._folder is not None:
+            self._folder.log(line)
+
+    def checkpoint(self, state: State) -> None:
+        """Saves the state if it is time to, in the background, except before the first round.
+
+        What was not saved before its results could be seen could not be repeated: so the first one is waited for.
+
+        Raises:
+          OSError: it, or the one before, could not be written.
+        """
+        due = self._every and self.rounds % self._every == 0 and self.rounds < self._config.plan.num_rounds
+        if self._folder is None or self._checkpoints is None or not due:
+            return
+        self._folder.sync_metrics()
+        progress = {
+            "entropy": f"{self.entropy:x}",
+            "source": self.source,
+            "tested": self.tested,
+            "seconds": self.seconds,
+            "metrics": self._folder.metrics_size(),
+            "units": self._config.plan.units(self.rounds),
+        }
+        self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
+
+    def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
+        """Writes parameters and report; deletes the checkpoints, with the entropy in them, unless interrupted."""
+        if self._folder is None:
+            return
+        self._folder.write_arrays("parameters.npz", parameters)
+        self._folder.write_text("report.txt", str(report))
+        self._folder.write_json("report.json", report.as_dict())
+        if self._checkpoints is not None and report.stopped != INTERRUPTED:
+            self._checkpoints.delete_all()
+
+    def _cut_metrics(self, progress: Mapping[str, Any]) -> None:
+        """Drops the lines of rounds that will be repeated."""
+        if self._folder is not None:
+            self._folder.cut_metrics(progress["metrics"])
+
+
+def _shared(entropy: int) -> int:
+    """The first process's entropy."""
+    if jax.process_count() == 1:
+        return entropy
+    from jax.experimental import multihost_utils
+
+    words = np.array([(entropy >> shift) & 0xFFFFFFFF for shift in range(0, 128, 32)], np.uint32)
+    words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+    return sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))

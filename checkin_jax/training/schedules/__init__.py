@@ -1,0 +1,1 @@
+"""Who checks in when: schedules of every protocol, drawn from secret entropy."""

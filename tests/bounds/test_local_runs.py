@@ -1,0 +1,191 @@
+"""The view `local` over many rounds, by how often a client takes part: against sums in 50 digits, and wrong ones."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from oracles import gaussian as oracle
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.composition import composer, counted
+from checkin_jax.kernels import counted as kernel
+from checkin_jax.kernels import gaussian, host
+from checkin_jax.numerics import responses
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def often(count, rate):
+    """(K, its probability) for all K that matter at 1e-320."""
+    rate, mean = mp.mpf(rate), count * rate
+    for k in range(count + 1):
+        mass = mp.binomial(count, k) * rate**k * (1 - rate) ** (count - k)
+        if k > mean and mass < mp.mpf("1e-320"):
+            return
+        yield k, mass
+
+
+def delta_of_responses(epsilon0, rate, count, epsilon):
+    p, total = mp.exp(mp.mpf(epsilon0)), mp.mpf(0)
+    for k, mass in often(count, rate):
+        for j in range(k + 1):
+            gain = p**j - mp.exp(epsilon) * p ** (k - j)
+            if gain > 0:
+                total += mass * mp.binomial(k, j) * gain / (1 + p) ** k
+    return total
+
+
+def delta_of_gaussians(mu, rate, count, epsilon):
+    return mp.fsum(mass * oracle.delta_g(mu * mp.sqrt(k), epsilon) for k, mass in often(count, rate) if k > 0)
+
+
+def run(rate, rounds, n=1000):
+    return cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    ("epsilon0", "rate", "rounds", "delta"),
+    [
+        (1.0, 1e-6, 1000, 1e-12),
+        (1.0, 1e-4, 20, 1e-12),
+        (0.3, 0.02, 60, 1e-9),
+        (4.0, 0.3, 40, 1e-30),
+        (12.0, 1e-3, 50, 1e-20),
+        (0.01, 1.0, 30, 1e-4),
+        (1e-4, 0.5, 30, 1e-5),
+        (2.0, 1e-5, 10**6, 1e-100),
+        (1.0, 1e-9, 10**9, 1e-300),
+    ],
+)
+def test_responses_lie_between_the_ends(epsilon0, rate, rounds, delta):
+    found = cj.account(run(rate, rounds), cj.PureLDP(epsilon0=epsilon0), delta=delta, view="local")
+    assert counted.METHOD in found.method
+    with mp.workdps(50):
+        assert delta_of_responses(epsilon0, rate, rounds, found.epsilon) <= delta
+        assert found.lower == 0 or delta_of_responses(epsilon0, rate, rounds, found.lower) >= delta
+    assert found.epsilon <= found.lower * (1 + 1e-5) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "rounds", "delta"),
+    [
+        (1.7, 1e-4, 2000, 1e-9),
+        (1.0, 1e-4, 20, 1e-8),
+        (4.0, 0.1, 50, 1e-6),
+        (0.1, 1e-3, 40, 1e-30),
+        (100.0, 1.0, 10**6, 1e-6),
+        (30.0, 0.02, 200, 1e-9),
+        (1e4, 1e-3, 30, 1e-9),
+        (2.0, 1e-9, 10**9, 1e-290),
+    ],
+)
+def test_gaussian_messages_lie_between_the_ends(noise, rate, rounds, delta):
+    found = cj.account(run(rate, rounds), cj.Gaussian(noise_multiplier=noise), delta=delta, view="local")
+    assert counted.METHOD in found.method
+    if rate == 1.0:
+        total = lambda epsilon: oracle.delta_g(2 / noise * math.sqrt(rounds), epsilon)  # noqa: E731
+    else:
+        total = lambda epsilon: delta_of_gaussians(2 / noise, rate, rounds, epsilon)  # noqa: E731
+    assert total(found.epsilon) <= delta
+    assert found.lower == 0 or total(found.lower) >= delta
+    assert found.epsilon <= found.lower * (1 + 1e-5) + 1e-12
+
+
+def test_figures_of_rare_participation():
+    """[0, 3.297] and [10.5, 13.8] before."""
+    pure = cj.account(run(1e-6, 1000), cj.PureLDP(epsilon0=1.0), delta=1e-12, view="local")
+    noisy = cj.account(run(1e-4, 2000), cj.Gaussian(noise_multiplier=1.7), delta=1e-9, view="local")
+    assert (pure.lower, pure.epsilon) == pytest.approx((2.98458, 2.98458), rel=1e-5)
+    assert (noisy.lower, noisy.epsilon) == pytest.approx((12.29930, 12.29930), rel=1e-5)
+    large = cj.account(run(1e-4, 20, 10**7), cj.Gaussian(noise_multiplier=1.0), delta=1e-8, view="local")
+    assert large.lower == pytest.approx(10.85868, rel=1e-5)
+
+
+def test_every_transcript_of_three_rounds():
+    """Silence or one of two labels a round, seen: the law of the transcript itself, in rationals."""
+    p, rate = Fraction(3), Fraction(1, 4)
+    yes, no = rate * p / (1 + p), rate / (1 + p)
+    one = {None: (1 - rate, 1 - rate), 0: (yes, no), 1: (no, yes)}
+    epsilon0 = math.log(3)
+    for epsilon in (0.0, 0.4, 1.2, 2.5):
+        c = Fraction(math.exp(epsilon))
+        total = Fraction(0)
+        for seen in itertools.product(one, repeat=3):
+            first, second = (math.prod(one[each][side] for each in seen) for side in (0, 1))
+            total += max(first - c * second, Fraction(0))
+        assert float(total) == pytest.approx(
+            float(delta_of_responses(epsilon0, 0.25, 3, mp.log(mp.mpf(c.numerator) / c.denominator))),
+            rel=1e-9,
+        )
+        profile = counted._profile(LocalPureLDP(0.25, epsilon0), 3, 40.0)
+        assert profile is not None
+        assert profile.lower(np.array([epsilon]))[0] <= float(total) * (1 + 1e-12)
+        assert profile.upper(np.array([epsilon]))[0] >= float(total) * (1 - 1e-12)
+        assert profile.upper(np.array([epsilon]))[0] == pytest.approx(float(total), rel=1e-7, abs=1e-15)
+
+
+@pytest.mark.parametrize("mu", [41.0, 200.0, 1000.0])
+@pytest.mark.parametrize("share", [-35.0, -5.0, 0.0, 5.0, 35.0])
+def test_large_shifts_of_the_gaussian_profile(mu, share):
+    """`log_delta` is used up to mu = 1e3 here, beyond what its own tests reach."""
+    epsilon = 0.5 * mu * mu + share * mu
+    with mp.workdps(60):
+        exact = oracle.delta_g(mu, epsilon)
+        found = math.exp(float(gaussian.log_delta(host(mu), host(epsilon))))
+        assert float(abs(found / exact - 1)) < 0.1 * kernel.ROUNDING
+
+
+def test_the_mean_number_of_messages_is_no_bound():
+    """Participation at its mean, and a count that is cut at ten means without its tail: both are below the truth."""
+    mu, rate, rounds, delta = 1.0, 0.01, 200, 1e-9
+    found = counted.bracket(LocalGaussian(rate, mu), rounds, delta)
+    assert found is not None
+    mean = mp.findroot(lambda e: oracle.delta_g(mu * math.sqrt(rounds * rate), e) / delta - 1, 8.0)
+    assert mean < 0.9 * found.lower
+    law = responses.response_law(1.0, np.arange(6.0), np.array([float(m) for _, m in often(200, 0.01)][:6]))
+    without = responses.response_profile(1.0, law, np.array([6.0]), True)[0]
+    assert without < float(delta_of_responses(1.0, 0.01, 200, 6.0))
+
+
+def test_rounds_of_different_kinds_are_composed_and_equal_ones_are_not():
+    one, other = LocalPureLDP(0.01, 1.0), LocalPureLDP(0.02, 1.0)
+    both = composer.bracket([(one, 30), (other, 30)], 1e-6)
+    most, least = (counted.bracket(each, 60, 1e-6) for each in (other, one))
+    assert most is not None
+    assert least is not None
+    assert both.method != counted.METHOD
+    assert least.lower <= both.upper
+    assert both.lower <= most.upper
+    assert composer.bracket([(one, 20), (LocalPureLDP(0.01, 1.0), 40)], 1e-6) == least
+    # Too many numbers of messages matter.
+    assert counted.bracket(one, 10**9, 1e-6) is None
+    assert counted.bracket(LocalGaussian(0.5, 1e-12), 10, 1e-6) is None
+
+
+def test_a_ledger_of_one_kind_is_exact():
+    accountant = cj.CheckInAccountant()
+    event = cj.to_event(run(1e-6, 1), cj.PureLDP(epsilon0=1.0), view="local")
+    accountant.compose(event, 1000)
+    assert accountant.get_epsilon(1e-12) == pytest.approx(2.98458, rel=1e-5)
+    assert accountant.get_lower_epsilon(1e-12) == pytest.approx(2.98458, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("one", "count", "delta"),
+    [
+        (LocalPureLDP(1e-6, 1.0), 1000, 1e-12),
+        (LocalPureLDP(0.3, 0.1), 100, 1e-6),
+        (LocalGaussian(1e-4, 1.2), 2000, 1e-9),
+        (LocalGaussian(1.0, 0.02), 10**6, 1e-6),
+        (LocalPureLDP(1.0, 3.0), 100, 1e-250),
+    ],
+)
+def test_a_glance_never_tells_too_much(one, count, delta):
+    found = counted.bracket(one, count, delta)
+    assert found is not None
+    assert not counted.surely_above(one, count, found.upper, delta)
+    assert counted.surely_above(one, count, 0.4 * found.lower, delta)

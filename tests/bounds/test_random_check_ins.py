@@ -1,0 +1,218 @@
+"""Brackets of A_fix, A_sldw and A_avg against the oracles' pairs and concrete instances, one-sided."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import pairs, random_check_ins, windows
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, SlotsPureLDP
+
+MASS = 45.0
+
+
+def ends(protocol, epsilon0, delta):
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta)
+    assert g.validity == "certified"
+    return g.lower, g.epsilon
+
+
+def best(instances, delta):
+    return max(windows.epsilon(law, delta) for law in instances)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("slots", "used"), [(1, 1.0), (4, 0.3), (40, 0.7), (200, 1.0), (200, 0.01)])
+@pytest.mark.parametrize("epsilon0", [0.3, 2.0])
+def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
+    p = math.exp(epsilon0)
+    one = SlotsPureLDP(slots, used, used, epsilon0, MASS)
+    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    pair = random_check_ins.slots_pair(random_check_ins.clone_labels(p), slots, used)
+    exact = pairs.profile(pair, np.exp(losses))
+    ours = np.asarray(one.upper(losses))
+    assert (ours >= exact * (1 - ORACLE_ROUNDING)).all()
+    assert (ours[:3] <= exact[:3] * 1.002).all()
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("n", "m", "prob"), [(1, 1, 1.0), (1, 5, 0.4), (3, 2, 0.7), (30, 12, 1.0), (9, 60, 0.5)]
+)
+@pytest.mark.parametrize("epsilon0", [0.3, 2.0])
+def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
+    p = math.exp(epsilon0)
+    one = OccupiedPureLDP(n, m, prob, epsilon0, MASS)
+    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
+    exact = pairs.profile(
+        random_check_ins.occupied_pair(random_check_ins.clone_labels(p), n, law), np.exp(losses)
+    )
+    ours = np.asarray(one.upper(losses))
+    assert (ours >= exact * (1 - ORACLE_ROUNDING)).all()
+    assert (ours[:3] <= exact[:3] * 1.02).all()
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob", "epsilon0", "delta"),
+    [
+        (10**5, 10**4, 1.0, 2.0, 1e-6),
+        (3000, 2000, 0.6, 1.0, 1e-8),
+        (300, 2000, 1.0, 3.0, 1e-6),
+    ],
+)
+@pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
+def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
+    """The smaller of T2 and T2' (T2' alone where empty slots are seen), and the best of three instances."""
+    p = math.exp(epsilon0)
+    above = [windows.t2_prime(n, m, prob, p)]
+    if empty_slots == "dummy":
+        above.append(windows.t2(m, prob, p))
+    exact = min(windows.epsilon(law, delta) for law in above)
+    truth = best(windows.fixed_lower(n, m, prob, p, visible=empty_slots == "visible"), delta)
+    protocol = cj.FixedWindow(num_clients=n, num_slots=m, check_in_prob=prob, empty_slots=empty_slots)
+    lower, upper = ends(protocol, epsilon0, delta)
+    assert exact * (1 - 1e-9) <= upper <= exact * 1.003
+    assert truth * 0.985 <= lower <= truth * (1 + 1e-9)
+
+
+def test_published_figures_of_the_fixed_window_are_ten_times_larger():
+    """m = 1e4, n = 1e5, delta = 1e-6: T2 alone gives .0181, .0432, .114; T2' .00143, .00351, .00952."""
+    many = {"num_slots": 10**4}
+    for epsilon0, few_clients, many_clients in (
+        (0.5, 0.0181, 0.00143),
+        (1, 0.0432, 0.00351),
+        (2, 0.114, 0.00952),
+    ):
+        alone = ends(cj.FixedWindow(num_clients=10, **many), epsilon0, 1e-6)[1]
+        assert alone == pytest.approx(few_clients, rel=0.005)
+        crowd = ends(cj.FixedWindow(num_clients=10**5, **many), epsilon0, 1e-6)[1]
+        assert crowd == pytest.approx(many_clients, rel=0.005)
+
+
+@pytest.mark.parametrize(("n", "window"), [(1000, 400), (1000, 700), (40, 40), (5, 1)])
+@pytest.mark.parametrize("epsilon0", [0.4, 2.0])
+def test_sliding_window(n, window, epsilon0):
+    """T2 over the slots of a client's window that are output, from both sides; n < 2 m - 1 included."""
+    p, delta = math.exp(epsilon0), 1e-6
+    lower, upper = ends(cj.SlidingWindow(num_clients=n, window=window), epsilon0, delta)
+    exact = windows.epsilon(windows.sliding_upper(n, window, p), delta)
+    truth = best(windows.sliding_lower(n, window, p), delta)
+    assert exact * (1 - 1e-9) <= upper <= exact * 1.003 + 1e-12
+    assert truth * 0.99 - 1e-12 <= lower <= truth * (1 + 1e-9)
+
+
+def test_averaged_updates_are_shuffled_check_in_at_the_probability_of_taking_part():
+    averaged = cj.AveragedUpdates(num_clients=5000, num_slots=70, check_in_prob=0.4, num_epochs=3)
+    shuffled = cj.ShuffledCheckIn(num_clients=5000, check_in_prob=0.4, num_rounds=3)
+    assert ends(averaged, 1.5, 1e-7) == ends(shuffled, 1.5, 1e-7)
+    g = cj.account(averaged, cj.PureLDP(epsilon0=1.5), delta=1e-7)
+    assert g.method.startswith("T3")
+
+
+def test_shuffle_is_check_in_at_rate_one():
+    assert ends(cj.Shuffle(num_clients=800, num_rounds=4), 1.0, 1e-6) == ends(
+        cj.ShuffledCheckIn(num_clients=800, check_in_prob=1.0, num_rounds=4), 1.0, 1e-6
+    )
+
+
+@pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
+def test_windows_repeat_and_stay_in_order(empty_slots):
+    found = [
+        ends(cj.FixedWindow(num_clients=400, num_slots=90, num_epochs=e, empty_slots=empty_slots), 1.0, 1e-6)
+        for e in (1, 2, 10)
+    ]
+    for (low, high), (more_low, more_high) in itertools.pairwise(found):
+        assert low < more_low <= more_high
+        assert high < more_high
+    # Basic composition of the single window.
+    assert found[1][1] <= 2 * found[0][1] + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("more", "less"),
+    [
+        ({"num_clients": 300}, {"num_clients": 3000}),
+        ({"check_in_prob": 1.0}, {"check_in_prob": 0.3}),
+        ({"num_epochs": 2}, {"num_epochs": 1}),
+        ({"empty_slots": "visible"}, {"empty_slots": "dummy"}),
+    ],
+)
+def test_fixed_window_is_monotone(more, less):
+    base, delta = {"num_clients": 1000, "num_slots": 500, "check_in_prob": 0.7, "num_epochs": 1}, 1e-6
+    above = ends(cj.FixedWindow(**{**base, **more}), 1.0, delta)[1]
+    assert ends(cj.FixedWindow(**{**base, **less}), 1.0, delta)[1] <= above * 1.005
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.FixedWindow(num_clients=10**12, num_slots=10**12, check_in_prob=1e-9, num_epochs=10**6),
+        cj.FixedWindow(num_clients=10**12, num_slots=3),
+        cj.FixedWindow(num_clients=1, num_slots=1, empty_slots="visible"),
+        cj.FixedWindow(num_clients=7, num_slots=10**12, empty_slots="visible"),
+        cj.FixedWindow(num_clients=10**6, num_slots=10**6, check_in_prob=0.5),
+        cj.SlidingWindow(num_clients=10**12, window=10**12),
+        cj.SlidingWindow(num_clients=10**12, window=10**6),
+        cj.AveragedUpdates(num_clients=10**12, num_slots=10, check_in_prob=1e-12),
+    ],
+)
+@pytest.mark.parametrize(("epsilon0", "delta"), [(0.0, 1e-6), (1e-7, 1e-6), (1.0, 1e-250), (50.0, 1e-6)])
+def test_corners_of_the_windows_give_ordered_ends(protocol, epsilon0, delta):
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta)
+    assert 0.0 <= g.lower <= g.epsilon <= epsilon0 * protocol.repeats * (1 + 1e-9)
+
+
+def test_one_slot_for_one_client_is_the_randomizer_itself():
+    for protocol in (cj.FixedWindow(num_clients=1, num_slots=1), cj.SlidingWindow(num_clients=1, window=1)):
+        low, high = ends(protocol, 2.0, 1e-9)
+        assert low == pytest.approx(2.0, rel=1e-6)
+        assert high == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "rate"),
+    [
+        (cj.FixedWindow(num_clients=50, num_slots=5, check_in_prob=0.3), 0.3),
+        (cj.SlidingWindow(num_clients=50, window=5), 1.0),
+        (cj.AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.3), 0.3),
+    ],
+)
+def test_gaussian_messages_without_tight_are_never_above_the_local_bound_and_say_what_is_left_out(
+    protocol, rate
+):
+    noise = cj.Gaussian(noise_multiplier=3.0)
+    g = cj.account(protocol, noise, delta=1e-5)
+    local = cj.account(protocol, noise, delta=1e-5, view="local")
+    # Without tight=True; see test_account.py for what that adds.
+    same = cj.ShuffledCheckIn(num_clients=50, check_in_prob=rate)
+    assert local.epsilon == cj.account(same, noise, delta=1e-5, view="local").epsilon
+    if isinstance(protocol, cj.AveragedUpdates):
+        assert g.epsilon == local.epsilon
+        assert "local" in g.method
+        assert any("no gain" in warning for warning in g.warnings)
+    else:
+        assert 0.0 < g.lower <= g.epsilon <= local.epsilon
+        assert "R1" in g.method
+        assert any("only subsampling" in warning for warning in g.warnings)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: cj.FixedWindow(num_clients=5, num_slots=0), "num_slots=0"),
+        (lambda: cj.FixedWindow(num_clients=5, num_slots=2, check_in_prob=0), "check_in_prob=0"),
+        (lambda: cj.FixedWindow(num_clients=5, num_slots=2, num_epochs=0), "num_epochs=0"),
+        (lambda: cj.FixedWindow(num_clients=5, num_slots=2, empty_slots="skip"), "empty_slots='skip'"),
+        (lambda: cj.SlidingWindow(num_clients=5, window=6), "window=6"),
+        (lambda: cj.AveragedUpdates(num_clients=5, num_slots=2, check_in_prob=2), "check_in_prob=2"),
+        (lambda: cj.Shuffle(num_clients=0), "num_clients=0"),
+    ],
+)
+def test_bad_protocols_get_one_clear_error(make, name):
+    with pytest.raises(ValueError, match=name) as info:
+        make()
+    assert "expected" in str(info.value)

@@ -1,0 +1,440 @@
+"""The audit: its statistics against exact laws, its model of who is hidden where, and that it has teeth."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import checkin_jax as cj
+from checkin_jax import cli
+from checkin_jax.accounting.account import account
+from checkin_jax.auditing import audit as audit_module
+from checkin_jax.auditing import one_run
+from checkin_jax.auditing.audit import audit
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
+from checkin_jax.auditing.trials import Stage
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples import data
+from checkin_jax.training.private import mechanisms
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.draws import DUMMY
+from checkin_jax.training.schedules.schedule import Draw
+
+GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
+SMALL = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
+SMALL_OPTIONS = ["--num-clients", "3", "--check-in-prob", "0.5", "--noise-multiplier", "2"]
+# Every test compiles the step for a clip norm of its own, since what is compiled does not see what is patched.
+CLIP_NORMS = itertools.count(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _account_once():
+    """What is certified is asked for again and again, and is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_module, "account", functools.cache(account))
+        yield
+
+
+def audited(protocol, randomizer, *, runs=500, **options):
+    setting = Setting(protocol=protocol, randomizer=randomizer, clip_norm=0.1 * next(CLIP_NORMS))
+    return audit(setting, runs=runs, seed=7, **options)
+
+
+# Statistics.
+
+
+@pytest.mark.parametrize("trials", [1, 7, 1000])
+def test_binomial_bounds_are_those_of_clopper_and_pearson(trials):
+    error = 0.04
+    bounds = Bounds(trials, error)
+    assert bounds.low[0] == 0.0
+    assert bounds.high[-1] == 1.0
+    for k in {1, (trials + 1) // 2, trials}:
+        assert stats.binom.sf(k - 1, trials, bounds.low[k]) == pytest.approx(error / 2, rel=1e-9)
+    for k in {0, trials // 2, trials - 1}:
+        assert stats.binom.cdf(k, trials, bounds.high[k]) == pytest.approx(error / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.1), (0.5, 0.3)])
+def test_a_lower_bound_from_many_runs_is_wrong_as_rarely_as_it_says(epsilon, delta):
+    """Exactly, over all outcomes of an attack on the worst (epsilon, delta) mechanism."""
+    trials, error = 60, 0.1
+    rare = (1 - delta) / (1 + math.exp(epsilon))
+    likely = delta + math.exp(epsilon) * rare
+    k = np.arange(trials + 1)
+    found = Bounds(trials, error).epsilon(k[:, None], k[None, :], delta)
+    mass = np.outer(stats.binom.pmf(k, trials, likely), stats.binom.pmf(k, trials, rare))
+    assert 0 < mass[found > epsilon].sum() <= error or epsilon == 0.0
+    assert mass[found > epsilon].sum() <= error
+
+
+def test_the_best_rule_is_found_by_all_thresholds_sides_and_roles():
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(size=(40, 3)), rng.normal(size=(40, 3))
+    second[:, 1] += 2.0  # small scores speak for the first world
+    bounds = Bounds(40, 0.1)
+    found, rule = best_rule(first, second, 0.05, bounds)
+    everything = []
+    for column, above, role in itertools.product(range(3), (True, False), (True, False)):
+        for threshold in np.concatenate([first[:, column], second[:, column]]):
+            a, b = (
+                np.sum(x[:, column] >= threshold if above else x[:, column] <= threshold)
+                for x in (first, second)
+            )
+            everything.append(float(bounds.epsilon(*((a, b) if role else (b, a)), 0.05)))
+    assert found == max(everything)
+    right, wrong = rule.counts(first, second)
+    assert bounds.epsilon(np.array(right), np.array(wrong), 0.05) == found
+    with pytest.raises(ValueError, match="NaN"):
+        best_rule(first * np.nan, second, 0.05, bounds)
+
+
+def test_one_run_agrees_with_the_values_its_paper_prints():
+    # arXiv 2305.08846 v1: Appendix D; section 7, Figure 11, where the third digit is cut off.
+    assert one_run_lower(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
+    assert one_run_lower(100_000, 1510, 1439, 1e-5, 0.05) == pytest.approx(2.675, abs=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-3, 0.02, 0.06])
+@pytest.mark.parametrize("together", [True, False])
+def test_one_run_on_randomized_response_is_wrong_as_rarely_as_it_says(epsilon, delta, together):
+    """Exactly: every coin is told by randomized response, and revealed with probability delta, all together or not."""
+    m, error = 40, 0.05
+    v = np.arange(m + 1)
+    chance = 1 / (1 + math.exp(-epsilon))
+    if together:
+        mass = (1 - delta) * stats.binom.pmf(v, m, chance) + delta * (v == m)
+    else:
+        mass = stats.binom.pmf(v, m, delta + (1 - delta) * chance)
+    wrong = np.array([one_run_lower(m, m, int(k), delta, error) > epsilon for k in v])
+    assert mass[wrong].sum() <= error
+    for k in v:  # the p-value itself bounds the tail
+        assert mass[k:].sum() <= one_run_p_value(m, m, int(k), epsilon, delta) + 1e-12
+
+
+def test_one_run_finds_most_of_epsilon_in_randomized_response():
+    rng = np.random.default_rng(3)
+    coins = rng.integers(2, size=500) * 2 - 1
+    flips = np.where(rng.random(500) < 1 / (1 + math.exp(2.0)), -1, 1)
+    bound, guesses, correct = one_run.lower(coins, (coins * flips * 1.0)[None], 1e-6, 0.05)
+    assert 1.4 < bound <= 2.0
+    assert correct <= guesses
+
+
+# What the attacks assume.
+
+
+@pytest.mark.parametrize("randomizer", [GAUSSIAN, PURE])
+def test_the_messages_of_a_round_are_those_that_make_its_sum(randomizer):
+    protocol = cj.ShuffledCheckIn(num_clients=60, check_in_prob=0.9)
+    setting = Setting(protocol=protocol, randomizer=randomizer, simulate="messages")
+    records = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    (found,) = Stage(setting, records, messages=True, totals=True).rounds(5, np.arange(60))
+    assert found.messages.shape == (len(found.clients), 5)
+    assert len(found.clients) > 40  # more than one microbatch
+    np.testing.assert_allclose(found.messages.sum(axis=0), found.total, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.ShuffledCheckIn(num_clients=5, check_in_prob=0.6, drop_out_prob=0.2),
+        cj.Shuffle(num_clients=4),
+        cj.FixedWindow(num_clients=4, num_slots=3, check_in_prob=0.7),
+        cj.FixedWindow(num_clients=4, num_slots=3, check_in_prob=0.7, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=9, window=3),
+        cj.AveragedUpdates(num_clients=5, num_slots=2, check_in_prob=0.8),
+    ],
+)
+def test_a_client_is_hidden_where_the_attack_thinks(protocol):
+    setting, client, units = Setting(protocol=protocol, randomizer=PURE), 4 % protocol.num_clients, 3000
+    draw = Draw(setting.repeated(units).plan, 11)
+    rounds = [draw.clients(i) for i in range(units * setting.plan.rounds_per_unit)]
+    counts = np.array([len(r) for r in rounds]).reshape(units, -1)
+    there = np.array([np.any(r == client) for r in rounds]).reshape(units, -1)
+    expected = (counts * setting.exposure(client)).mean(axis=0)
+    # Five standard errors of a mean of 3,000 zeros and ones.
+    np.testing.assert_allclose(there.mean(axis=0), expected, atol=5 * 0.5 / math.sqrt(units))
+    dummies = sum(np.sum(r == DUMMY) for r in rounds) / counts.sum()
+    assert dummies == pytest.approx(setting.dummies, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.01, num_rounds=100, drop_out_prob=0.1),
+        cj.Shuffle(num_clients=10**6, num_rounds=100),
+        cj.FixedWindow(num_clients=10**6, num_slots=1000, num_epochs=10, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=10**6, window=1000, num_epochs=10),
+        cj.AveragedUpdates(num_clients=10**6, num_slots=1000, num_epochs=10),
+        SMALL,
+    ],
+)
+def test_the_stand_in_is_small_of_the_same_kind_and_no_longer(protocol):
+    setting = Setting(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=20.0))
+    small = setting.small()
+    assert type(small.protocol) is type(protocol)
+    assert small.protocol.num_clients <= 4
+    assert small.protocol.repeats <= protocol.repeats
+    assert small.small() == small
+    assert small.units_within(16, 64) == small.protocol.repeats
+
+
+def test_a_setting_that_cannot_be_audited_is_refused():
+    with pytest.raises(ValueError, match="central-limit"):
+        Setting(protocol=SMALL, randomizer=PURE, simulate="central-limit")
+    with pytest.raises(ValueError, match="epsilon0=0"):
+        Setting(protocol=SMALL, randomizer=cj.PureLDP(epsilon0=0.0))
+    setting = Setting(protocol=SMALL, randomizer=PURE)
+    with pytest.raises(ValueError, match="views"):
+        audit(setting, views=())
+    with pytest.raises(ValueError, match=r"runs=19.*\[20"):
+        audit(setting, runs=19)
+    with pytest.raises(ValueError, match="confidence=1"):
+        audit(setting, confidence=1)
+
+
+# Teeth.
+
+
+def halve_the_noise(patch):
+    messages, sums = mechanisms.gaussian_messages, mechanisms.gaussian_sum_noise
+    l2, l2_sum = mechanisms.l2_messages, mechanisms.l2_sum
+    patch.setattr(mechanisms, "gaussian_messages", lambda k, x, c, z: messages(k, x, c, z / 2))
+    patch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: sums(k, d, c, z / 2, n))
+    patch.setattr(mechanisms, "l2_messages", lambda k, x, c, e: l2(k, x, c, 2 * e))
+    patch.setattr(mechanisms, "l2_sum", lambda k, x, p, c, e: l2_sum(k, x, p, c, 2 * e))
+
+
+def skip_clipping(patch):
+    patch.setattr(mechanisms, "clip", lambda rows, clip_norm, keep=None: rows)
+
+
+def share_keys_between_clients(patch):
+    for name in ("gaussian_messages", "l2_messages"):
+        original = getattr(mechanisms, name)
+
+        def shared(keys, *rest, original=original):
+            return original(jnp.broadcast_to(keys[:1], keys.shape), *rest)
+
+        patch.setattr(mechanisms, name, shared)
+
+
+def share_keys_between_rounds(patch):
+    original = draws.round_key
+    patch.setattr(draws, "round_key", lambda key, index: original(key, 0))
+
+
+def fix_who_checks_in(patch):
+    patch.setattr(draws, "participants", lambda entropy, p, index: np.arange(round(p.num_clients * p.rate)))
+
+
+def forget_how_many_messages_a_sum_has(patch):
+    original = mechanisms.gaussian_sum_noise
+    patch.setattr(
+        mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: original(k, d, c, z, jnp.minimum(n, 1))
+    )
+
+
+def violated(found):
+    return {finding.view for finding in found.findings if not finding.passed}
+
+
+def test_the_trainer_as_it_is_passes():
+    found = audited(SMALL, GAUSSIAN)
+    assert found.passed
+    assert len(found.findings) == 6
+    for finding in found.findings:
+        assert 0.0 <= finding.lower <= finding.guarantee.epsilon
+    # It sees something: at the run's own delta an attack on messages with names is no guessing.
+    assert next(f.lower for f in found.findings if f.view == "local" and f.delta == 1e-6) > 0.3
+    json.dumps(found.as_dict(), allow_nan=False)
+    assert "PASS" in str(found)
+    assert str(found).count("clients are too few") == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "view"),
+    [
+        (halve_the_noise, "aggregate"),
+        (halve_the_noise, "local"),
+        (skip_clipping, "aggregate"),
+        (skip_clipping, "messages"),
+        (share_keys_between_clients, "messages"),
+        (share_keys_between_rounds, "aggregate"),
+        (share_keys_between_rounds, "messages"),
+    ],
+)
+def test_a_fault_is_reported_as_a_violation(fault, view, monkeypatch):
+    fault(monkeypatch)
+    found = audited(SMALL, GAUSSIAN, views=(view,))
+    assert violated(found) == {view}
+    assert "VIOLATION" in str(found)
+
+
+def test_a_coin_replaced_by_a_fixed_set_is_reported(monkeypatch):
+    protocol = cj.ShuffledCheckIn(num_clients=5, check_in_prob=0.2, num_rounds=2)
+    assert not violated(audited(protocol, GAUSSIAN, views=("local",)))
+    fix_who_checks_in(monkeypatch)
+    assert violated(audited(protocol, GAUSSIAN, views=("local",))) == {"local"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "protocol", "randomizer", "view"),
+    [
+        (halve_the_noise, SMALL, GAUSSIAN, "messages"),
+        (halve_the_noise, SMALL, PURE, "messages"),
+        (halve_the_noise, SMALL, PURE, "local"),
+        # The sum of one message is the message: sums of more hide far better than what is certified for them.
+        (halve_the_noise, cj.Shuffle(num_clients=1), PURE, "aggregate"),
+        (share_keys_between_clients, SMALL, PURE, "messages"),
+        (share_keys_between_rounds, SMALL, PURE, "messages"),
+        (fix_who_checks_in, SMALL, PURE, "messages"),
+        (forget_how_many_messages_a_sum_has, cj.Shuffle(num_clients=3, num_rounds=2), GAUSSIAN, "aggregate"),
+        (halve_the_noise, cj.FixedWindow(num_clients=3, num_slots=2), PURE, "local"),
+        (halve_the_noise, cj.SlidingWindow(num_clients=4, window=2), PURE, "local"),
+        (halve_the_noise, cj.AveragedUpdates(num_clients=3, num_slots=2), PURE, "messages"),
+    ],
+)
+def test_more_faults_are_reported_and_without_them_all_is_well(
+    fault, protocol, randomizer, view, monkeypatch
+):
+    assert not violated(audited(protocol, randomizer, views=(view,), runs=4000))
+    fault(monkeypatch)
+    assert violated(audited(protocol, randomizer, views=(view,), runs=4000)) == {view}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("randomizer", [GAUSSIAN, PURE])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.ShuffledCheckIn(num_clients=2000, check_in_prob=0.05, num_rounds=50),
+        cj.Shuffle(num_clients=100, num_rounds=3),
+        cj.FixedWindow(num_clients=300, num_slots=20, num_epochs=3),
+        cj.SlidingWindow(num_clients=100, window=10, num_epochs=2),
+        cj.AveragedUpdates(num_clients=300, num_slots=10, num_epochs=3),
+    ],
+)
+def test_every_protocol_passes_with_both_tests(protocol, randomizer):
+    found = audited(protocol, randomizer, runs=1000)
+    assert found.passed
+    assert len(found.findings) == 9
+
+
+def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
+    setting = Setting(
+        protocol=cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.5, num_rounds=4),
+        randomizer=GAUSSIAN,
+        clip_norm=0.1 * next(CLIP_NORMS),
+    )
+    entropies = iter(range(100))
+    honest = one_run.lower(*one_run.coins_and_scores(setting, "aggregate", entropies), 1e-6, 0.05)
+    monkeypatch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+    silent = Setting(protocol=setting.protocol, randomizer=GAUSSIAN, clip_norm=0.1 * next(CLIP_NORMS))
+    bare = one_run.lower(*one_run.coins_and_scores(silent, "aggregate", entropies), 1e-6, 0.05)
+    assert honest[0] < 0.5
+    assert bare[0] > 3.0
+
+
+@pytest.mark.slow
+def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
+    config = TrainingConfig(
+        protocol=cj.ShuffledCheckIn(num_clients=200, check_in_prob=0.5, num_rounds=400),
+        randomizer=GAUSSIAN,
+        learning_rate=1.0,
+    )
+    for clip_norm, expected in ((0.05, set()), (0.06, {"one run of training"})):
+        run = dataclasses.replace(config, clip_norm=clip_norm), data.digits()
+        found = audit(Setting.of(run[0]), views=("aggregate",), runs=100, training=run, seed=3)
+        assert found.findings[-1].test == "one run of training"
+        assert found.findings[-1].protocol.num_rounds == 100
+        assert expected <= {f.test for f in found.findings if not f.passed}
+        assert found.passed == (not expected)
+        monkeypatch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+
+
+# The command.
+
+
+@pytest.mark.slow
+def test_a_run_on_disk_is_audited_by_its_config(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    folder = str(tmp_path / "run")
+    options = [
+        "--num-clients",
+        "300",
+        "--check-in-prob",
+        "0.2",
+        "--num-rounds",
+        "2",
+        "--noise-multiplier",
+        "3",
+    ]
+    cli.main(["train", "digits", "--run-dir", folder, *options, "--clip-norm", "0.2", "--delta", "1e-4"])
+    capsys.readouterr()
+    cli.main(["audit", folder, "--view", "aggregate", "--runs", "100", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["clip_norm"] == 0.2
+    assert found["protocol"]["num_clients"] == 300
+    assert found["randomizer"]["noise_multiplier"] == 3.0
+    assert [f["test"] for f in found["findings"]] == [
+        "many runs",
+        "many runs",
+        "one run",
+        "one run of training",
+    ]
+    assert found["findings"][-1]["delta"] == 1e-4
+
+
+def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    options = [
+        "audit",
+        "--num-clients",
+        "3",
+        "--check-in-prob",
+        "0.5",
+        "--num-rounds",
+        "2",
+        "--noise-multiplier",
+        "2",
+    ]
+    options += ["--view", "local", "--runs", "100", "--seed", "1"]
+    cli.main([*options, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"]
+    assert [f["view"] for f in found["findings"]] == ["local", "local"]
+    halve_the_noise(monkeypatch)
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*options, "--clip-norm", "0.07", "--runs", "500"])
+    assert stop.value.code == 1
+    assert "VIOLATION" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([*SMALL_OPTIONS, "--runs", "5"], "runs=5"),
+        (["--epsilon0", "1", "--check-in-prob", "0.5"], "num_clients=0"),
+        (["--num-clients", "3", "--check-in-prob", "0.5"], "exactly one of"),
+        (["nowhere"], "nowhere"),
+        (["--data-dir", "x", *SMALL_OPTIONS], "--data-dir is for the audit of a run"),
+        (["nowhere", "--clip-norm", "2"], "--clip-norm is given by RUN_DIR"),
+        (["nowhere", "--num-clients", "2"], "--num-clients is given by RUN_DIR"),
+    ],
+)
+def test_bad_input_ends_with_one_line(args, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["audit", *args])
+    assert stop.value.code == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,449 @@
+"""The command: output, exit codes, and one clear line on bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from stand_in import quick_account
+
+from checkin_jax import cli
+from checkin_jax._version import __version__
+
+RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
+DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch, tmp_path):
+    """Neither this process nor a subprocess touches the user's cache or this process's settings."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    # By name: the package's attribute `account` is the function, not the module.
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
+    monkeypatch.setattr("checkin_jax.training.train.account", quick_account)
+    monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
+
+
+def _refused(capsys, args: list[str]) -> str:
+    """Runs a command that must be refused; returns its one line."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(args)
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert out == ""
+    assert err.startswith("checkin: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert not set(err) & set("│╭╰─")
+    return err
+
+
+def _replaced(args: list[str], option: str, value: str) -> list[str]:
+    if option not in args:
+        return [*args, option, value]
+    place = args.index(option) + 1
+    return [*args[:place], value, *args[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--check-in-prob", "1.2", "check_in_prob=1.2"),
+        ("--check-in-prob", "0", "check_in_prob=0.0"),
+        ("--check-in-prob", "nan", "check_in_prob=nan"),
+        ("--check-in-prob", "often", "--check-in-prob"),
+        ("--drop-out-prob", "1", "drop_out_prob=1.0"),
+        ("--num-rounds", "-1", "num_rounds=-1"),
+        ("--num-rounds", "1.5", "--num-rounds"),
+        ("--num-clients", "0", "num_clients=0"),
+        ("--num-clients", "inf", "--num-clients"),
+        ("--num-clients", "many", "--num-clients"),
+        ("--epsilon0", "-1", "epsilon0=-1.0"),
+        ("--epsilon0", "nan", "epsilon0=nan"),
+        ("--delta", "0", "delta=0.0: expected a number in [1e-300, 1]"),
+        ("--delta", "1e-301", "delta=1e-301"),
+        ("--delta", "1.5", "delta=1.5"),
+        ("--delta", "nan", "delta=nan"),
+        ("--view", "server", "server"),
+        ("--noise-multiplier", "2", "exactly one of --epsilon0 and --noise-multiplier"),
+        ("--nonsense", "2", "--nonsense"),
+    ],
+)
+def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
+    assert match in _refused(capsys, _replaced(RUN, option, value))
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        ([], "epsilon, calibrate, compare, sweep, train, report, audit"),
+        (["train"], "digits, mnist"),
+        (["fly"], "fly"),
+        (["epsilon", "--check-in-prob", "0.1"], "--num-clients"),
+        (["epsilon", "--num-clients"], "--num-clients"),
+        (["epsilon", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
+        (["epsilon", "--num-clients", "5", "--epsilon0", "1"], "needs --check-in-prob"),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "fixed-window"],
+            "needs --num-slots",
+        ),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "sliding-window"],
+            "needs --window",
+        ),
+        (
+            ["epsilon", "--num-clients", "5", "--epsilon0", "1", "--protocol", "shuffle", "--window", "2"],
+            "--window is not an option of --protocol shuffle",
+        ),
+        (["calibrate", "--num-clients", "5", "--target-epsilon", "1"], "--free"),
+        (["calibrate", "--num-clients", "5", "--free", "epsilon0"], "--target-epsilon"),
+        (["calibrate", *RUN[1:], "--free", "epsilon0", "--target-epsilon", "1"], "leaves no room"),
+        (
+            ["calibrate", *RUN[1:], "--free", "window", "--target-epsilon", "1"],
+            "--free window is not a variable",
+        ),
+        (["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "0"], "target_epsilon=0.0"),
+        (["calibrate", *RUN[1:], "--free", "num-slots", "--target-epsilon", "1"], "num-slots"),
+        (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
+        (["compare", *RUN[1:], "--delta", "1"], "delta=1.0"),
+        (["compare", *RUN[1:], "--out", "bounds.xls"], "out='bounds.xls'"),
+        (["compare", *RUN[1:], "--delta", "1e-320"], "delta=1e-320"),
+        (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "num_clients"),
+        (
+            ["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "1e-9", "--view", "local"],
+            "target_epsilon=1e-09",
+        ),
+        (["train", "digits"], "--run-dir"),
+    ],
+)
+def test_incomplete_commands_get_one_clear_line(capsys, args, match):
+    assert match in _refused(capsys, args)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["shuffle", "--num-rounds", "2"],
+        ["fixed-window", "--num-slots", "20", "--check-in-prob", "0.5", "--empty-slots", "visible"],
+        ["sliding-window", "--window", "20", "--num-epochs", "2"],
+        ["averaged-updates", "--num-slots", "20"],
+    ],
+)
+def test_every_protocol_has_its_command(capsys, quick, options):
+    cli.main(["epsilon", "--num-clients", "90", "--epsilon0", "1", "--json", "--protocol", *options])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"local", "messages", "aggregate"}
+    assert found["messages"]["protocol"]["num_clients"] == 90
+
+
+def test_calibrate_prints_the_value_and_what_holds_at_it(capsys):
+    args = ["calibrate", *RUN[1:-4], "--free", "epsilon0", "--target-epsilon", "0.3"]
+    cli.main([*args, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"] == "epsilon0"
+    assert found["guarantee"]["epsilon"] <= 0.3
+    assert found["guarantee"]["randomizer"]["epsilon0"] == found["value"]
+    cli.main(args)
+    out = capsys.readouterr().out
+    assert out.startswith(f"epsilon0 = {found['value']:.10g}\n")
+    assert "certified" in out
+
+
+def test_compare_marks_what_is_not_a_bound(capsys, tmp_path):
+    args = ["compare", *RUN[1:]]
+    cli.main([*args, "--json", "--out", str(tmp_path / "bounds.png")])
+    assert (tmp_path / "bounds.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "bounds.csv").read_text().startswith("method,source,epsilon")
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["validity"] for row in rows[:2]] == ["certified", "certified"]
+    assert {"published", "invalid"} <= {row["validity"] for row in rows}
+    assert all(row["reason"] for row in rows if row["validity"] == "invalid")
+    upper, lower = rows[0]["epsilon"], rows[1]["epsilon"]
+    assert lower <= upper
+    # No published bound that stands is below what a randomizer is shown to leak.
+    stands = [
+        row["epsilon"] for row in rows if row["validity"] == "published" and row["direction"] == "upper"
+    ]
+    assert all(epsilon is None or epsilon >= lower for epsilon in stands)
+    cli.main(args)
+    out = capsys.readouterr().out
+    assert "invalid" in out
+    assert "[1] " in out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--clip-norm", "0", "clip_norm=0.0"),
+        ("--epsilon0", "0", "epsilon0=0.0"),
+        ("--simulate", "central-limit", "simulate='central-limit'"),
+        ("--delta", "1", "delta=1.0"),
+        ("--microbatch", "7", "microbatch=7"),
+        ("--seed", "-3", "seed=-3"),
+        ("--momentum", "nan", "momentum=nan"),
+    ],
+)
+def test_bad_training_input_gets_one_clear_line(capsys, tmp_path, option, value, match):
+    args = [*DIGITS, "--run-dir", str(tmp_path / "run")]
+    assert match in _refused(capsys, _replaced(args, option, value))
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_truncated_data_get_one_clear_line(capsys, tmp_path):
+    train = ["train", "mnist", "--run-dir", str(tmp_path / "run")]
+    assert "no such folder" in _refused(capsys, [*train, "--data-dir", str(tmp_path / "nowhere")])
+    assert "neither train-images" in _refused(capsys, [*train, "--data-dir", str(tmp_path)])
+    header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (5, 28, 28))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + bytes(100))
+    assert "truncated or damaged IDX file" in _refused(capsys, [*train, "--data-dir", str(tmp_path)])
+
+
+def test_a_used_run_directory_gets_one_clear_line(capsys, tmp_path):
+    (tmp_path / "old").write_text("results")
+    assert "not empty" in _refused(capsys, [*DIGITS, "--run-dir", str(tmp_path)])
+
+
+def test_without_tfds_and_without_a_folder_the_line_says_what_to_do(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    assert "pass --data-dir" in _refused(capsys, ["train", "mnist", "--run-dir", str(tmp_path / "run")])
+
+
+def test_without_flax_the_line_says_what_to_install(tmp_path):
+    code = "import sys; sys.modules['flax'] = None; from checkin_jax import cli; cli.main(sys.argv[1:])"
+    args = [sys.executable, "-c", code, *DIGITS, "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(args, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "checkin: training needs flax: install checkin-jax[train]\n"
+
+
+@pytest.mark.parametrize("delta", ["1e-300", "1"])
+def test_epsilon_takes_the_deltas_that_account_takes(capsys, delta):
+    # One round in view "local" needs no composition.
+    cli.main([*_replaced(RUN, "--num-rounds", "1"), "--view", "local", "--delta", delta, "--json"])
+    guarantee = json.loads(capsys.readouterr().out)["local"]
+    assert guarantee["delta"] == float(delta)
+    assert 0 <= guarantee["lower"] <= guarantee["epsilon"] <= 1
+
+
+def test_epsilon_prints_every_view(capsys, quick):
+    cli.main(RUN)
+    text = capsys.readouterr().out
+    assert all(f"view {view!r}" in text for view in ("local", "messages", "aggregate"))
+    assert text.count("replace-one") == 3
+    cli.main([*RUN, "--view", "messages"])
+    assert capsys.readouterr().out.count("view '") == 1
+
+
+def test_epsilon_prints_one_json_object(capsys):
+    cli.main([*RUN, "--json"])
+    guarantees = json.loads(capsys.readouterr().out)
+    assert set(guarantees) == {"local", "messages", "aggregate"}
+    for view, guarantee in guarantees.items():
+        assert guarantee["view"] == view
+        assert guarantee["validity"] == "certified"
+        assert guarantee["epsilon"] is None or guarantee["lower"] <= guarantee["epsilon"]
+        assert guarantee["protocol"]["num_rounds"] == 20
+        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0}
+
+
+def test_large_counts_may_be_written_as_floats(capsys, quick):
+    cli.main([*_replaced(RUN, "--num-clients", "2e3"), "--json", "--view", "aggregate"])
+    assert json.loads(capsys.readouterr().out)["aggregate"]["protocol"]["num_clients"] == 2000
+
+
+@pytest.mark.parametrize("rounds", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_train_digits_prints_and_saves_its_report(capsys, tmp_path, rounds):
+    # With the real accountant, which has far more to compile where rounds are composed.
+    folder = tmp_path / "run"
+    cli.main([*_replaced(DIGITS, "--num-rounds", rounds), "--run-dir", str(folder), "--seed", "3"])
+    out, err = capsys.readouterr()
+    assert (folder / "report.txt").read_text() in out
+    assert str(folder) in out
+    assert err == ""  # no progress bar where there is no terminal
+    config = json.loads((folder / "config.json").read_text())
+    assert config["randomizer"] == {"kind": "Gaussian", "noise_multiplier": 2.0}
+    assert config["dataset"] == "digits"
+
+
+def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path, quick):
+    cli.main([*DIGITS, "--run-dir", str(tmp_path / "run"), "--epsilon0", "2", "--json"])
+    out = json.loads(capsys.readouterr().out)
+    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out == json.loads((tmp_path / "run" / "report.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [
+        (["shuffle", "--num-rounds", "2"], 2),
+        (["fixed-window", "--num-slots", "20", "--check-in-prob", "0.5", "--minibatch", "8"], 3),
+        (["sliding-window", "--window", "20", "--minibatch", "40"], 2),
+        (["averaged-updates", "--num-slots", "2", "--num-epochs", "2"], 4),
+    ],
+)
+def test_training_runs_under_every_protocol(capsys, tmp_path, quick, options, rounds):
+    folder = tmp_path / "run"
+    args = [
+        "train",
+        "digits",
+        "--num-clients",
+        "90",
+        "--run-dir",
+        str(folder),
+        "--json",
+        "--protocol",
+        *options,
+    ]
+    cli.main(args)
+    out = json.loads(capsys.readouterr().out)
+    assert out["rounds"] == rounds == len((folder / "metrics.jsonl").read_text().splitlines())
+    assert out["config"]["protocol"]["num_clients"] == 90
+    assert out["config"]["learning_rate"] > 0
+
+
+def test_options_of_another_protocol_are_refused(capsys, tmp_path):
+    run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
+    assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
+    assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
+    assert "minibatch=2" in _refused(capsys, [*run, "--minibatch", "2"])
+    assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
+
+
+def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick, monkeypatch):
+    run = [*DIGITS, "--run-dir", str(tmp_path / "run"), "--checkpoint-every", "1", "--resume", "--seed", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr("checkin_jax.training.runs.session.Session.finish", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cli.main(run)
+    assert "config.learning_rate was 6.0, is 5.0" in _refused(capsys, [*run, "--learning-rate", "5"])
+    cli.main(run)
+    assert "Saved in" in capsys.readouterr().out
+    assert "has finished" in _refused(capsys, run)
+
+
+def test_entropy_from_a_file_is_refused_where_it_cannot_serve(capsys, tmp_path, quick):
+    run = [*DIGITS, "--run-dir", str(tmp_path / "run"), "--entropy-file"]
+    assert "at most one of --seed and --entropy-file" in _refused(
+        capsys, [*run, "/dev/urandom", "--seed", "1"]
+    )
+    (tmp_path / "bytes").write_bytes(bytes(range(64)))
+    assert "expected a device or a pipe" in _refused(capsys, [*run, str(tmp_path / "bytes")])
+    assert "nowhere" in _refused(capsys, [*run, str(tmp_path / "nowhere")])
+    assert "got 0" in _refused(capsys, [*run, "/dev/null"])
+    cli.main([*run[:-2], str(tmp_path / "other"), "--entropy-file", "/dev/urandom"])
+    assert "entropy came from /dev/urandom" in capsys.readouterr().out
+
+
+def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
+    rng = np.random.default_rng(0)
+    for name, shape in {
+        "train-images-idx3": (50, 28, 28),
+        "train-labels-idx1": (50,),
+        "t10k-images-idx3": (5, 28, 28),
+        "t10k-labels-idx1": (5,),
+    }.items():
+        header = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+        content = rng.integers(10, size=shape, dtype=np.uint8).tobytes()
+        (tmp_path / f"{name}-ubyte").write_bytes(header + content)
+    args = ["train", "mnist", "--data-dir", str(tmp_path), "--num-clients", "50", "--num-rounds", "1"]
+    cli.main([*args, "--pool-stride", "2", "--run-dir", str(tmp_path / "run"), "--json"])
+    out = json.loads(capsys.readouterr().out)
+    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out["config"]["pool_stride"] == 2
+    with np.load(tmp_path / "run" / "parameters.npz") as arrays:
+        assert sum(arrays[name].size for name in arrays) == 10_650
+
+
+def test_version_and_help(capsys):
+    cli.main(["--version"])
+    assert capsys.readouterr().out == f"checkin-jax {__version__}\n"
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["epsilon", "--help"])
+    assert stop.value.code == 0
+    assert "--check-in-prob" in capsys.readouterr().out
+
+
+def test_accounting_does_not_load_the_training_stack():
+    code = (
+        "import sys; from checkin_jax import cli; cli.main(sys.argv[1:]);"
+        "sys.exit(sum(name.split('.')[0] in ('flax', 'optax', 'tensorflow') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    quickest = [*_replaced(RUN, "--num-rounds", "1"), "--view", "local"]
+    run = subprocess.run([sys.executable, "-c", code, *quickest], check=False, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode()
+
+
+KEEP_COMPILED = cli.keep_compiled
+CACHE_SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    """Collects the settings that would be made, and makes none."""
+    made, update, mine = {}, jax.config.update, jax.config.values[CACHE_SETTINGS[0]]
+    update(CACHE_SETTINGS[0], None)  # the cache that the tests share, see conftest.py
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.config, "update", made.__setitem__)
+        patch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+        yield made
+    update(CACHE_SETTINGS[0], mine)
+
+
+def test_compiled_kernels_are_kept_in_the_users_cache(tmp_path, monkeypatch, settings):
+    KEEP_COMPILED()
+    folder = tmp_path / "cache" / "checkin-jax" / "xla"
+    assert settings == dict(zip(CACHE_SETTINGS, (str(folder), 0.1)))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "5")
+    settings.clear()
+    KEEP_COMPILED()
+    assert settings == {CACHE_SETTINGS[0]: str(tmp_path / ".cache" / "checkin-jax" / "xla")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.warn("Error writing persistent compilation cache entry for 'f': disk full", stacklevel=1)
+    assert caught == []
+
+
+def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch, settings, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    KEEP_COMPILED()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "checkin-jax" / "xla"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)  # anybody could put code there
+    KEEP_COMPILED()
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    KEEP_COMPILED()
+    assert settings == {}
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen"),
+    [("compilation_cache_dir", "elsewhere", "elsewhere"), ("enable_compilation_cache", "0", "False")],
+)
+def test_jaxs_own_cache_settings_come_first(tmp_path, name, value, seen):
+    code = "from checkin_jax import cli; cli.keep_compiled(); import jax; print(jax.config.values['jax_%s'])"
+    environment = {**os.environ, f"JAX_{name}".upper(): value}
+    done = subprocess.run(
+        [sys.executable, "-c", code % name], check=True, capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == seen
+    assert not (tmp_path / "cache").exists()

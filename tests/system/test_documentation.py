@@ -1,0 +1,131 @@
+"""What README.md, the pages and the docstrings show runs as shown."""
+
+import doctest
+import importlib
+import re
+import runpy
+import shlex
+import types
+from pathlib import Path
+
+import pytest
+
+import checkin_jax
+from checkin_jax import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A comment right below a print is what it prints; a longer output follows in further comments.
+PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def consoles(page: Path) -> list[tuple[str, str]]:
+    """Arguments of each `checkin` command of the console blocks, and what it prints there."""
+    shown = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(r"^\$ checkin (.*)\n((?:(?!\$ ).*\n)*)", "".join(shown), re.MULTILINE)
+
+
+def commands(page: Path) -> list[str]:
+    """Arguments of each `checkin` command of a page, in consoles or indented."""
+    text = page.read_text().replace("\\\n", " ")
+    found = re.findall(r"^(?:\$ |    )checkin (.*)$", text, re.MULTILINE)
+    return [command for command in found if "..." not in command]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    printed = ""
+    for block in blocks(page):
+        exec(compile(block, page.name, "exec"), names)
+        printed = capsys.readouterr().out
+        for promise in PROMISE.findall(block):
+            for line in re.findall(r"^# (.*)$", promise, re.MULTILINE):
+                assert line in printed
+    # The statement printed by the page that explains it.
+    for statement in re.findall(r"^```text\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        assert statement in printed
+
+
+# What a machine decides, and no seed: accuracy of a run with fresh noise, seconds.
+MEASURED = re.compile(r"[\d.]+(?=% on the test set| s\))")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if consoles(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    for command, output in consoles(page):
+        cli.main(shlex.split(command))
+        printed = MEASURED.sub("#", capsys.readouterr().out).splitlines()
+        for line in MEASURED.sub("#", output).splitlines():
+            assert line in printed
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_is_one_the_parser_takes(page):
+    for command in commands(page):
+        assert cli._parse(shlex.split(command, comments=True)) is not None
+
+
+def words(picture: Path) -> set[str]:
+    return set(re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", picture.read_text()))
+
+
+def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
+    """The drawing, of ends that cost nothing; `test_the_pictures_show_what_is_computed` has the real ones."""
+    ends = types.SimpleNamespace(lower=1.0, epsilon=2.0)
+    monkeypatch.setattr(checkin_jax, "account", lambda *_, **__: ends)
+    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
+    drawn = {picture.name for picture in tmp_path.iterdir()}
+    shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
+    assert drawn == shown
+    for name in drawn:
+        kept = ROOT / "docs" / "pictures" / name
+        assert kept.stat().st_size < 100_000
+        # The same picture but for numbers and what is beside axes.
+        numbers = re.compile(r"[\d.−]+")
+        same = [{numbers.sub("#", word) for word in words(one)} for one in (kept, tmp_path / name)]
+        assert same[0] == same[1]
+    assert "1 ≤ ε ≤ 2" in words(tmp_path / "bracket.svg")
+
+
+@pytest.mark.slow
+def test_the_pictures_show_what_is_computed(tmp_path):
+    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
+    for picture in tmp_path.iterdir():
+        assert words(picture) == words(ROOT / "docs" / "pictures" / picture.name)
+
+
+@pytest.mark.parametrize(
+    "module", ["", ".accounting.account", ".accounting.calibration", ".accounting.composition.renyi"]
+)
+def test_the_examples_of_docstrings(module):
+    result = doctest.testmod(importlib.import_module("checkin_jax" + module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_the_two_commands_and_every_named_file_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"\bmake ([a-z][a-z-]+)`", page.read_text()) + re.findall(
+            r"^    make ([a-z-]+)", page.read_text(), re.MULTILINE
+        ):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page.name, target)
+        for path in re.findall(r"\]\(([\w/.]+)\)", page.read_text()):
+            assert (page.parent / path).exists(), (page.name, path)
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in vars(checkin_jax):
+        value = getattr(checkin_jax, name)
+        if not name.startswith("_") and hasattr(value, "__module__"):
+            assert f"::: {value.__module__}.{name}\n" in page, name

@@ -1,0 +1,671 @@
+"""Anything may be passed to the public functions: a correct result, or one clear refusal (see fuzzing.py).
+
+Commands, files and training are in test_fuzz_commands.py. Where a call answers, its bounds are held against others that
+are on the right side of them whatever the setting: a lower end never exceeds the upper end of a view that sees more, of
+a smaller delta or of more repetitions.
+"""
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fuzzing import (
+    PROPER,
+    Refused,
+    any_protocol,
+    any_randomizer,
+    arguments,
+    call,
+    case,
+    fields,
+    odd,
+    spread,
+    try_few,
+    try_many,
+    whole,
+)
+from hypothesis import strategies as st
+
+import checkin_jax as cj
+from checkin_jax import protocols
+from checkin_jax.accounting import published
+from checkin_jax.accounting.compare import ComparedBound, compare
+from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.auditing import statistics
+from checkin_jax.auditing.audit import audit
+from checkin_jax.auditing.setting import Setting
+from checkin_jax.sweeps import results
+from checkin_jax.sweeps import settings as sweep_settings
+from checkin_jax.sweeps.published import BOUNDS
+from checkin_jax.sweeps.table import load
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.private import mechanisms
+from checkin_jax.training.private.rows import Rows
+
+CASES = {}
+ROUNDING = 1e-9
+
+
+def check_guarantee(g):
+    assert 0.0 <= g.lower <= g.epsilon
+    assert not math.isnan(g.epsilon)
+    assert not math.isnan(g.numerical_error)
+    assert g.validity == "certified"
+    json.dumps(g.as_dict(), allow_nan=False)
+    assert "nan" not in str(g)
+
+
+constructions = st.sampled_from((*protocols.PROTOCOLS, cj.PureLDP, cj.Gaussian)).flatmap(
+    lambda kind: st.tuples(st.just(kind), arguments(fields(kind), 2))
+)
+
+
+@case(CASES, constructions, covers=(*protocols.PROTOCOLS, cj.PureLDP, cj.Gaussian), few=200, many=20_000)
+def constructing(drawn):
+    kind, values = drawn
+    built = call(kind, **values)
+    assert not any(isinstance(value, float) and math.isnan(value) for value in dataclasses.astuple(built))
+    assert kind(**dataclasses.asdict(built)) == built
+
+
+@case(CASES, arguments(["epsilon0"], 2, delta0=spread(1e-300, 0.999)), few=30, many=2_000)
+def noise_of_local_privacy(values):
+    noise = call(cj.Gaussian.from_local, **values)
+    assert 0.0 < noise.noise_multiplier < math.inf
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta", "view", "neighboring_relation"], 1),
+    st.sampled_from(["delta", "view", "repeats"]),
+    covers=(cj.account, cj.Guarantee),
+    few=8,
+    many=1_500,
+)
+def accounting(protocol, randomizer, values, other):
+    g = call(cj.account, protocol, randomizer, **values)
+    check_guarantee(g)
+    if other == "delta":
+        less = cj.account(protocol, randomizer, **{**values, "delta": min(1.0, 10.0 * g.delta)})
+    elif other == "view":
+        least = "messages" if g.view == "local" else "aggregate"
+        less = cj.account(protocol, randomizer, **{**values, "view": least})
+    else:
+        repeats = max(1, protocol.repeats // 2)
+        less = cj.account(protocol.repeated(repeats), randomizer, **values)
+    assert less.lower <= g.epsilon * (1.0 + ROUNDING)
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta", "view"], 1),
+    covers=(cj.account,),
+    few=2,
+    many=120,
+)
+def accounting_tightly(protocol, randomizer, values):
+    tight = call(cj.account, protocol, randomizer, tight=True, **values)
+    check_guarantee(tight)
+    plain = cj.account(protocol, randomizer, **values)
+    assert tight.epsilon <= plain.epsilon * (1.0 + ROUNDING)
+    assert max(tight.lower, plain.lower) <= tight.epsilon
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta", "view"], 1),
+    st.integers(1, 10**10),
+    covers=(
+        cj.CheckInAccountant,
+        cj.to_event,
+        cj.ShuffledCheckInDpEvent,
+        cj.FixedWindowDpEvent,
+        cj.SlidingWindowDpEvent,
+        cj.AveragedUpdatesDpEvent,
+        cj.GaussianMessageDpEvent,
+        cj.PureLdpDpEvent,
+    ),
+    few=10,
+    many=800,
+)
+def composing(protocol, randomizer, values, count):
+    event = call(cj.to_event, protocol, randomizer, view=values["view"])
+    accountant = cj.CheckInAccountant().compose(event)
+    found = call(accountant.get_epsilon, values["delta"])
+    assert found >= call(accountant.get_lower_epsilon, values["delta"]) >= 0.0
+    again = cj.CheckInAccountant()
+    again.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
+    assert again.get_epsilon(values["delta"]) == found
+    targets = {"target_epsilon": found, "target_delta": values["delta"]}
+    # What is beyond the range is refused, or said to exceed: never an answer that more costs less.
+    assert call(accountant.would_exceed, event, count, **targets) or math.isinf(found) or not found
+
+
+event_fields = st.fixed_dictionaries(
+    {
+        "num_clients": st.one_of(PROPER["num_clients"], odd),
+        "num_slots": PROPER["num_slots"],
+        "window": PROPER["window"],
+        "check_in_prob": st.one_of(PROPER["check_in_prob"], odd),
+        "message": st.one_of(
+            odd,
+            st.one_of(PROPER["epsilon0"], odd).map(cj.PureLdpDpEvent),
+            st.one_of(PROPER["noise_multiplier"], odd).map(cj.GaussianMessageDpEvent),
+        ),
+        "empty_slots": PROPER["empty_slots"],
+        "view": st.one_of(PROPER["view"], odd),
+    }
+)
+EVENTS = (
+    cj.ShuffledCheckInDpEvent,
+    cj.FixedWindowDpEvent,
+    cj.SlidingWindowDpEvent,
+    cj.AveragedUpdatesDpEvent,
+)
+
+
+@case(CASES, st.sampled_from(EVENTS), event_fields, covers=EVENTS, few=100, many=8_000)
+def supporting(kind, values):
+    names = inspect.signature(kind).parameters
+    event = kind(**{name: value for name, value in values.items() if name in names})
+    accountant = cj.CheckInAccountant()
+    if not accountant.supports(event):
+        raise Refused
+    accountant.compose(event)
+    json.dumps(accountant.state_dict(), allow_nan=False)
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["target_epsilon", "delta", "view"], 1),
+    st.sampled_from([None, *sweep_settings.WHOLE, "check_in_prob", "epsilon0", "gossip"]),
+    covers=(cj.calibrate, cj.Calibration),
+    few=6,
+    many=500,
+)
+def calibrating(protocol, randomizer, values, free):
+    found = call(cj.calibrate, protocol, randomizer if free else type(randomizer), free=free, **values)
+    check_guarantee(found.guarantee)
+    assert found.guarantee.epsilon <= values["target_epsilon"]
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["view", "value_discretization_interval", "tail_mass", "neighboring_relation"], 1),
+    spread(1e-12, 0.5),
+    covers=(cj.to_pld,),
+    few=6,
+    many=300,
+)
+def distributing(protocol, randomizer, values, delta):
+    found = call(cj.to_pld, protocol, randomizer, **values).get_epsilon_for_delta(delta)
+    relation = {name: values[name] for name in ("view", "neighboring_relation")}
+    one = cj.account(protocol.repeated(1), randomizer, delta=delta, **relation)
+    assert found >= one.lower * (1.0 - ROUNDING)
+
+
+orders = st.one_of(
+    st.lists(spread(1.0001, 1e6), min_size=1, max_size=4),
+    st.lists(odd, max_size=3),
+    odd,
+)
+
+
+@case(CASES, any_protocol, any_randomizer, orders, spread(1e-12, 0.5), covers=(cj.rdp,), few=6, many=800)
+def renyi(protocol, randomizer, at, delta):
+    found = call(cj.rdp, protocol, randomizer, at)
+    assert found.shape == (len(at),)
+    assert (found >= 0.0).all()
+    # Mironov's conversion: never below what a randomizer is shown to leak.
+    converted = found + np.log(1.0 / delta) / (np.asarray(at, dtype=np.float64) - 1.0)
+    lower = cj.account(protocol, randomizer, delta=delta).lower
+    assert (converted >= lower * (1.0 - ROUNDING)).all()
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta"], 1, delta0=st.one_of(st.none(), spread(1e-300, 0.9))),
+    covers=(compare, ComparedBound),
+    few=2,
+    many=60,
+)
+def comparing(protocol, randomizer, values):
+    upper, lower, *rest = call(compare, protocol, randomizer, **values)
+    assert lower.epsilon <= upper.epsilon
+    for row in rest:
+        assert not math.isnan(row.epsilon)
+        # Published bounds that stand never contradict what is certified.
+        if row.validity == "published" and row.direction == "upper":
+            assert row.epsilon >= lower.epsilon * (1.0 - ROUNDING), row
+
+
+# Axes of sweeps as people write them.
+def axis_of(name: str) -> st.SearchStrategy:
+    if name in sweep_settings.WORDS:
+        values = PROPER[name] if name in PROPER else st.sampled_from(BOUNDS)
+        lists = st.lists(values, min_size=1, max_size=3)
+        return st.one_of(values, lists, lists.map(",".join))
+    values = spread(1.01, 4096.0) if name == "order" else PROPER[name]
+    lists = st.lists(values, min_size=1, max_size=3)
+    ends = st.tuples(values, values, st.sampled_from(["log", "lin"]), st.integers(2, 4))
+    ranges = ends.map(lambda part: f"{part[0]}:{part[1]}:{part[2]}{part[3]}")
+    return st.one_of(values, lists, values.map(str), lists.map(lambda held: ",".join(map(str, held))), ranges)
+
+
+not_an_axis = st.one_of(
+    odd,
+    st.text(alphabet="0123456789:.,-elogin ", max_size=12).filter(lambda text: not re.search(r"\d{3}", text)),
+    st.sampled_from(
+        ["1:2:log0", "1:2:log1", "0:2:log3", "1:inf:lin3", "1:2:sqrt3", ",", ":", "1,,2", "1:2:log99999999"]
+    ),
+)
+
+
+def sweeping_arguments(axis, spoilt):
+    """Keyword arguments of `sweep`: what it evaluates needs most of them, one that is `spoilt` may be among them."""
+
+    def of(what, protocol):
+        names = [name for name in fields(protocol) if name != "drop_out_prob"]
+        randomizer = st.sampled_from(["epsilon0", "noise_multiplier"] if what == "bracket" else ["epsilon0"])
+        needed = {
+            "rdp": ["order"],
+            "published": ["bound", "delta"],
+            "calibration": ["delta", "target_epsilon"],
+        }
+        names += needed.get(what, ["delta"])
+        extra = st.lists(st.sampled_from(sweep_settings.NAMES), max_size=1)
+        free = st.sampled_from([None, "num_rounds", "num_epochs", "check_in_prob", "nothing"])
+        common = {"what": st.just(what), "protocol": st.just(protocol)}
+        common["rows"] = st.sampled_from(["product", "zip"])
+        if what == "calibration":
+            common["free"] = free
+        return st.tuples(randomizer, extra).flatmap(
+            lambda drawn: st.builds(
+                dict.__or__,
+                st.fixed_dictionaries(
+                    common | {name: axis(name) for name in dict.fromkeys([*names, drawn[0]])}
+                ),
+                st.one_of(st.just({}), st.just({}), st.fixed_dictionaries(dict.fromkeys(drawn[1], spoilt))),
+            )
+        )
+
+    def kinds(what):  # bounds were published for rounds
+        return (cj.ShuffledCheckIn, cj.Shuffle) if what == "published" else protocols.PROTOCOLS
+
+    return st.sampled_from(tuple(results.RESULTS)).flatmap(
+        lambda what: st.sampled_from(kinds(what)).flatmap(lambda protocol: of(what, protocol))
+    )
+
+
+@case(
+    CASES,
+    sweeping_arguments(axis_of, not_an_axis),
+    st.sampled_from(["memory", ".csv", ".npz"]),
+    covers=(cj.sweep, cj.Sweep, cj.sweep_to_file),
+    few=5,
+    many=250,
+)
+def sweeping(values, where):
+    if where == "memory":
+        table = call(cj.sweep, **values)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            written = call(cj.sweep_to_file, Path(folder) / f"table{where}", **values)
+            table = load(written.path)
+        assert written.rows == len(table)
+        assert written.failed == np.count_nonzero(table["error"].astype(str) != "")
+    for name in results.RESULTS[values["what"]][0]:
+        if not table.failed.all():
+            assert not np.isnan(table[name][~table.failed].astype(np.float64)).any()
+    if "lower" in table.columns and not table.failed.all():
+        good = ~table.failed
+        assert (table["lower"][good] <= table["epsilon"][good]).all()
+
+
+# Arguments of the published bounds, each a number or an array of some.
+def published_argument(name: str) -> st.SearchStrategy:
+    one = {
+        "num_clients": whole(1e12),
+        "num_messages": whole(1e12),
+        "num_slots": whole(1e12),
+        "num_rounds": whole(1e9),
+        "units": whole(1e12),
+        "dimension": whole(1e9),
+        "rate": spread(1e-9, 1.0),
+        "share": spread(1e-9, 1.0),
+        "check_in_prob": spread(1e-9, 1.0),
+        "spread": spread(1e-3, 0.999),
+        "epsilon0": st.one_of(spread(1e-6, 50.0), st.just(0.0)),
+        "epsilon": spread(1e-6, 690.0),
+        "delta0": st.one_of(spread(1e-30, 0.1), st.just(0.0)),
+        "norm": spread(1e-6, 1e3),
+        "step": whole(1e9),
+        "smoothness": spread(1e-3, 1e3),
+        "diameter": spread(1e-3, 1e3),
+        "lipschitz": spread(1e-3, 1e3),
+        "noise": spread(1e-3, 1e3),
+    }.get(name, spread(1e-30, 0.5))
+    if name == "orders":
+        return st.lists(st.integers(2, 64), min_size=1, max_size=4)
+    if name == "renyi":
+        return st.lists(spread(1e-9, 100.0), min_size=1, max_size=6)
+    if name == "between":
+        return st.none()
+    if name == "problem":
+        return proper_problem
+    if name in ("bound", "pure"):
+        return st.lists(spread(1e-9, 50.0), min_size=2, max_size=2).map(
+            lambda values: PublishedBound(value=np.array(values), label="a", source="b", quantity="c")
+        )
+    if name == "one":
+        return st.just(lambda delta: published.fixed_window(100, 1.0, delta))
+    return st.one_of(one, one, st.lists(one, min_size=2, max_size=2))
+
+
+def public(module) -> dict[str, object]:
+    """The public functions and classes of a module."""
+    names = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return {name: value for name, value in names.items() if callable(value) and not inspect.ismodule(value)}
+
+
+proper_problem = st.fixed_dictionaries(
+    {name: published_argument(name) for name in ("diameter", "lipschitz", "noise")}
+    | {"dimension": whole(1e6)}
+).map(lambda values: published.Problem(**{k: v[0] if isinstance(v, list) else v for k, v in values.items()}))
+# Records are made by the rest; theorem_1 and its like, which sum over many counts, take longer.
+_RECORDS = (PublishedBound, published.Corollary33)
+PUBLISHED = [function for function in public(published).values() if function not in _RECORDS]
+
+
+@case(
+    CASES,
+    st.sampled_from(PUBLISHED).flatmap(
+        lambda function: st.tuples(
+            st.just(function),
+            arguments(
+                [], 1, **{name: published_argument(name) for name in inspect.signature(function).parameters}
+            ),
+        )
+    ),
+    covers=(*PUBLISHED, *_RECORDS),
+    few=20,
+    many=3_000,
+)
+def evaluating_published_bounds(drawn):
+    function, values = drawn
+    found = call(function, **values)
+    bounds = vars(found).values() if isinstance(found, published.Corollary33) else [found]
+    for bound in bounds:
+        if isinstance(bound, published.Problem):
+            continue
+        value = bound.value if isinstance(bound, PublishedBound) else bound
+        assert not np.isnan(np.asarray(value, dtype=np.float64)).any()
+
+
+@case(
+    CASES,
+    arguments(
+        [],
+        0,
+        num_clients=whole(1e6),
+        rate=spread(1e-4, 1.0),
+        epsilon0=spread(1e-3, 20.0),
+        orders=published_argument("orders"),
+    ),
+    covers=(published.theorem_1, published.theorem_3_sharper),
+    few=1,
+    many=100,
+)
+def published_directions(values):
+    below = [published.theorem_3(**values), published.theorem_3_sharper(**values)]
+    above = [published.theorem_1(**values), published.theorem_2_repaired(**values)]
+    protocol = cj.ShuffledCheckIn(num_clients=values["num_clients"], check_in_prob=values["rate"])
+    ours = cj.rdp(protocol, cj.PureLDP(epsilon0=values["epsilon0"]), values["orders"])
+    for lower in below:
+        assert lower.direction == "lower"
+        assert all(
+            (lower.value <= upper * (1.0 + ROUNDING)).all() for upper in [ours, *(b.value for b in above)]
+        )
+
+
+training_fields = {
+    "protocol": any_protocol,
+    "randomizer": any_randomizer,
+    "minibatch": whole(1e6),
+    "clip_norm": spread(1e-6, 1e6),
+    "learning_rate": spread(1e-9, 1e9),
+    "decay": st.sampled_from(["linear", "constant"]),
+    "momentum": st.floats(0.0, 0.99),
+    "averaging": st.floats(0.0, 0.99),
+    "simulate": st.sampled_from(["aggregate", "messages", "central-limit"]),
+    "delta": spread(1e-300, 0.99),
+    "eval_every": whole(1e9),
+    "target_accuracy": st.one_of(st.none(), spread(1e-3, 1.0)),
+    "seed": st.one_of(st.none(), st.integers(0, 2**128)),
+    "pool_stride": st.sampled_from([1, 2]),
+    "activation": st.sampled_from(["tanh", "relu"]),
+    "microbatch": st.one_of(st.none(), st.just(40), whole(1e6)),
+    "records_per_client": whole(1e6),
+    "local_steps": st.sampled_from([1, 5]),
+    "local_learning_rate": st.one_of(st.none(), spread(1e-9, 1e9)),
+}
+assert set(training_fields) == set(fields(TrainingConfig))
+
+
+@case(
+    CASES,
+    st.lists(st.sampled_from([name for name in training_fields if name not in ("protocol", "randomizer")]))
+    .map(lambda names: {name: training_fields[name] for name in ("protocol", "randomizer", *names)})
+    .flatmap(lambda own: arguments([], 2, **own)),
+    covers=(TrainingConfig,),
+    few=150,
+    many=8_000,
+)
+def configuring(values):
+    config = call(TrainingConfig, **values)
+    json.dumps(config.as_dict(), allow_nan=False)
+    assert dataclasses.replace(config) == config
+
+
+@case(
+    CASES,
+    arguments([], 2, **{name: training_fields[name] for name in fields(Setting)}),
+    covers=(Setting,),
+    few=150,
+    many=8_000,
+)
+def setting_up_an_audit(values):
+    setting = call(Setting, **values)
+    assert setting.small().protocol.num_clients <= max(setting.protocol.num_clients, 3)
+
+
+counts = arguments(
+    [],
+    1,
+    canaries=whole(1e4),
+    guesses=whole(1e3),
+    correct=whole(1e3),
+    epsilon=spread(1e-6, 1e3),
+    delta=spread(1e-300, 1.0),
+    error=spread(1e-12, 0.999),
+)
+
+
+@case(CASES, counts, covers=(statistics.one_run_p_value, statistics.one_run_lower), few=80, many=4_000)
+def guessing(values):
+    epsilon, error = values.pop("epsilon"), values.pop("error")
+    chance = call(statistics.one_run_p_value, **values, epsilon=epsilon)
+    assert 0.0 <= chance <= 1.0
+    lower = call(statistics.one_run_lower, **values, error=error)
+    # What is refuted is not above what the chance at epsilon says.
+    assert lower <= epsilon if chance >= error else lower >= 0.0
+
+
+matrices = st.lists(
+    st.lists(
+        st.one_of(st.floats(-1e3, 1e3, width=32), st.sampled_from([math.nan, math.inf, 1e38, -1e38, 1e-38])),
+        min_size=5,
+        max_size=5,
+    ),
+    min_size=3,
+    max_size=3,
+)
+
+
+@case(
+    CASES,
+    matrices,
+    arguments([], 1, clip_norm=spread(1e-6, 1e6)),
+    arguments(["epsilon0", "noise_multiplier"], 1),
+    st.integers(0, 2**32 - 1),
+    few=6,
+    many=2_000,
+)
+def randomizing(matrix, clipping, noise, seed):
+    rows = Rows.of(jnp.asarray(matrix, jnp.float32))
+    clipped = call(mechanisms.clip, rows, **clipping)
+    norms = np.linalg.norm(np.asarray(clipped.matrix(), np.float64), axis=1)
+    assert (norms <= clipping["clip_norm"]).all()
+    pure = call(cj.PureLDP, epsilon0=noise["epsilon0"])
+    gaussian = call(cj.Gaussian, noise_multiplier=noise["noise_multiplier"])
+    with jax.enable_x64(False):
+        keys = jax.random.split(jax.random.key(seed), 3)
+        sent = mechanisms.gaussian_messages(
+            keys, clipped.matrix(), clipping["clip_norm"], gaussian.noise_multiplier
+        )
+        assert np.isfinite(np.asarray(sent)).all()
+        length = call(mechanisms.l2_message_norm, 5, clipping["clip_norm"], pure.epsilon0)
+        messages = mechanisms.l2_messages(keys, clipped.matrix(), clipping["clip_norm"], pure.epsilon0)
+        lengths = np.linalg.norm(np.asarray(messages, np.float64), axis=1)
+        np.testing.assert_allclose(lengths, length, rtol=1e-5)  # float32
+        present = jnp.ones(3, bool)
+        total = mechanisms.l2_sum(keys[:1], clipped, present, clipping["clip_norm"], pure.epsilon0)
+        assert np.linalg.norm(np.asarray(total, np.float64)) <= 3.0 * length * (1.0 + 1e-5)
+        assert math.isfinite(call(mechanisms.central_limit_multiplier, pure.epsilon0))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_or_a_refusal(name, record_property):
+    try_few(CASES[name], record_property)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_or_a_refusal_many_times(name, record_property):
+    try_many(CASES[name], record_property)
+
+
+AUDITED = Setting(protocol=cj.Shuffle(num_clients=9), randomizer=cj.PureLDP(epsilon0=1.0))
+HUGE = 10**5000  # of more digits than Python writes down
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "match"),
+    [
+        (cj.Shuffle, {"num_clients": HUGE}, "num_clients=int of thousands of digits: expected"),
+        (cj.PureLDP, {"epsilon0": "x" * 5000}, r"epsilon0='x{199}\.\.\.: expected"),
+        (
+            cj.FixedWindow,
+            {"num_clients": 9, "num_slots": 3, "empty_slots": np.array([1, 2])},
+            "empty_slots=array",
+        ),
+        (
+            cj.Gaussian.from_local,
+            {"epsilon0": 1e-8, "delta0": 1e-300},
+            "epsilon0=1e-08, delta0=1e-300: expected",
+        ),
+        (published.fixed_window, {"num_slots": [[1], [2, 3]], "epsilon0": 1, "delta": 0.1}, "num_slots="),
+        (
+            published.averaged_updates_risk,
+            {"num_clients": 9, "num_slots": 3, "problem": 1},
+            "expected a Problem",
+        ),
+        (published.pure_rdp, {"epsilon": 1.0, "orders": 2.0}, "orders=2.0"),
+        (
+            cj.rdp,
+            {"protocol": cj.Shuffle(num_clients=9), "randomizer": cj.PureLDP(epsilon0=1), "orders": 2},
+            "orders=2",
+        ),
+        (
+            cj.rdp,
+            {"protocol": cj.Shuffle(num_clients=9), "randomizer": cj.PureLDP(epsilon0=1), "orders": ["a"]},
+            "orders='a'",
+        ),
+        (
+            cj.sweep,
+            {
+                **{"what": "calibration", "protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1},
+                **{"delta": 0.1, "target_epsilon": 1, "free": "window"},
+            },
+            "free='window': expected one of num_clients, num_rounds, epsilon0, noise_multiplier",
+        ),
+        (
+            cj.sweep,
+            {"protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1, "delta": 0.1, "order": 2},
+            "order: no argument of what='bracket' with protocol Shuffle; expected one of num_clients",
+        ),
+        (
+            cj.sweep,
+            {"protocol": cj.Shuffle, "num_clients": 9, "epsilon0": 1, "delta": "-1:1:log3"},
+            "delta='-1:1:log3': expected both ends",
+        ),
+        (
+            audit,
+            {"setting": AUDITED, "delta": 0.1, "views": 1.5},
+            "views=1.5: expected at least one of 'local'",
+        ),
+        (published.repeated, {"one": 1, "num_rounds": 2, "delta": 0.1}, "one=1: expected a function"),
+        (
+            published.theorem_2_repaired,
+            {"num_clients": 9, "rate": 0.5, "epsilon0": 1.0, "orders": [2], "between": 1},
+            "between=1: expected a pair",
+        ),
+    ],
+)
+def test_what_was_once_refused_without_a_name(function, values, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        function(**values)
+
+
+def test_logarithmic_ranges_of_numbers_whose_product_is_no_number():
+    assert sweep_settings.axis("delta", "1e-300:1e-100:log3").tolist() == pytest.approx(
+        [1e-300, 1e-200, 1e-100]
+    )
+
+
+def test_whole_numbers_beyond_floats_are_whole():
+    protocol = cj.ShuffledCheckIn(num_clients=10, check_in_prob=0.5)
+    config = TrainingConfig(
+        protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=1.0), eval_every=10**400
+    )
+    assert config.eval_every == 10**400
+
+
+@pytest.mark.parametrize("noise", [np.array([1, 2]), np.array([]), 0])
+def test_events_of_anything_are_supported_or_not(noise):
+    event = cj.ShuffledCheckInDpEvent(10, 0.5, cj.GaussianMessageDpEvent(noise))
+    assert cj.CheckInAccountant().supports(event) is isinstance(noise, int)
+
+
+def test_chances_at_an_epsilon_of_any_size():
+    assert statistics.one_run_p_value(5, 5, 3, 1e300, 0.0) == 1.0

@@ -1,0 +1,235 @@
+"""The page about a run: complete, self-contained, and of runs that were killed too."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax._rounding import down, up
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.reports import html_report, recorded
+
+PROTOCOLS = [
+    cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=40),
+    cj.FixedWindow(num_clients=300, num_slots=40),
+    cj.AveragedUpdates(num_clients=300, num_slots=20, num_epochs=2),
+]
+
+
+@pytest.fixture
+def run_dir(tmp_path, request):
+    """The folder of a run that was killed in its last round, as the trainer leaves it."""
+    protocol = getattr(request, "param", PROTOCOLS[0])
+    config = TrainingConfig(protocol=protocol, randomizer=cj.PureLDP(epsilon0=1.0), eval_every=20, seed=7)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    about = {**config.as_dict(), "dataset": "<digits>", "jax": "0.0"}
+    (folder / "config.json").write_text(json.dumps(about))
+    rng = np.random.default_rng(0)
+    number, rate = config.plan.check_ins
+    with (folder / "metrics.jsonl").open("w") as file:
+        for index in range(1, config.plan.num_rounds + 1):
+            line = {"round": index, "check_ins": int(rng.binomial(number, rate))}
+            if index % 20 == 0:
+                line |= {"accuracy": index / 100, "epsilon": 1.0, "epsilon_lower": 0.5}
+                line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
+            file.write(json.dumps(line) + "\n")
+        file.write('{"round": 41, "che')
+    return folder
+
+
+class Collector(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br", "path", "use", "line", "image", "dc:type", "dc:format"):
+            self.open.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href") and value]
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("run_dir", PROTOCOLS, indirect=True, ids=lambda each: type(each).__name__)
+def test_the_page_says_it_all_and_loads_nothing(run_dir):
+    run = recorded.read(run_dir)
+    text = html_report.write(run, run_dir / "report.html").read_text()
+    parsed = Collector()
+    parsed.feed(text)
+    assert all(link.startswith("#") for link in parsed.links)
+    assert "url(http" not in text
+    assert "@import" not in text
+    for view in ("local", "messages", "aggregate"):
+        g = cj.account(
+            run.config.plan.so_far(run.rounds), run.config.randomizer, delta=1e-6, view=view, tight=True
+        )
+        assert up(g.epsilon, 4) in parsed.text
+        assert down(g.lower, 4) in parsed.text
+        assert str(g) in parsed.text
+    assert "has not ended, or was killed" in parsed.text
+    assert "<digits>" in parsed.text
+    assert "<digits>" not in text
+    assert f"{sum(line['check_ins'] for line in run.metrics):,} messages" in parsed.text
+    # Accuracy, its cost, the cost of the rounds, update norms; and check-ins unless the protocol fixes them.
+    fixed = isinstance(run.config.protocol, cj.FixedWindow)
+    assert len(re.findall("<svg", text)) == (4 if fixed else 5)
+
+
+def test_reading_leaves_out_the_line_that_was_cut_short(run_dir):
+    run = recorded.read(run_dir)
+    assert run.rounds == 40
+    assert run.config.protocol == PROTOCOLS[0]
+    assert run.config.seed == 7
+
+
+def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        recorded.read(run_dir / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        recorded.read(run_dir.parent)
+    good = (run_dir / "config.json").read_text()
+    (run_dir / "config.json").write_text(good[:-20])
+    with pytest.raises(ValueError, match=r"config\.json: damaged"):
+        recorded.read(run_dir)
+    (run_dir / "config.json").write_text(good.replace("ShuffledCheckIn", "Gossip"))
+    with pytest.raises(ValueError, match="not a config of this version"):
+        recorded.read(run_dir)
+    (run_dir / "config.json").write_text(good)
+    metrics = (run_dir / "metrics.jsonl").read_text()
+    (run_dir / "metrics.jsonl").write_text("{]\n" + metrics)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
+        recorded.read(run_dir)
+    for line in (
+        '{"round": 2, "check_ins": 1}',
+        '{"round": 1}',
+        "7",
+        '{"round": 1, "check_ins": NaN}',
+        "\udcff",
+    ):
+        (run_dir / "metrics.jsonl").write_bytes(f"{line}\n".encode(errors="surrogateescape"))
+        with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
+            recorded.read(run_dir)
+    (run_dir / "metrics.jsonl").write_text(metrics)
+    for report in (
+        '{"rounds": 41, "accuracy": 0.5, "notes": []}',
+        '{"rounds": 4, "accuracy": 0.5, "notes": [1]}',
+    ):
+        (run_dir / "report.json").write_text(report)
+        with pytest.raises(ValueError, match=r"report\.json: damaged"):
+            recorded.read(run_dir)
+    (run_dir / "report.json").unlink()
+    (run_dir / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match="no round was logged"):
+        html_report.build(recorded.read(run_dir))
+
+
+def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):
+    with pytest.raises(OSError, match="nowhere"):
+        html_report.write(recorded.read(run_dir), run_dir / "nowhere" / "report.html")
+
+
+def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
+    from checkin_jax.cli import main
+
+    main(["report", str(run_dir)])
+    assert capsys.readouterr().out.strip() == str(run_dir / "report.html")
+    assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
+    (run_dir / "metrics.jsonl").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(run_dir)])
+    assert stop.value.code == 2
+    assert "no round was logged" in capsys.readouterr().err
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Whatever the page would load is blocked and told; so are errors, and what sticks out of the window to the right.
+PROBE = """
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<script>
+const faults = [];
+addEventListener("error", event => faults.push(event.message || String(event.target)), true);
+addEventListener("securitypolicyviolation", event => faults.push("blocked " + event.blockedURI));
+addEventListener("load", () => {
+  const root = document.documentElement, beyond = element => element.getBoundingClientRect().right > innerWidth + 0.5;
+  const out = [...document.querySelectorAll("body *")].filter(element => !element.closest(".wide > *, svg *"));
+  const loaded = performance.getEntriesByType("resource").map(entry => entry.name);
+  parent.document.documentElement.dataset.found = JSON.stringify(
+    {faults, loaded, inner: innerWidth, scroll: root.scrollWidth, out: out.filter(beyond).map(each => each.tagName)});
+});
+</script>
+"""
+
+
+def browse(page_file, *options):
+    """Headless Chromium on one file: what it prints, and its log with what the page's console says."""
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *(
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-background-networking",
+            ),
+            *("--disable-component-update", "--disable-sync", "--disable-quic", "--enable-logging=stderr"),
+            f"--user-data-dir={page_file.parent / 'chromium'}",
+            *options,
+            page_file.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout, done.stderr
+
+
+def probed(text, width, file):
+    """What the probe finds in the page, in a frame of this width: windows are never narrower than 500 pixels."""
+    content = html.escape(text.replace("<head>", f"<head>{PROBE}", 1), quote=True)
+    file.write_text(f'<!doctype html><iframe width="{width}" height="20000" srcdoc="{content}"></iframe>')
+    shown, log = browse(file, "--window-size=1300,1000", "--dump-dom")
+    found = re.search('data-found="([^"]*)"', shown)
+    assert found
+    return json.loads(html.unescape(found[1])), "CONSOLE" in log
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_browser_shows_the_page_whole_and_loads_nothing(run_dir, width):
+    text = html_report.write(recorded.read(run_dir), run_dir / "report.html").read_text()
+    right = {"faults": [], "loaded": [], "inner": width, "scroll": width, "out": []}
+    assert probed(text, width, run_dir / "probed.html") == (right, False)
+    # It would have told.
+    wrong = text.replace(
+        "</body>", "<img src='https://localhost/x.png'><div style='width:2000px;height:9px'></div></body>"
+    )
+    found, complains = probed(wrong, width, run_dir / "probed.html")
+    assert complains
+    assert found["faults"]
+    assert found["scroll"] > width
+    assert found["out"] == ["DIV"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+def test_a_browser_prints_the_page(run_dir):
+    written = html_report.write(recorded.read(run_dir), run_dir / "report.html")
+    log = browse(written, f"--print-to-pdf={run_dir / 'page.pdf'}")[1]
+    assert "CONSOLE" not in log
+    printed = (run_dir / "page.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") >= 2

@@ -1,0 +1,146 @@
+"""The figures' and tables' programs write what they say; run directories become curves."""
+
+import csv
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from checkin_jax import plotting
+from checkin_jax.accounting.compare import ComparedBound
+
+ROOT = Path(__file__).parents[2]
+
+
+def program(path):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def assert_picture(path):
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 10_000
+
+
+def test_save_writes_the_picture_and_its_numbers(tmp_path):
+    drawn, (axis,) = plotting.figure()
+    plotting.bracket(axis, [1, 2], [0.1, 0.2], [0.2, 0.3], "bracket", plotting.SERIES[0])
+    picture, table = plotting.save(drawn, tmp_path / "a.png", [{"x": 1, "y": 0.1}])
+    assert_picture(picture)
+    assert read(table) == [{"x": "1", "y": "0.1"}]
+    svg, _ = plotting.save(drawn, tmp_path / "b.svg", [{"x": 1}])
+    assert "<svg" in svg.read_text()
+    with pytest.raises(ValueError, match=r"expected a name ending in \.png, \.svg, \.pdf"):
+        plotting.save(drawn, tmp_path / "a.txt", [{"x": 1}])
+    with pytest.raises(ValueError, match="expected at least one row"):
+        plotting.write_csv(tmp_path / "a.csv", [])
+
+
+def test_a_comparison_shows_every_bound_whatever_its_value(tmp_path):
+    rows = [
+        ComparedBound(
+            method=f"bound {i}",
+            source="a paper",
+            epsilon=epsilon,
+            delta=1e-6,
+            direction="lower" if i == 0 else "upper",
+            validity=validity,
+        )
+        for i, (epsilon, validity) in enumerate(
+            [(0.0, "certified"), (1.5, "published"), (float("inf"), "estimate"), (0.1, "invalid")]
+        )
+    ]
+    drawn = plotting.comparison(rows)
+    plotting.save(drawn, tmp_path / "c.svg", map(dataclasses.asdict, rows))
+    assert [row["epsilon"] for row in read(tmp_path / "c.csv")] == ["0.0", "1.5", "inf", "0.1"]
+    (axis,) = drawn.axes
+    assert [text.get_text() for text in axis.texts] == ["0", "1.5", "inf", "0.1"]
+    assert [label.get_text() for label in axis.get_yticklabels()][-1] == "bound 3 (no bound)"
+    assert plotting.comparison(rows[:1]).axes  # nothing finite and positive to draw
+
+
+def test_training_curves_read_run_directories(tmp_path):
+    # A run directory's files, as the trainer writes them.
+    for name, randomizer in (
+        ("a", {"kind": "PureLDP", "epsilon0": 1.0}),
+        ("b", {"kind": "Gaussian", "noise_multiplier": 2.0}),
+    ):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        protocol = {"kind": "ShuffledCheckIn", "num_clients": 1_000, "check_in_prob": 0.1, "num_rounds": 20}
+        config = {"protocol": protocol, "randomizer": randomizer, "delta": 1e-6, "dataset": "digits"}
+        (folder / "config.json").write_text(json.dumps(config))
+        lines = [{"round": 1, "check_ins": 9}]
+        lines += [
+            {"round": t, "check_ins": 9, "accuracy": t / 40, "epsilon": t / 10, "epsilon_lower": t / 20}
+            for t in (10, 20)
+        ]
+        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    curves = program("accountants/training_curves.py")
+    curves.main(tmp_path / "runs", tmp_path / "curves.png")
+    assert_picture(tmp_path / "curves.png")
+    rows = read(tmp_path / "curves.csv")
+    assert [(row["run"], row["round"], row["epsilon"]) for row in rows] == [
+        ("a", "10", "1.0"),
+        ("a", "20", "2.0"),
+        ("b", "10", "1.0"),
+        ("b", "20", "2.0"),
+    ]
+    with pytest.raises(SystemExit, match="no run directories there"):
+        curves.main(tmp_path / "nothing", tmp_path / "curves.png")
+
+
+@pytest.mark.slow
+def test_training_curves_of_the_digits_in_miniature(tmp_path):
+    recipe = program("train/mnist_curves.py")
+    settings = {
+        "dataset": "digits",
+        "epsilon0": (4.0,),
+        "gaussian_epsilon0": (8.0,),
+        "num_rounds": 60,
+        "seed": 1,
+    }
+    recipe.main(tmp_path / "runs", **settings)
+    recipe.main(tmp_path / "runs", **settings)  # kept
+    program("accountants/training_curves.py").main(tmp_path / "runs", tmp_path / "c.png", view="aggregate")
+    assert_picture(tmp_path / "c.png")
+    rows = read(tmp_path / "c.csv")
+    assert {row["run"] for row in rows} == {"ldp_sgd_epsilon0_4", "gaussian_epsilon0_8"}
+    assert max(float(row["accuracy"]) for row in rows) > 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "count"),
+    [
+        ("shuffled_check_in_figure_1", {"points": 2}, 3 * 4 * 2),
+        ("shuffled_check_in_figure_2", {"points": 2}, 6 * 2),
+        ("random_check_ins_figure_2", {"points": 2, "num_clients": (1_000,)}, 2),
+    ],
+)
+def test_figures(tmp_path, name, arguments, count):
+    program(f"accountants/{name}.py").main(tmp_path / "figure.png", **arguments)
+    assert_picture(tmp_path / "figure.png")
+    assert len(read(tmp_path / "figure.csv")) == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "count"),
+    [
+        ("random_check_ins_table_1", {"num_clients": 1_000, "num_slots": 100}, 5),
+        ("shuffled_check_in_table_1", {"num_clients": (1e3,), "orders": (8,)}, 4),
+    ],
+)
+def test_tables(tmp_path, name, arguments, count):
+    program(f"accountants/{name}.py").main(tmp_path / "table.csv", **arguments)
+    assert len(read(tmp_path / "table.csv")) == count

@@ -1,0 +1,337 @@
+"""Runs that are killed and resumed, and everything that can be wrong with what they left."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from stand_in import quick_account
+
+from checkin_jax.protocols import FixedWindow, ShuffledCheckIn
+from checkin_jax.randomizers import Gaussian
+from checkin_jax.training import train
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples import data
+from checkin_jax.training.reports import report
+from checkin_jax.training.runs.checkpoints import Checkpoints
+from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(train, "account", quick_account)
+    monkeypatch.setattr(report, "account", quick_account)
+
+
+def _config(protocol=None, **others) -> TrainingConfig:
+    protocol = protocol or ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
+    settings = {"seed": 1, "momentum": 0.5, "averaging": 0.5, "eval_every": 5, **others}
+    return TrainingConfig(protocol=protocol, randomizer=Gaussian(noise_multiplier=2.0), **settings)
+
+
+def _train(folder, config=None, stop_after=None, **options):
+    """A run, killed after a round without any chance to tidy up."""
+
+    def kill(line):
+        if line["round"] == stop_after:
+            raise _KilledError
+
+    return train.train(config or _config(), data.digits(), folder, kill, **options)
+
+
+class _KilledError(Exception):
+    """Stands in for a kill: nothing in the library catches it."""
+
+
+def _killed(folder, after=7, config=None, every=3, **options):
+    with pytest.raises(_KilledError):
+        _train(folder, config, after, checkpoint_every=every, **options)
+
+
+def _outcome(folder) -> tuple[bytes, bytes]:
+    with np.load(folder / "parameters.npz") as arrays:
+        parameters = b"".join(arrays[name].tobytes() for name in arrays.files)
+    return parameters, (folder / "metrics.jsonl").read_bytes()
+
+
+def _steps(folder) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+
+
+def test_a_resumed_run_keeps_the_entropy_of_its_checkpoint_and_says_where_it_came_from(tmp_path):
+    def other(count):
+        raise AssertionError("asked again")
+
+    config, folder = _config(seed=None), tmp_path / "run"
+    source = iter([b"first of two ones", b"and another one.."]).__next__
+    with pytest.raises(_KilledError):
+        _train(folder, config, 4, checkpoint_every=2, entropy=lambda count: source()[:count])
+    resumed = _train(folder, config, resume=True, entropy=other)
+    assert resumed.entropy.endswith("<lambda>")
+    assert any("entropy came from" in note for note in resumed.notes())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _config(),
+        _config(seed=None),
+        _config(FixedWindow(num_clients=40, num_slots=20, num_epochs=2), minibatch=4, decay="constant"),
+        _config(simulate="messages", momentum=0.0, averaging=0.0),
+    ],
+    ids=["shuffled", "no seed", "window", "messages"],
+)
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch, config):
+    monkeypatch.setattr("checkin_jax.training.schedules.draws.fresh_entropy", lambda: 5)
+    whole = _train(tmp_path / "whole", config)
+    # A resumed run takes its entropy from the checkpoint.
+    monkeypatch.setattr(
+        "checkin_jax.training.schedules.draws.fresh_entropy", iter([5, 6, 7]).__next__
+    )  # 6 and 7 would show
+    folder = tmp_path / "run"
+    _killed(folder, 4, config)
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4
+    with pytest.raises(_KilledError):
+        _train(folder, config, 8, checkpoint_every=2, resume=True)
+    resumed = _train(folder, config, resume=True)
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert {p.name for p in folder.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
+    same = {"config": whole.config, "guarantees": whole.guarantees, "rounds": whole.rounds}
+    assert {name: getattr(resumed, name) for name in same} == same
+    assert resumed.seconds > 0
+
+
+def test_checkpoints_are_secret_few_and_gone_at_the_end(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 11, keep_checkpoints=2)
+    assert _steps(folder) == [6, 9]
+    assert stat.S_IMODE((folder / "checkpoints").stat().st_mode) == 0o700
+    _train(folder, resume=True)
+    assert not (folder / "checkpoints").exists()
+    with pytest.raises(ResumeError, match="has finished"):
+        _train(folder, resume=True)
+
+
+def test_the_first_checkpoint_is_written_before_the_first_round(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        train, "round_sum", lambda *args, **kwargs: seen.append(_steps(tmp_path / "run")) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        _train(tmp_path / "run", checkpoint_every=100)
+    assert seen == [[0]]
+
+
+@pytest.mark.parametrize("left", [(), ("metrics.jsonl", ".lock"), ("metrics.jsonl", "config.json", ".lock")])
+def test_resume_begins_a_run_that_has_not_begun(tmp_path, left):
+    for name in left:  # of a run that was killed before its first round
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    _train(tmp_path / "run", resume=True, checkpoint_every=5)
+    _train(tmp_path / "whole")
+    assert _outcome(tmp_path / "run") == _outcome(tmp_path / "whole")
+
+
+def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path):
+    def interrupt(line):
+        if line["round"] == 7:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    first = train.train(_config(), data.digits(), folder, interrupt, checkpoint_every=3)
+    assert (first.rounds, first.stopped) == (7, "interrupted")
+    # Killed once more: the report of the seven rounds must not stay behind.
+    with pytest.raises(_KilledError):
+        _train(folder, None, 10, resume=True)
+    assert not (folder / "report.json").exists()
+    assert _train(folder, resume=True).rounds == 12
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_a_target_reached_just_before_the_kill_still_ends_the_run(tmp_path):
+    config = _config(target_accuracy=1e-9)
+    whole = _train(tmp_path / "whole", config)
+    _killed(tmp_path / "run", 5, config, every=5)  # round 5 is not saved: the kill came first
+    resumed = _train(tmp_path / "run", config, resume=True)
+    assert (resumed.rounds, resumed.stopped) == (whole.rounds, whole.stopped) == (5, "reached accuracy 1e-09")
+
+
+def _damage(folder: Path, step: int, how: str) -> None:
+    files = [p for p in (folder / "checkpoints" / str(step)).rglob("*") if p.is_file()]
+    if how == "half of every file":
+        for file in files:
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    elif how == "no arrays":
+        shutil.rmtree(folder / "checkpoints" / str(step) / "state")
+    elif how == "no note":
+        shutil.rmtree(folder / "checkpoints" / str(step) / "note")
+    elif how == "another accuracy":
+        for file in files:
+            file.write_bytes(
+                file.read_bytes().replace(b'"tested":[5', b'"tested":[4').replace(b": [5", b": [4")
+            )
+    else:
+        largest = max(files, key=lambda p: p.stat().st_size)
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 1
+        largest.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("how", ["half of every file", "no arrays", "no note", "another accuracy", "one bit"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, how):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    assert _steps(folder) == [3, 6]
+    _damage(folder, 6, how)
+    with pytest.warns(UserWarning, match="checkpoint of round 6 is damaged"):
+        _train(folder, resume=True, checkpoint_every=3)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_a_half_written_checkpoint_is_none(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    checkpoints = folder / "checkpoints"
+    shutil.move(checkpoints / "6", checkpoints / "6.orbax-checkpoint-tmp")
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
+    with pytest.warns(UserWarning, match=r"round 6 is damaged .*metrics"):
+        _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    for step in (3, 6):
+        _damage(folder, step, "no arrays")
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(ResumeError, match="account for both"):
+        _train(folder, resume=True)
+    _killed(tmp_path / "none", 8, every=0)
+    with pytest.raises(ResumeError, match="account for both"):
+        _train(tmp_path / "none", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"learning_rate": 2.0}, r"config\.learning_rate was 1\.0, is 2\.0"),
+        ({"protocol": ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=13)}, "num_rounds"),
+        ({"seed": 2}, r"config\.seed was 1, is 2"),
+    ],
+)
+def test_another_run_is_refused_and_nothing_is_lost(tmp_path, change, told):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(ResumeError, match=told):
+        _train(folder, dataclasses.replace(_config(), **change), resume=True)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert _steps(folder) == [3, 6]
+
+
+def test_another_version_machine_or_data_set_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    digits = data.digits()
+    other = dataclasses.replace(digits, train_labels=digits.train_labels[::-1].copy())
+    with pytest.raises(ResumeError, match=r"dataset\.digest was"):
+        train.train(_config(), other, folder, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("checkin_jax.training.config.__version__", "9.9.9")
+        with pytest.raises(ResumeError, match=r"config\.version was '.*', is '9\.9\.9'"):
+            _train(folder, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("checkin_jax.training.runs.checkpoints._processor", lambda: "abacus")
+        with pytest.raises(ResumeError, match=r"machine\.processor was .*, is 'abacus'"):
+            _train(folder, resume=True)
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    with pytest.raises(ResumeError, match="xla_gpu_deterministic_ops"):
+        _train(tmp_path / "gpu", checkpoint_every=1)
+
+
+def test_another_precision_is_refused(tmp_path):
+    _killed(tmp_path / "run", 8)
+    with jax.default_matmul_precision("highest"), pytest.raises(ResumeError, match="matmul_precision"):
+        _train(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"checkpoint_every": -1}, {"checkpoint_every": 0.5}, {"keep_checkpoints": 0}]
+)
+def test_bad_numbers_are_refused_before_anything_is_written(tmp_path, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        _train(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"no metrics\.jsonl"):
+        _train(tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_a_full_disk_is_one_clear_error_and_keeps_what_was_saved(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        whole = Checkpoints.save
+
+        def save(self, number, *args, **kwargs):
+            if number == 9:
+                manager = self._manager
+                patch.setattr(
+                    manager, "save", lambda *a, **k: (_ for _ in ()).throw(ValueError("No space left"))
+                )
+            whole(self, number, *args, **kwargs)
+
+        patch.setattr(Checkpoints, "save", save)
+        with pytest.raises(OSError, match="could not be written by round 9: No space left"):
+            _train(folder, checkpoint_every=3)
+    assert _steps(folder) == [3, 6]
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_a_last_checkpoint_that_fails_in_the_background_is_told(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, {}, keep=1)
+    close = checkpoints._manager.close
+
+    def fail():
+        close()
+        raise ValueError("No space left")
+
+    monkeypatch.setattr(checkpoints._manager, "close", fail)
+    with pytest.raises(OSError, match="last checkpoint could not be written: No space left"), checkpoints:
+        pass
+    with pytest.raises(_KilledError), checkpoints:  # an error that is on its way is not replaced
+        raise _KilledError
+
+
+def test_two_processes_cannot_write_to_one_folder(tmp_path):
+    with RunDirectory(tmp_path / "run"), pytest.raises(BlockingIOError, match=rf"in use .*{os.getpid()}"):
+        _train(tmp_path / "run", resume=True)
+    # The lock of a dead process holds nobody up.
+    (tmp_path / "run" / LOCK).write_text("1\n")
+    with RunDirectory(tmp_path / "run", resume=True):
+        pass
+    assert not (tmp_path / "run" / LOCK).exists()

@@ -1,0 +1,436 @@
+"""The loop and what it leaves behind: arithmetic of a step, early ends, the run directory and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stand_in import quick_account
+
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.training import train
+from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples import data, networks
+from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training.reports import report
+from checkin_jax.training.runs.run_directory import RunDirectory
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.schedule import Plan
+
+NOISELESS = Gaussian(noise_multiplier=1e-30)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(train, "account", quick_account)
+    monkeypatch.setattr(report, "account", quick_account)
+
+
+def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> TrainingConfig:
+    protocol = protocol or ShuffledCheckIn(num_clients=n, check_in_prob=prob, num_rounds=rounds)
+    settings = {"seed": 1, "decay": "constant", "eval_every": 1_000, **others}
+    return TrainingConfig(
+        protocol=protocol, randomizer=randomizer or Gaussian(noise_multiplier=2.0), **settings
+    )
+
+
+def _parameters(folder) -> dict[str, np.ndarray]:
+    with np.load(folder / "parameters.npz") as arrays:
+        return dict(arrays)
+
+
+def _flat(folder) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in _parameters(folder).values()]).astype(np.float64)
+
+
+def _train(folder, **settings) -> np.ndarray:
+    train.train(_config(**settings), data.digits(), folder)
+    return _flat(folder)
+
+
+def _metrics(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _initial(seed=1) -> np.ndarray:
+    key = draws.jax_key(seed, draws.Stream.INITIAL_PARAMETERS)
+    arrays = networks.named_arrays(networks.functional(networks.build(8, key))[0])
+    return np.concatenate([array.ravel() for array in arrays.values()]).astype(np.float64)
+
+
+def test_private_training_learns_the_digits(tmp_path, quick):
+    config = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=0.3), learning_rate=8.0)
+    result = train.train(config, data.digits(), tmp_path / "run")
+    assert result.accuracy > 0.8
+    noisy = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=100.0), learning_rate=8.0)
+    assert train.train(noisy, data.digits(), tmp_path / "noisy").accuracy < 0.5
+
+
+def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
+    """The sum of the clipped gradients of these clients at the initial parameters, by plain vmap."""
+    digits = data.digits()
+    held = draws.client_records(1, 1_000, 1_437)[chosen]
+    key = draws.jax_key(1, draws.Stream.INITIAL_PARAMETERS)
+    parameters, apply = networks.functional(networks.build(8, key))
+
+    def loss(parameters, image, label):
+        return networks.cross_entropy(apply(parameters, image), label)
+
+    images = jnp.asarray(digits.train_images[held], jnp.float32)[..., None] / 16
+    labels = jnp.asarray(digits.train_labels[held], jnp.int32)
+    rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images, labels)
+    rows = np.concatenate(
+        [array.reshape(len(held), -1) for array in networks.named_arrays(rows).values()], axis=1
+    )
+    return (rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
+
+
+def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path, quick):
+    moved = _train(tmp_path / "run", rounds=1, randomizer=NOISELESS, learning_rate=2.0) - _initial()
+    protocol = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.05)
+    chosen = draws.participants(1, protocol, 0)
+    assert len(chosen) != 50
+    np.testing.assert_allclose(moved, -2.0 * _clipped_sum(chosen) / 50, atol=3e-7)
+
+
+def test_momentum_averaging_and_decay_do_what_they_say(tmp_path, quick):
+    common = {"randomizer": NOISELESS, "learning_rate": 2.0}
+    plain = [_initial()] + [_train(tmp_path / f"p{t}", rounds=t, **common) for t in (1, 2, 3, 4)]
+    with_momentum = _train(tmp_path / "m", rounds=2, momentum=0.5, **common)
+    np.testing.assert_allclose(with_momentum - plain[2], 0.5 * (plain[1] - plain[0]), atol=1e-6)
+    averaged = _train(tmp_path / "a", rounds=4, averaging=0.5, **common)
+    np.testing.assert_allclose(averaged, (plain[3] + plain[4]) / 2, atol=1e-6)
+    decayed = _train(tmp_path / "d", rounds=2, decay="linear", **common)
+    np.testing.assert_allclose(decayed - plain[1], 0.5 * (plain[2] - plain[1]), atol=1e-6)
+
+
+def test_empty_rounds_change_nothing_and_are_counted(tmp_path, quick):
+    result = train.train(_config(2, 1e-6, 5, momentum=0.9), data.digits(), tmp_path / "run")
+    np.testing.assert_array_equal(_flat(tmp_path / "run"), _initial())
+    assert result.rounds == 5
+    assert [line["check_ins"] for line in _metrics(tmp_path / "run")] == [0] * 5
+
+
+@pytest.mark.parametrize("simulate", ["aggregate", "messages", "central-limit"])
+def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate, quick):
+    config = _config(randomizer=PureLDP(epsilon0=2.0), simulate=simulate, rounds=2)
+    result = train.train(config, data.digits(), tmp_path / "run")
+    text = (tmp_path / "run" / "report.txt").read_text()
+    assert repr(simulate) in text
+    assert (report.SIMULATED in text) == (simulate == "central-limit")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["simulate"] == simulate
+    assert np.all(np.isfinite(_flat(tmp_path / "run")))
+    assert result.message == (2.0, 0.0)
+
+
+def test_a_run_directory_is_complete_and_consistent(tmp_path, quick):
+    folder = tmp_path / "runs" / "one"
+    lines = []
+    result = train.train(_config(rounds=5, eval_every=2), data.digits(), folder, lines.append)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"config.json", "metrics.jsonl", "parameters.npz", "report.json", "report.txt"}
+    assert _metrics(folder) == lines
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    protocol = result.config.protocol
+    assert [line["check_ins"] for line in lines] == [
+        len(draws.participants(1, protocol, t)) for t in range(5)
+    ]
+    assert [line["round"] for line in lines if "accuracy" in line] == [2, 4, 5]
+    assert all(line["epsilon_lower"] <= line["epsilon"] for line in lines if "accuracy" in line)
+    assert lines[-1]["accuracy"] == result.accuracy
+    assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
+    stored = json.loads((folder / "report.json").read_text())
+    assert stored == json.loads(json.dumps(result.as_dict()))
+    assert (folder / "report.txt").read_text() == str(result)
+    for view in ("local", "messages", "aggregate"):
+        assert str(result.guarantees[view]) in str(result)
+        assert result.guarantees[view].protocol == protocol
+        assert result.guarantees[view].randomizer == result.config.randomizer
+    assert result.messages_per_client == pytest.approx(0.25)
+    assert result.planned == {}
+    assert sum(array.size for array in _parameters(folder).values()) == 1_722
+
+
+def test_a_seed_reproduces_a_run_and_the_report_warns(tmp_path, quick):
+    first, second = (_train(tmp_path / name, rounds=4) for name in "ab")
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, _train(tmp_path / "c", rounds=4, seed=2))
+    assert _metrics(tmp_path / "a") == _metrics(tmp_path / "b")
+    assert report.SEEDED in (tmp_path / "a" / "report.txt").read_text()
+
+
+def test_without_a_seed_the_entropy_is_fresh_and_never_written(tmp_path, monkeypatch, quick):
+    drawn = []
+    fresh = draws.fresh_entropy
+    monkeypatch.setattr(draws, "fresh_entropy", lambda: drawn.append(fresh()) or drawn[-1])
+    first, second = (_train(tmp_path / name, seed=None) for name in "ab")
+    assert not np.array_equal(first, second)
+    assert len(set(drawn)) == 2
+    for path in (tmp_path / "a").iterdir():
+        content = path.read_bytes()
+        assert str(drawn[0]).encode() not in content
+        assert f"{drawn[0]:x}".encode() not in content
+    assert report.SEEDED not in (tmp_path / "a" / "report.txt").read_text()
+
+
+def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path, quick):
+    def dice(count):
+        return next(stream).to_bytes(count, "big")
+
+    def run(name, start, **settings):
+        nonlocal stream
+        stream = itertools.count(start)
+        train.train(_config(rounds=2, **settings), data.digits(), tmp_path / name, entropy=dice)
+        return _flat(tmp_path / name)
+
+    stream = itertools.count()
+    first = run("a", 1 << 100, seed=None)
+    np.testing.assert_array_equal(first, run("b", 1 << 100, seed=None))
+    assert not np.array_equal(first, run("c", 1 << 101, seed=None))
+    name = draws.source_name(dice)
+    assert json.loads((tmp_path / "a" / "config.json").read_text())["entropy"] == name
+    assert json.loads((tmp_path / "a" / "report.json").read_text())["entropy"] == name
+    assert f"entropy came from {name}" in (tmp_path / "a" / "report.txt").read_text()
+    with pytest.raises(ValueError, match="expected None with seed=1"):
+        run("d", 1, seed=1)
+    with pytest.raises(TypeError, match="expected a function"):
+        train.train(_config(seed=None), data.digits(), tmp_path / "e", entropy=7)  # type: ignore[arg-type]
+    assert not (tmp_path / "d").exists()
+    assert not (tmp_path / "e").exists()
+
+
+def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path, quick):
+    def interrupt(line):
+        if line["round"] == 3:
+            raise KeyboardInterrupt
+
+    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run", interrupt)
+    assert result.rounds == 3
+    assert result.stopped == "interrupted"
+    assert len(_metrics(tmp_path / "run")) == 3
+    assert result.guarantees["messages"].protocol.num_rounds == 3
+    assert result.planned["messages"].protocol.num_rounds == 10
+    assert "ended after 3 of 10 rounds (interrupted)" in (tmp_path / "run" / "report.txt").read_text()
+    np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=3))
+
+
+def test_an_interrupt_inside_a_round_counts_that_round(tmp_path, monkeypatch, quick):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "round_sum", interrupted)
+    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run")
+    assert result.rounds == 1
+
+
+def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(draws, "participants", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(_config(), data.digits(), tmp_path / "run")
+
+
+def test_a_target_accuracy_ends_the_run_and_both_ledgers_are_shown(tmp_path, quick):
+    config = _config(rounds=10, eval_every=2, target_accuracy=1e-9)
+    result = train.train(config, data.digits(), tmp_path / "run")
+    assert result.rounds == 2
+    assert result.stopped == "reached accuracy 1e-09"
+    assert result.planned["aggregate"].protocol.num_rounds == 10
+
+
+def test_shared_records_are_disclosed(tmp_path, quick):
+    train.train(_config(5_000, rounds=1), data.digits(), tmp_path / "shared")
+    train.train(_config(1_437, rounds=1), data.digits(), tmp_path / "own")
+    assert "drew their records with replacement" in (tmp_path / "shared" / "report.txt").read_text()
+    assert "drew their records with replacement" not in (tmp_path / "own" / "report.txt").read_text()
+
+
+def test_a_used_run_directory_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="not empty"):
+        train.train(_config(), data.digits(), tmp_path)
+    with pytest.raises(FileExistsError, match="not empty"):
+        RunDirectory(tmp_path / "note.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path):
+    with RunDirectory(tmp_path / "run") as folder:
+        folder.write_json("a.json", {"x": 1})
+        with pytest.raises(ValueError, match="JSON"):
+            folder.write_json("a.json", {"x": math.nan})
+        with pytest.raises(ValueError, match="JSON"):
+            folder.log({"x": math.inf})
+    assert json.loads((tmp_path / "run" / "a.json").read_text()) == {"x": 1}
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == ""
+
+
+def test_images_without_a_network_are_refused(tmp_path):
+    images = np.zeros((4, 9, 9), np.uint8)
+    labels = np.zeros(4, np.uint8)
+    odd = data.Dataset(
+        name="odd",
+        train_images=images,
+        train_labels=labels,
+        test_images=images,
+        test_labels=labels,
+        max_value=1,
+    )
+    with pytest.raises(ValueError, match="image_side=9"):
+        train.train(_config(), odd, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("clip_norm", 0.0),
+        ("clip_norm", math.nan),
+        ("learning_rate", -1.0),
+        ("momentum", 1.0),
+        ("averaging", 1.0),
+        ("delta", 0.0),
+        ("delta", 1.0),
+        ("eval_every", 0),
+        ("target_accuracy", 0.0),
+        ("target_accuracy", 1.5),
+        ("seed", -1),
+        ("seed", 0.5),
+        ("pool_stride", 3),
+        ("activation", "gelu"),
+        ("decay", "cosine"),
+        ("simulate", "guess"),
+        ("simulate", "central-limit"),
+        ("microbatch", 41),
+        ("microbatch", 0),
+    ],
+)
+def test_bad_settings_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        _config(**{name: value})
+
+
+def test_the_l2_mechanism_needs_a_privacy_budget():
+    with pytest.raises(ValueError, match=r"epsilon0=0\.0"):
+        _config(randomizer=PureLDP(epsilon0=0.0))
+
+
+def test_a_report_needs_rounds_that_ran(quick):
+    common = {"dataset": "d", "num_records": 1, "accuracy": 0.5, "seconds": 1.0, "stopped": None}
+    with pytest.raises(ValueError, match="rounds=0"):
+        report.make_report(_config(), rounds=0, **common)
+    with pytest.raises(ValueError, match="rounds=4"):
+        report.make_report(_config(rounds=3), rounds=4, **common)
+    assert dataclasses.is_dataclass(report.make_report(_config(rounds=3), rounds=3, **common))
+
+
+def test_one_gaussian_message_is_stated_at_its_own_delta():
+    protocol = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
+    for noise, expected in ((4.968, 2.0), (1.420, 8.0)):
+        epsilon0, delta0 = report.message_privacy(protocol, Gaussian(noise_multiplier=noise))
+        assert delta0 == pytest.approx(60_000**-1.5)
+        assert epsilon0 == pytest.approx(expected, rel=1e-3)
+    alone = ShuffledCheckIn(num_clients=1, check_in_prob=1.0)
+    assert report.message_privacy(alone, Gaussian(noise_multiplier=2.0))[1] == 0.1
+
+
+def test_several_records_and_local_steps_average_models(tmp_path, quick):
+    # One client, one round, no noise, nothing clipped: the new model is the client's own.
+    digits = data.digits()
+    settings = {"records_per_client": 6, "local_steps": 3, "local_learning_rate": 0.5, "clip_norm": 1e3}
+    config = _config(1, 1.0, 1, NOISELESS, learning_rate=1.0, **settings)
+    train.train(config, digits, tmp_path / "run")
+    key = draws.jax_key(1, draws.Stream.INITIAL_PARAMETERS)
+    parameters, apply = networks.functional(networks.build(8, key))
+    held = draws.client_records(1, 1, 1_437, each=6)[0]
+    images = jnp.asarray(digits.train_images[held], jnp.float32)[..., None] / 16
+    labels = jnp.asarray(digits.train_labels[held], jnp.int32)
+
+    def loss(parameters):
+        losses = jax.vmap(lambda x, y: networks.cross_entropy(apply(parameters, x), y))(images, labels)
+        return jnp.mean(losses)
+
+    for _ in range(3):
+        parameters = jax.tree.map(lambda p, g: p - 0.5 * g, parameters, jax.grad(loss)(parameters))
+    expected = np.concatenate([array.ravel() for array in networks.named_arrays(parameters).values()])
+    np.testing.assert_allclose(_flat(tmp_path / "run"), expected, atol=2e-6)
+    assert "6 records each" in (tmp_path / "run" / "report.txt").read_text()
+    assert "of 3 local steps" in (tmp_path / "run" / "report.txt").read_text()
+
+
+def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
+    # One client, ten slots: nine dummies; ten slots make one update, divided by ten.
+    window = FixedWindow(num_clients=1, num_slots=10)
+    config = _config(protocol=window, randomizer=NOISELESS, minibatch=10, clip_norm=1e3)
+    train.train(config, data.digits(), tmp_path / "window")
+    alone = _config(protocol=Shuffle(num_clients=1), randomizer=NOISELESS, learning_rate=0.1, clip_norm=1e3)
+    train.train(alone, data.digits(), tmp_path / "alone")
+    np.testing.assert_allclose(_flat(tmp_path / "window"), _flat(tmp_path / "alone"), atol=1e-7)
+    # What is logged does not tell dummies from clients.
+    assert _metrics(tmp_path / "window")[0]["check_ins"] == 10
+
+
+@pytest.mark.parametrize(
+    ("protocol", "minibatch", "rounds", "windows"),
+    [
+        (Shuffle(num_clients=50, num_rounds=3), 1, 3, 3),
+        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2), 4, 6, 2),
+        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible"), 7, 5, 1),
+        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 1, 5, 1),
+        (SlidingWindow(num_clients=50, window=11, num_epochs=2), 8, 10, 2),
+    ],
+)
+def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, minibatch, rounds, windows):
+    config = _config(protocol=protocol, minibatch=minibatch, eval_every=2)
+    result = train.train(config, data.digits(), tmp_path / "run")
+    assert (result.rounds, result.units) == (rounds, windows)
+    assert result.guarantees["messages"].protocol == protocol
+    assert result.planned == {}
+    lines = _metrics(tmp_path / "run")
+    assert [line["round"] for line in lines] == list(range(1, rounds + 1))
+    if not isinstance(protocol, Shuffle):
+        assert [line["window"] for line in lines] == [1 + t * windows // rounds for t in range(rounds)]
+        assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
+    assert np.all(np.isfinite(_flat(tmp_path / "run")))
+
+
+def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
+    def interrupt(line):
+        if line["round"] == 4:
+            raise KeyboardInterrupt
+
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
+    config = _config(protocol=window, minibatch=4)
+    result = train.train(config, data.digits(), tmp_path / "run", interrupt)
+    assert (result.rounds, result.units) == (4, 2)
+    assert result.guarantees["messages"].protocol == dataclasses.replace(window, num_epochs=2)
+    assert result.planned["messages"].protocol == window
+    text = (tmp_path / "run" / "report.txt").read_text()
+    assert "ended after 4 of 9 rounds (interrupted)" in text
+    assert "the last window did not end" in text
+
+
+def test_averaged_updates_divide_by_the_realised_count(tmp_path, quick):
+    protocol = AveragedUpdates(num_clients=1_000, num_slots=1, check_in_prob=0.04)
+    config = _config(protocol=protocol, randomizer=NOISELESS, learning_rate=2.0)
+    train.train(config, data.digits(), tmp_path / "run")
+    chosen, _ = draws.averaged_updates(1, protocol, 0)
+    assert len(chosen) != 40
+    moved = _flat(tmp_path / "run") - _initial()
+    np.testing.assert_allclose(moved, -2.0 * _clipped_sum(chosen) / len(chosen), atol=3e-7)
+
+
+@pytest.mark.parametrize("number", [40, 1])
+def test_the_learning_rate_rule_keeps_the_noise_of_a_run(number):
+    plan = Plan(protocol=ShuffledCheckIn(num_clients=1_000, check_in_prob=number / 1_000, num_rounds=100))
+    rate = suggested_learning_rate(plan, Gaussian(noise_multiplier=3.0), 0.2)
+    noise = rate * 0.2 * 3.0 * math.sqrt(100 * number) / number
+    assert noise == pytest.approx(0.15)

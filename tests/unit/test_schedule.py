@@ -1,0 +1,212 @@
+"""Rounds of windows: the laws of [RCI]'s algorithms against their plain simulation, and how windows are cut."""
+
+from __future__ import annotations
+
+import collections
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from checkin_jax.accounting.published import utility
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.schedule import Draw, Plan
+
+ACCEPT = 1e-4
+DRAWS = 6_000
+
+
+def _plain_fixed_window(rng, n, m, p):
+    """[RCI] Algorithm 1 to the letter."""
+    slots = np.where(rng.random(n) < p, rng.integers(m, size=n), -1)
+    present = [np.flatnonzero(slots == i) for i in range(m)]
+    return tuple(int(rng.choice(s)) if len(s) else -1 for s in present)
+
+
+def _plain_sliding_window(rng, n, m):
+    """[RCI] Algorithm 3 to the letter, counting from 0."""
+    slots = np.arange(n) + rng.integers(m, size=n)
+    present = [np.flatnonzero(slots == i) for i in range(m - 1, n)]
+    return tuple(int(rng.choice(s)) if len(s) else -1 for s in present)
+
+
+def _same_law(a, b) -> float:
+    """p-value of two lists of outcomes having one law."""
+    counts = collections.Counter(a), collections.Counter(b)
+    cells = sorted(set(a) | set(b))
+    table = np.array([[c[cell] for cell in cells] for c in counts])
+    rare = table.sum(0) < 20
+    table = np.concatenate([table[:, ~rare], table[:, rare].sum(1, keepdims=True)], axis=1)
+    return float(stats.chi2_contingency(table[:, table.sum(0) > 0]).pvalue)
+
+
+@pytest.mark.parametrize(("n", "m", "p"), [(3, 2, 1.0), (2, 3, 0.6), (4, 1, 0.5), (3, 3, 0.9)])
+def test_a_fixed_window_has_the_law_of_the_algorithm(n, m, p):
+    protocol = FixedWindow(num_clients=n, num_slots=m, check_in_prob=p)
+    drawn = [tuple(draws.fixed_window(5, protocol, t).tolist()) for t in range(DRAWS)]
+    rng = np.random.default_rng(0)
+    assert _same_law(drawn, [_plain_fixed_window(rng, n, m, p) for _ in range(DRAWS)]) > ACCEPT
+    # Successive windows are independent: pairs have the law of pairs from two runs.
+    other = [tuple(draws.fixed_window(6, protocol, t).tolist()) for t in range(DRAWS)]
+    assert _same_law(list(zip(drawn[::2], drawn[1::2])), list(zip(drawn[::2], other[1::2]))) > ACCEPT
+
+
+def test_the_law_test_sees_another_check_in_probability():
+    rng = np.random.default_rng(1)
+    right = [_plain_fixed_window(rng, 3, 3, 0.9) for _ in range(DRAWS)]
+    assert _same_law(right, [_plain_fixed_window(rng, 3, 3, 1.0) for _ in range(DRAWS)]) < 1e-8
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 2), (4, 3), (3, 1), (4, 4)])
+def test_a_sliding_window_has_the_law_of_the_algorithm(monkeypatch, n, m):
+    monkeypatch.setattr(draws, "MIN_BLOCK", 2)  # several blocks to a pass
+    protocol = SlidingWindow(num_clients=n, window=m, num_epochs=DRAWS)
+    plan = Plan(protocol=protocol, minibatch=n - m + 1)
+    draw = Draw(plan, 5)
+    drawn = [tuple(draw.clients(t).tolist()) for t in range(DRAWS)]
+    rng = np.random.default_rng(0)
+    assert _same_law(drawn, [_plain_sliding_window(rng, n, m) for _ in range(DRAWS)]) > ACCEPT
+
+
+def test_averaged_updates_have_the_law_of_the_algorithm():
+    n, m, p = 3, 2, 0.7
+    protocol = AveragedUpdates(num_clients=n, num_slots=m, check_in_prob=p, num_epochs=DRAWS)
+    draw, drawn, plain = Draw(Plan(protocol=protocol), 5), [], []
+    rng = np.random.default_rng(0)
+    for t in range(DRAWS):
+        drawn.append(tuple(frozenset(draw.clients(2 * t + i).tolist()) for i in range(m)))
+        slots = np.where(rng.random(n) < p, rng.integers(m, size=n), -1)
+        plain.append(tuple(frozenset(np.flatnonzero(slots == i).tolist()) for i in range(m)))
+    assert _same_law(drawn, plain) > ACCEPT
+
+
+def test_dummies_are_as_many_as_proposition_3_4_says():
+    n, m, p = 700, 400, 0.8
+    expected = float(utility.fixed_window_dummies(n, m, p).value)
+    protocol = FixedWindow(num_clients=n, num_slots=m, check_in_prob=p)
+    counts = np.array([(draws.fixed_window(2, protocol, t) < 0).sum() for t in range(2_000)])
+    assert abs(counts.mean() - expected) < 4.5 * counts.std() / np.sqrt(len(counts))
+
+
+def test_dummies_are_as_many_as_proposition_4_4_says():
+    n, m = 3_000, 500
+    expected = float(utility.sliding_window_dummies(n, m).value)
+    draw = Draw(Plan(protocol=SlidingWindow(num_clients=n, window=m, num_epochs=600), minibatch=n - m + 1), 2)
+    counts = np.array([(draw.clients(t) < 0).sum() for t in range(600)])
+    assert abs(counts.mean() - expected) < 4.5 * counts.std() / np.sqrt(len(counts))
+
+
+def test_every_slot_and_every_client_is_used_equally_often():
+    n, m, windows = 60, 7, 3_000
+    protocol = FixedWindow(num_clients=n, num_slots=m, check_in_prob=0.3)
+    used = np.array([draws.fixed_window(3, protocol, t) for t in range(windows)])
+    assert stats.chisquare((used >= 0).sum(0)).pvalue > ACCEPT
+    assert stats.chisquare(np.bincount(used[used >= 0], minlength=n)).pvalue > ACCEPT
+
+
+@pytest.mark.parametrize("n", [10**7, 10**12])
+def test_windows_of_very_many_clients_are_drawn_at_once(n):
+    protocol = FixedWindow(num_clients=n, num_slots=10_000, check_in_prob=1e4 / n)
+    started = time.process_time()
+    slots = [draws.fixed_window(1, protocol, t) for t in range(5)]
+    assert time.process_time() - started < 1.0  # some ms each
+    for used in slots:
+        clients = used[used >= 0]
+        assert len(set(clients.tolist())) == len(clients)
+        assert abs((used < 0).mean() - np.exp(-1)) < 6 * np.sqrt(0.1 / 10_000)
+        assert stats.kstest(clients / n, "uniform").pvalue > ACCEPT
+
+
+@pytest.mark.parametrize("minibatch", [1, 7, 80, 171])
+def test_rounds_of_a_sliding_window_are_consecutive_slots(monkeypatch, minibatch):
+    monkeypatch.setattr(draws, "MIN_BLOCK", 16)
+    protocol = SlidingWindow(num_clients=200, window=30, num_epochs=2)
+    plan = Plan(protocol=protocol, minibatch=minibatch)
+    assert plan.slots_per_unit == 171
+    draw = Draw(plan, 9)
+    rounds = [draw.clients(t) for t in range(plan.num_rounds)]
+    whole = np.concatenate(rounds)
+    np.testing.assert_array_equal(
+        whole, np.concatenate([Draw(Plan(protocol=protocol, minibatch=171), 9).clients(t) for t in (0, 1)])
+    )
+    for one in whole.reshape(2, 171):
+        clients = one[one >= 0]
+        assert len(set(clients.tolist())) == len(clients)
+        slot = 29 + np.flatnonzero(one >= 0)
+        assert np.all((clients <= slot) & (slot < clients + 30))
+    # Rounds in any order are the same rounds.
+    again = Draw(plan, 9)
+    for t in reversed(range(plan.num_rounds)):
+        np.testing.assert_array_equal(again.clients(t), rounds[t])
+
+
+def test_slots_accumulate_and_the_last_round_of_a_window_takes_the_rest():
+    protocol = FixedWindow(num_clients=30, num_slots=10, num_epochs=3)
+    plan = Plan(protocol=protocol, minibatch=4)
+    assert (plan.rounds_per_unit, plan.num_rounds) == (3, 9)
+    draw = Draw(plan, 1)
+    rounds = [draw.clients(t) for t in range(9)]
+    assert [len(r) for r in rounds] == [4, 4, 2] * 3
+    assert plan.divisor(2) == 4.0  # also of the two that are left
+    np.testing.assert_array_equal(np.concatenate(rounds[3:6]), draws.fixed_window(1, protocol, 1))
+    # A window counts as a whole as soon as its first slot is used.
+    assert [plan.so_far(rounds).repeats for rounds in range(1, 10)] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_visible_empty_slots_are_left_out_and_hidden_ones_are_not():
+    common = {"num_clients": 5, "num_slots": 40}
+    seen = Draw(Plan(protocol=FixedWindow(**common, empty_slots="visible"), minibatch=40), 1).clients(0)
+    hidden = Draw(Plan(protocol=FixedWindow(**common), minibatch=40), 1).clients(0)
+    np.testing.assert_array_equal(seen, hidden[hidden >= 0])
+    assert len(seen) <= 5
+    assert len(hidden) == 40
+
+
+def test_divisors_are_public():
+    assert Plan(protocol=ShuffledCheckIn(num_clients=100, check_in_prob=0.2)).divisor(7) == 20.0
+    assert Plan(protocol=Shuffle(num_clients=100)).divisor(100) == 100.0
+    assert Plan(protocol=AveragedUpdates(num_clients=100, num_slots=9)).divisor(11) == 11.0
+    visible = FixedWindow(num_clients=5, num_slots=40, empty_slots="visible")
+    assert Plan(protocol=visible, minibatch=8).divisor(2) == 8.0
+
+
+def test_shuffling_uses_everybody_every_round():
+    draw = Draw(Plan(protocol=Shuffle(num_clients=20, num_rounds=2)), 1)
+    for t in (0, 1):
+        assert sorted(draw.clients(t)) == list(range(20))
+
+
+def test_the_iterator_yields_the_rounds():
+    plan = Plan(protocol=FixedWindow(num_clients=6, num_slots=9), minibatch=2)
+    draw = Draw(plan, 4)
+    for index, batch in enumerate(plan.batch_iterator(6, 4)):
+        np.testing.assert_array_equal(batch, draw.clients(index))
+    assert index == 4
+    with pytest.raises(ValueError, match="num_examples=7"):
+        plan.batch_iterator(7, 4)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "minibatch"),
+    [
+        (ShuffledCheckIn(num_clients=100, check_in_prob=0.2), 2),
+        (AveragedUpdates(num_clients=100, num_slots=9), 3),
+        (FixedWindow(num_clients=100, num_slots=9), 10),
+        (FixedWindow(num_clients=100, num_slots=9), 0),
+        (SlidingWindow(num_clients=100, window=99), 3),
+    ],
+)
+def test_minibatches_that_do_not_exist_are_refused(protocol, minibatch):
+    with pytest.raises(ValueError, match=f"minibatch={minibatch}"):
+        Plan(protocol=protocol, minibatch=minibatch)
+
+
+def test_clients_may_hold_several_records():
+    held = draws.client_records(1, 20, 100, each=5)
+    assert held.shape == (20, 5)
+    np.testing.assert_array_equal(np.sort(held.ravel()), np.arange(100))
+    shared = draws.client_records(1, 2_000, 100, each=5)
+    assert shared.shape == (2_000, 5)
+    assert stats.chisquare(np.bincount(shared.ravel(), minlength=100)).pvalue > ACCEPT

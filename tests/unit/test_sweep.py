@@ -1,0 +1,293 @@
+"""Sweeps: rows against `account` and the oracles, error rows, and rows that do not depend on their company."""
+
+import numpy as np
+import pytest
+from oracles import pairs
+
+import checkin_jax as cj
+from checkin_jax.accounting import published
+from checkin_jax.kernels import batching
+from checkin_jax.sweeps import published as swept
+from checkin_jax.sweeps import settings
+
+RESULTS = ("epsilon", "lower")
+
+
+def same_rows(one, other, index=slice(None)):
+    """Bit for bit, seconds aside; `index` picks the rows of `one`."""
+    assert list(one.columns) == list(other.columns)
+    for name in one.columns:
+        if name != "seconds":
+            a, b = one[name][index], other[name]
+            assert a.dtype.kind == b.dtype.kind
+            assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), name
+
+
+@pytest.fixture(scope="module")
+def singles():
+    return cj.sweep(
+        protocol=cj.Shuffle, num_clients=[10**6, 3 * 10**6, 10**7], epsilon0=[1.0, 2.0], delta=1e-6
+    )
+
+
+@pytest.fixture(scope="module")
+def composed():
+    """Settings whose kernels have the shapes of the singles' mixtures; one broken row."""
+    return cj.sweep(
+        rows="zip",
+        num_clients=[10**6, 2 * 10**6, 10**6, 10**6],
+        check_in_prob=[0.5, 0.5, 1.5, 0.6],
+        num_rounds=[100, 100, 10, 90],
+        epsilon0=[1.0, 1.0, 1.0, 1.1],
+        delta=1e-6,
+    )
+
+
+def accounted(table, protocol, i):
+    fields = {name: table[name][i].item() for name in table.columns if name in protocol.__annotations__}
+    randomizer = cj.PureLDP(epsilon0=float(table["epsilon0"][i]))
+    return cj.account(protocol(**fields), randomizer, delta=float(table["delta"][i]))
+
+
+def test_single_rounds_are_those_of_account(singles):
+    for i in range(len(singles)):
+        g = accounted(singles, cj.Shuffle, i)
+        # Both searches stop once the crossing is enclosed to 1e-9 of itself.
+        assert singles["epsilon"][i] == pytest.approx(g.epsilon, rel=1.01e-9, abs=0)
+        assert singles["lower"][i] == pytest.approx(g.lower, rel=1.01e-9, abs=0)
+        assert (singles["method"][i], singles["lower_method"][i]) == (g.method, g.lower_method)
+        assert singles["validity"][i] == g.validity
+
+
+def test_composed_rounds_are_those_of_account(composed):
+    for i in np.flatnonzero(~composed.failed):
+        g = accounted(composed, cj.ShuffledCheckIn, i)
+        # The same grids and kernels in other programs of XLA: their sums differ in the last bits.
+        assert composed["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-8, abs=0)
+        assert composed["lower"][i] == pytest.approx(g.lower, rel=1e-8, abs=0)
+        assert (composed["method"][i], composed["lower_method"][i]) == (g.method, g.lower_method)
+
+
+def test_a_broken_setting_is_a_row_with_its_error_and_no_numbers(composed):
+    assert composed.failed.tolist() == [False, False, True, False]
+    assert composed["error"][2] == "check_in_prob=1.5: expected a number in (0, 1]"
+    for name in RESULTS:
+        assert np.array_equal(np.isnan(composed[name]), composed.failed)
+    assert composed["method"][2] == composed["validity"][2] == ""
+    assert set(composed["version"]) == {cj.__version__}
+
+
+def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
+    arguments = {name: singles[name] for name in ("num_clients", "epsilon0", "delta")}
+    shuffled = np.array([4, 2, 0, 5, 1, 3])
+    order = {name: column[shuffled] for name, column in arguments.items()}
+    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=order, block_rows=4), shuffled)
+    alone = {name: column[2:3] for name, column in arguments.items()}
+    same_rows(singles, cj.sweep(protocol=cj.Shuffle, table=alone), [2])
+    names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
+    backwards = {name: composed[name][::-1] for name in names}
+    same_rows(composed, cj.sweep(table=backwards, block_rows=2), slice(None, None, -1))
+
+
+@pytest.mark.parametrize(("n", "epsilon0", "delta"), [(30, 1.0, 1e-6), (20, 3.0, 1e-3), (40, 0.3, 1e-9)])
+def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
+    found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta)
+    upper, lower = float(found["epsilon"][0]), float(found["lower"][0])
+    p = np.exp(epsilon0)
+    above = pairs.enumerate_pair(pairs.t1_labels(p, 1.0), n)
+    assert pairs.profile(above, [np.exp(upper)])[0] <= delta * (1 + 1e-9)
+    below = [
+        pairs.enumerate_pair(labels(p, 1.0), n) for labels in (pairs.krr3_labels, pairs.binary_rr_labels)
+    ]
+    below.append(below[1].reversed())
+    assert max(pairs.profile(pair, [np.exp(lower)])[0] for pair in below) >= delta * (1 - 1e-9)
+
+
+def test_what_has_no_batched_kernel_is_answered_by_account():
+    found = cj.sweep(num_clients=60_000, check_in_prob=[0.1, 0.2], epsilon0=[1.0], view="local", delta=1e-6)
+    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.2)
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, view="local")
+    assert (found["epsilon"][1], found["lower"][1]) == (g.epsilon, g.lower)
+
+
+def test_another_relation_is_asked_for_by_name_and_refused_by_row():
+    words = {"neighboring_relation": ["replace-one", "add-or-remove-one"]}
+    found = cj.sweep(protocol=cj.Shuffle, num_clients=10**6, epsilon0=1.0, delta=1e-6, **words)
+    assert found.failed.tolist() == [False, True]
+    assert "neighboring_relation='add-or-remove-one'" in found["error"][1]
+
+
+def test_corners_are_those_of_account():
+    """Nothing released, delta of one, no noise to speak of."""
+    found = cj.sweep(
+        rows="zip", num_clients=10**6, check_in_prob=1.0, epsilon0=[0.0, 1e-12, 1.0], delta=[1e-6, 1e-6, 1.0]
+    )
+    assert found["epsilon"][[0, 2]].tolist() == [0.0, 0.0]
+    assert 0 < found["epsilon"][1] <= 1.000001e-12
+    assert not found.failed.any()
+
+
+@pytest.mark.slow
+def test_many_settings_are_those_of_account():
+    """Every shape of kernel: few and many clients and messages, one round to 1e5."""
+    rng = np.random.default_rng(7)
+    n = np.round(10 ** rng.uniform(0, 9, 60))
+    columns = {
+        "num_clients": n,
+        "check_in_prob": np.where(rng.random(60) < 0.3, 1.0, 10 ** rng.uniform(-3, 0, 60)),
+        "num_rounds": np.where(rng.random(60) < 0.5, 1, np.round(10 ** rng.uniform(0, 5, 60))),
+        "epsilon0": np.exp(rng.uniform(np.log(0.05), np.log(10), 60)),
+        "delta": 10 ** rng.uniform(-14, -3, 60),
+    }
+    found = cj.sweep(table=columns)
+    assert not found.failed.any()
+    for i in range(60):
+        g = accounted(found, cj.ShuffledCheckIn, i)
+        # Rounding may tip the choice of a grid, and with it the answer by a part of its spacing.
+        assert found["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-4, abs=1e-15)
+        assert found["lower"][i] == pytest.approx(g.lower, rel=1e-4, abs=1e-15)
+    order = rng.permutation(60)
+    again = cj.sweep(table={name: column[order] for name, column in columns.items()}, block_rows=17)
+    same_rows(found, again, order)
+
+
+@pytest.mark.slow
+def test_lanes_side_by_side_give_what_lanes_one_by_one_do(monkeypatch, singles, composed):
+    """What an accelerator runs, on a CPU: sums are taken in another order, which may tip the choice of a grid."""
+    monkeypatch.setattr(batching, "looped", lambda: False)
+    names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
+    for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
+        columns = {name: table[name] for name in names if name in table.columns}
+        found = cj.sweep(protocol=protocol, table=columns)
+        for name in RESULTS:
+            rtol = 2e-9 if table is singles else 1e-5
+            assert np.allclose(found[name], table[name], rtol=rtol, atol=0, equal_nan=True)
+
+
+GRID = {
+    "num_clients": "1e2:1e9:log5",
+    "check_in_prob": [0.001, 0.3],
+    "num_rounds": [1, 1000],
+    "epsilon0": [0.1, 4.0],
+}
+
+
+@pytest.mark.parametrize("bound", ["theorem-2", "theorem-2-repaired"])
+def test_published_bounds_are_those_of_their_functions(bound):
+    orders = (2, 3, 8, 40)
+    # The repair sums over the number of messages: few clients, one size of sum.
+    grid = GRID if bound == "theorem-2" else {**GRID, "num_clients": [100, 300]}
+    found = cj.sweep(what="published", bound=bound, orders=orders, delta=1e-6, **grid)
+    theorem = {"theorem-2": published.theorem_2, "theorem-2-repaired": published.theorem_2_repaired}[bound]
+    n, rate, epsilon0, rounds = (
+        found[name].astype(float) for name in ("num_clients", "check_in_prob", "epsilon0", "num_rounds")
+    )
+    one = theorem(n, rate, epsilon0, orders)
+    right = published.epsilon(one, orders, num_rounds=rounds, delta=1e-6).value
+    assert np.allclose(found["epsilon"], right, rtol=1e-12, atol=0)
+    assert set(found["validity"]) == {one.validity}
+
+
+def test_lower_bounds_on_divergences_are_no_bounds_once_converted():
+    orders = np.array(swept.DEFAULT_ORDERS, dtype=float)
+    found = cj.sweep(what="published", bound=["theorem-3", "theorem-3-sharper"], delta=1e-6, **GRID)
+    assert set(found["validity"]) == {"estimate"}
+    for bound, theorem in (
+        ("theorem-3", published.theorem_3),
+        ("theorem-3-sharper", published.theorem_3_sharper),
+    ):
+        rows = found["bound"] == bound
+        n, rate, epsilon0, rounds = (
+            found[name][rows].astype(float)
+            for name in ("num_clients", "check_in_prob", "epsilon0", "num_rounds")
+        )
+        t = orders - 1.0
+        value = theorem(n, rate, epsilon0, orders).value * rounds[:, None]
+        by_order = value + (-np.log(1e-6) + t * np.log1p(-1.0 / orders) - np.log(orders)) / t
+        # The functions of `published` round these down by 1e-12, the sweep to nearest.
+        assert np.allclose(found["epsilon"][rows], np.maximum(by_order.min(axis=1), 0.0), rtol=1e-11, atol=0)
+
+
+def test_curves_and_calibrations_are_those_of_their_functions():
+    run, orders = cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5, num_rounds=3), [2.0, 5.5, 6.0]
+    found = cj.sweep(
+        what="rdp", num_clients=10**6, check_in_prob=0.5, num_rounds=3, epsilon0=1.0, order=[*orders, 0.5]
+    )
+    # `rdp` cuts at its largest order, here at the next power of two: both are within 0.1% of the pair's own value.
+    assert np.allclose(found["rdp"][:3], cj.rdp(run, cj.PureLDP(epsilon0=1.0), orders), rtol=1e-4, atol=0)
+    alone = cj.sweep(what="rdp", num_clients=10**6, check_in_prob=0.5, num_rounds=3, epsilon0=1.0, order=5.5)
+    assert alone["rdp"][0] == found["rdp"][1]
+    assert found["error"][3] == "order=0.5: expected a number in (1, inf)"
+    found = cj.sweep(
+        what="calibration",
+        free="epsilon0",
+        num_clients=10**6,
+        check_in_prob=0.5,
+        target_epsilon=[0.01],
+        delta=1e-6,
+    )
+    right = cj.calibrate(
+        cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.5), cj.PureLDP, target_epsilon=0.01, delta=1e-6
+    )
+    assert (found["value"][0], found["epsilon"][0]) == (right.value, right.guarantee.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "right"),
+    [
+        ("num_clients", "1e3:1e5:log3", [1000, 10_000, 100_000]),
+        ("num_rounds", "1:3:log9", [1, 2, 3]),
+        ("check_in_prob", "0:1:lin3,.2", [0.0, 0.5, 1.0, 0.2]),
+        ("view", "local,messages", ["local", "messages"]),
+        ("num_clients", 1e6, [10**6]),
+    ],
+)
+def test_axes_as_text(name, given, right):
+    found = settings.axis(name, given)
+    assert found.tolist() == right
+    assert (
+        found.dtype.kind == {"num_clients": "i", "num_rounds": "i", "check_in_prob": "f", "view": "U"}[name]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"num_clients": "1e3:1e5"}, ValueError, "num_clients='1e3:1e5': expected numbers, ranges"),
+        ({"check_in_prob": "0:1:log5"}, ValueError, "logarithmic range"),
+        ({"num_clients": [True]}, TypeError, "num_clients=.*expected numbers"),
+        ({"num_clients": []}, ValueError, "at least one value"),
+        ({"clients": 5}, ValueError, "clients=5: no argument of a sweep"),
+        (
+            {"num_slots": 5},
+            ValueError,
+            "num_slots: no argument of what='bracket' with protocol ShuffledCheckIn",
+        ),
+        ({"delta": None}, TypeError, "delta"),
+        ({"what": "epsilon"}, ValueError, "what='epsilon'"),
+        ({"noise_multiplier": 1.0}, ValueError, "exactly one of epsilon0 and noise_multiplier"),
+        ({"free": "epsilon0"}, ValueError, "free='epsilon0'"),
+        ({"rows": "zip", "num_clients": [1, 2], "epsilon0": [1, 2, 3]}, ValueError, "columns of one length"),
+        (
+            {"num_clients": "1:1e5:lin100000", "num_rounds": "1:1e5:lin100000"},
+            ValueError,
+            "at most 1,000,000,000",
+        ),
+        ({"num_clients": "1:2:lin999999999"}, ValueError, "2 to 10,000,000 values"),
+        ({"what": "published", "bound": "theorem-9"}, ValueError, "bound='theorem-9'"),
+        ({"orders": [2]}, ValueError, "orders: an argument of what='published' alone"),
+        ({"mesh": "all"}, TypeError, "mesh='all'"),
+        ({"block_rows": 0}, ValueError, "block_rows=0"),
+    ],
+)
+def test_bad_arguments_get_one_clear_error(arguments, error, match):
+    given = {"num_clients": 1000, "check_in_prob": 0.1, "epsilon0": 1.0, "delta": 1e-6, **arguments}
+    with pytest.raises(error, match=match):
+        cj.sweep(**given)
+
+
+def test_the_product_runs_with_the_last_argument_fastest():
+    made = settings.product({"num_clients": [5, 7], "delta": [0.1, 0.2, 0.3]})
+    assert len(made) == 6
+    assert made.rows(1, 5)["num_clients"].tolist() == [5, 5, 7, 7]
+    assert made.rows(1, 5)["delta"].tolist() == [0.2, 0.3, 0.1, 0.2]
