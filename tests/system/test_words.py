@@ -6,12 +6,12 @@ import json
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import check_relation
+from checkin_jax.accounting.bounds.dispatch import check_relation
 from checkin_jax.auditing.audit import Audit, Finding
 from checkin_jax.auditing.setting import Setting
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
-from checkin_jax.training import page, recorded
 from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.reports import html_report, recorded
 
 PURE = cj.PureLDP(epsilon0=1.0)
 RUNS = [
@@ -96,7 +96,7 @@ def folder_of(run, folder):
 
 @every_run
 def test_the_page_speaks_as_the_statement_does(run, tmp_path):
-    text = html.unescape(page.build(recorded.read(folder_of(run, tmp_path))))
+    text = html.unescape(html_report.build(recorded.read(folder_of(run, tmp_path))))
     top, statement = text.split("<h2>The statement</h2>")
     for view in VIEWS:
         # In the table and, of all that anybody may say about an adversary, nothing else.

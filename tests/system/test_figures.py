@@ -14,8 +14,8 @@ from test_published_programs import ROOT, program
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax.accounting.compare import ComparedBound
-from checkin_jax.training import page, recorded
 from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.reports import html_report, recorded
 
 NAMES = {
     "pictures": {"points": 2},
@@ -137,7 +137,7 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
 
 
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
-    page.build(recorded.read(run_of(tmp_path / "run")))
+    html_report.build(recorded.read(run_of(tmp_path / "run")))
     assert len(drawn) == 5
 
 
