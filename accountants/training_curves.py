@@ -2,23 +2,21 @@
 
     python accountants/training_curves.py --runs runs/curves --out curves.png
 
-Reads config.json and metrics.jsonl of every folder under `runs` (see train/mnist_curves.py). Epsilon is certified: as
-the run wrote it in view "messages", accounted for from the run's own configuration in view "aggregate".
+Reads config.json and metrics.jsonl of every folder under `runs` (see train/mnist_curves.py). Epsilon is certified and
+that of the run's report: as the run wrote it in view "messages", accounted for from its configuration in "aggregate".
 """
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 
-import checkin_jax as cj
 from checkin_jax import plotting
-
-RANDOMIZERS = {"PureLDP": cj.PureLDP, "Gaussian": cj.Gaussian}
+from checkin_jax.training.reports import recorded
+from checkin_jax.training.reports.report import guarantee
 
 
 def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messages") -> None:
@@ -49,31 +47,29 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
 
 
 def read(folder: Path, view: str) -> list[dict[str, Any]]:
-    """One row for each evaluation of a run."""
-    config = json.loads((folder / "config.json").read_text())
-    protocol = {key: value for key, value in config["protocol"].items() if key != "kind"}
-    randomizer = dict(config["randomizer"])
-    noise = RANDOMIZERS[randomizer.pop("kind")](**randomizer)
+    """One row for each evaluation of a run that has figures of privacy."""
+    run = recorded.read(folder)
     rows = []
-    for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
-        if "accuracy" in line:
-            lower, upper = line["epsilon_lower"], line["epsilon"]
-            if view == "aggregate":
-                run = cj.ShuffledCheckIn(**{**protocol, "num_rounds": line["round"]})
-                g = cj.account(run, noise, delta=config["delta"], view=view)
-                lower, upper = g.lower, g.epsilon
-            rows.append(
-                {
-                    "run": folder.name,
-                    "dataset": config["dataset"],
-                    "round": line["round"],
-                    "accuracy": line["accuracy"],
-                    "view": view,
-                    "lower": lower,
-                    "epsilon": upper if upper is not None else math.inf,
-                    "delta": config["delta"],
-                }
-            )
+    for line in run.metrics:
+        if "epsilon" not in line:
+            continue
+        lower, upper, method = line["epsilon_lower"], line["epsilon"], line.get("method")
+        if line.get("view") != view:
+            g = guarantee(run.config, run.config.plan.so_far(line["round"]), view)
+            lower, upper, method = g.lower, g.epsilon, g.method
+        rows.append(
+            {
+                "run": folder.name,
+                "dataset": run.about["dataset"],
+                "round": line["round"],
+                "accuracy": line["accuracy"],
+                "view": view,
+                "lower": lower,
+                "epsilon": upper if upper is not None else math.inf,
+                "delta": run.config.delta,
+                "method": method,
+            }
+        )
     return rows
 
 

@@ -45,19 +45,6 @@ _OF_ROUNDS = {
     "aggregate": "somebody who sees only the sum of the messages of each round "
     "(a trusted server or secure aggregation)",
 }
-_OF_USED_MESSAGES = {
-    "local": _OF_ROUNDS["local"],
-    "messages": "somebody who sees the message used in each slot, in the order of the slots and without names, and no "
-    "other message",
-    "aggregate": "somebody who sees what is made of the messages used in the slots, and no other message",
-}
-_OF_USED_MESSAGES_AND_GAPS = {
-    "local": _OF_ROUNDS["local"],
-    "messages": "somebody who sees which slots are empty and the message used in each other, in the order of the slots "
-    "and without names, and no other message",
-    "aggregate": "somebody who sees which slots are empty and what is made of the messages used in the others, and no "
-    "other message",
-}
 _OF_AVERAGES = {
     "local": _OF_ROUNDS["local"],
     "messages": "somebody who sees every privatised message of every slot, shuffled within the slot, without names "
@@ -83,7 +70,31 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "check_in_prob": functools.partial(_validate.real, 0, 1, open_low=True),
     "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
+    "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
 }
+
+
+def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
+    """What is seen of windows whose slots use one message each; of empty ones that it is empty, where there are gaps."""
+    seen = "which slots are empty and " if gaps else ""
+    if minibatch == 1:
+        made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
+    else:
+        made = (
+            f"somebody who sees {seen}the sums of the messages used in {minibatch:,} successive slots each, and no "
+            "single message"
+        )
+    return {
+        "local": _OF_ROUNDS["local"],
+        "messages": f"somebody who sees {seen}the message used in each slot, in the order of the slots and without "
+        "names, and no other message",
+        "aggregate": made,
+    }
+
+
+def _summed(minibatch: int) -> str:
+    """How the messages of the slots leave the server, in words."""
+    return "" if minibatch == 1 else f", the messages of {minibatch:,} successive slots summed"
 
 
 class _Protocol:
@@ -230,7 +241,7 @@ class FixedWindow(_Slots):
 
     A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
     the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
-    Averaging the messages of several slots into one update is post-processing.
+    What it makes of the messages of several slots is post-processing.
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
@@ -239,20 +250,31 @@ class FixedWindow(_Slots):
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
         tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
+      minibatch: b, from 1 to num_slots: the server sums the messages of b successive slots, and nobody sees a single
+        one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
     empty_slots: str = "dummy"
+    minibatch: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one window whose messages the server uses: all of them."""
+        return self.num_slots
 
     title = "random check-ins with a fixed window (A_fix)"
 
     @property
     def _words(self) -> _Words:
-        if self.empty_slots == "visible":
-            return _Words(_OF_USED_MESSAGES_AND_GAPS, _ONE_RECORD)
-        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+        gaps = self.empty_slots == "visible"
+        return _Words(_of_used_messages(self.minibatch, gaps), _ONE_RECORD if gaps else _ONE_RECORD_OR_CLIENT)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -274,7 +296,8 @@ class FixedWindow(_Slots):
         """What is run, in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
-            f"one client used per slot, taking part with probability {self.check_in_prob:.6g}"
+            f"one client used per slot{_summed(self.minibatch)}, "
+            f"taking part with probability {self.check_in_prob:.6g}"
         )
 
 
@@ -289,6 +312,8 @@ class SlidingWindow(_Protocol):
       num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not.
       window: length m of each client's window, from 1 to num_clients.
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
+      minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
+        single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -297,6 +322,7 @@ class SlidingWindow(_Protocol):
     num_clients: int
     window: int
     num_epochs: int = 1
+    minibatch: int = 1
 
     _unit = "num_epochs"
     title = "random check-ins with sliding windows (A_sldw)"
@@ -310,17 +336,23 @@ class SlidingWindow(_Protocol):
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer(1, self.num_clients, window=self.window)
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one pass whose messages the server uses, from the window-th to the n-th."""
+        return self.num_clients - self.window + 1
 
     @property
     def _words(self) -> _Words:
-        return _Words(_OF_USED_MESSAGES, _ONE_RECORD_OR_CLIENT)
+        return _Words(_of_used_messages(self.minibatch), _ONE_RECORD_OR_CLIENT)
 
     @property
     def what(self) -> str:
         """What is run, in words."""
         return (
-            f"over {self.num_epochs:,} passes of {self.num_clients - self.window + 1:,} slots "
-            f"with sliding windows of {self.window:,}, one client used per slot"
+            f"over {self.num_epochs:,} passes of {self.slots_shown:,} slots "
+            f"with sliding windows of {self.window:,}, one client used per slot{_summed(self.minibatch)}"
         )
 
 

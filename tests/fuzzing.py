@@ -81,6 +81,7 @@ PROPER: dict[str, st.SearchStrategy[Any]] = {
     "check_in_prob": spread(1e-12, 1.0),
     "drop_out_prob": st.sampled_from([0.0, 0.1, 0.999999]),
     "empty_slots": st.sampled_from(["dummy", "visible"]),
+    "minibatch": st.one_of(st.just(1), whole(1e3)),
     "epsilon0": st.one_of(spread(1e-8, 50.0), st.just(0.0)),
     "noise_multiplier": spread(1e-6, 1e8),
     "delta": spread(1e-300, 1.0),

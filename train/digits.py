@@ -13,7 +13,9 @@ from pathlib import Path
 
 import tyro
 
+from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.config import TrainingConfig
@@ -33,11 +35,12 @@ def main(run_dir: Path) -> None:
         learning_rate=6.0,
         eval_every=100,
     )
-    with RoundBar(config.plan.num_rounds) as bar:
-        report = train(config, data.digits(), run_dir, bar)
-    print(report)
-    print(f"Saved in {run_dir}")
+    with Interrupts(run_dir) as interrupts:
+        with RoundBar(config.plan.num_rounds) as bar:
+            report = train(config, data.digits(), run_dir, interrupts.watching(bar))
+        print(report)
+        print(f"Saved in {run_dir}")
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(lambda: tyro.cli(main))

@@ -12,7 +12,7 @@ import dataclasses
 
 import tyro
 
-from checkin_jax.cli.recipe import Recipe
+from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import AveragedUpdates
 from checkin_jax.randomizers import PureLDP
 
@@ -54,4 +54,4 @@ def main(experiment: Experiment) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Experiment))
+    program(lambda: main(tyro.cli(Experiment)))

@@ -15,7 +15,9 @@ from typing import Literal
 
 import tyro
 
+from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.training.config import TrainingConfig
@@ -70,10 +72,11 @@ def main(
             eval_every=max(1, num_rounds // 30),
             seed=seed,
         )
-        with RoundBar(num_rounds) as bar:
-            report = train(config, records, runs / name, bar)
-        print(f"{name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
+        with Interrupts(runs / name) as interrupts:
+            with RoundBar(num_rounds) as bar:
+                report = train(config, records, runs / name, interrupts.watching(bar))
+            print(f"{name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(lambda: tyro.cli(main))

@@ -13,7 +13,7 @@ import dataclasses
 
 import tyro
 
-from checkin_jax.cli.recipe import Recipe
+from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
 
@@ -47,15 +47,15 @@ def main(experiment: Experiment) -> None:
         num_slots=experiment.num_slots,
         check_in_prob=experiment.check_in_prob,
         num_epochs=experiment.num_epochs,
+        minibatch=experiment.minibatch,
     )
     experiment.run(
         protocol=protocol,
         randomizer=PureLDP(epsilon0=experiment.epsilon0),
-        minibatch=experiment.minibatch,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
     )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Experiment))
+    program(lambda: main(tyro.cli(Experiment)))

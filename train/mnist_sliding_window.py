@@ -13,7 +13,7 @@ import dataclasses
 
 import tyro
 
-from checkin_jax.cli.recipe import Recipe
+from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import SlidingWindow
 from checkin_jax.randomizers import PureLDP
 
@@ -44,15 +44,15 @@ def main(experiment: Experiment) -> None:
         num_clients=experiment.num_clients,
         window=experiment.window,
         num_epochs=experiment.num_epochs,
+        minibatch=experiment.minibatch,
     )
     experiment.run(
         protocol=protocol,
         randomizer=PureLDP(epsilon0=experiment.epsilon0),
-        minibatch=experiment.minibatch,
         clip_norm=experiment.clip_norm,
         averaging=experiment.averaging,
     )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Experiment))
+    program(lambda: main(tyro.cli(Experiment)))

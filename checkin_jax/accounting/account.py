@@ -48,7 +48,8 @@ def account(
 
     Bounds: eps0-LDP messages by T1 (ShuffledCheckIn, Shuffle), T2 and T2' (FixedWindow), T2 (SlidingWindow), T3
     (AveragedUpdates); Gaussian messages by G1 (ShuffledCheckIn), G2 (everybody sends), R1 (windows), G4
-    (AveragedUpdates, aggregate), else the local bound, with a warning. Added or removed clients: T2, G3 and G3'.
+    (AveragedUpdates, aggregate). Added or removed clients: T2, G3, G3' and R1'. In the view "aggregate" sums of the
+    messages of `minibatch` successive slots are accounted for, whose noise adds up.
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -107,13 +108,11 @@ def _warnings(
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(one, unit.NoGain):
-        out.append("no gain from random check-ins is counted: the truth may be far below")
-    elif view == "messages" and isinstance(one, unit.ShuffledGaussian) and found.upper > 0:
+    if view == "messages" and isinstance(one, unit.ShuffledGaussian) and found.upper > 0:
         out.append(
             "G1 counts no gain from shuffling Gaussian messages; the truth may be far below, "
             "as the lower end shows (tight=True uses T*, for check-in rates below 1)"
         )
-    elif isinstance(protocol, FixedWindow | SlidingWindow) and isinstance(one, unit.Least) and not tight:
+    elif isinstance(protocol, FixedWindow | SlidingWindow) and one.name.startswith("R1") and not tight:
         out.append("only subsampling is counted; tight=True uses R2 and R3, which may be far below")
     return out

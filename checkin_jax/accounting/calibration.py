@@ -107,7 +107,10 @@ def calibrate(
     name, start, build = _free(protocol, randomizer, free)
     variable = _VARIABLES[name]
     if name == "window":
-        variable = dataclasses.replace(variable, high=float(protocol.num_clients))
+        assert isinstance(protocol, SlidingWindow)
+        # So long that one sum is left.
+        longest = protocol.num_clients - protocol.minibatch + 1
+        variable = dataclasses.replace(variable, high=float(longest))
 
     def epsilon(value: float) -> float:
         here, noise = build(value)

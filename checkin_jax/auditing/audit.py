@@ -118,7 +118,6 @@ class Audit:
                 "kind": type(setting.randomizer).__name__,
                 **dataclasses.asdict(setting.randomizer),
             },
-            "minibatch": setting.minibatch,
             "clip_norm": setting.clip_norm,
             "simulate": setting.simulate,
             "confidence": self.confidence,

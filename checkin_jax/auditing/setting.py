@@ -35,7 +35,6 @@ class Setting:
 
     Attributes:
       protocol, randomizer: as accounted for.
-      minibatch: slots of an update, see `Plan`.
       clip_norm: C in [1e-6, 1e6].
       simulate: how sums are drawn in the view "aggregate": "aggregate" or "messages".
 
@@ -45,7 +44,6 @@ class Setting:
 
     protocol: CheckInProtocol
     randomizer: Randomizer
-    minibatch: int = 1
     clip_norm: float = 0.1
     simulate: str = "aggregate"
 
@@ -59,7 +57,6 @@ class Setting:
             raise ValueError(
                 "simulate='central-limit': expected 'aggregate' or 'messages'; a simulation is no mechanism to audit"
             )
-        object.__setattr__(self, "minibatch", self.plan.minibatch)
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
 
     @classmethod
@@ -68,7 +65,6 @@ class Setting:
         return cls(
             protocol=config.protocol,
             randomizer=config.randomizer,
-            minibatch=config.minibatch,
             clip_norm=config.clip_norm,
             simulate=config.simulate,
         )
@@ -76,7 +72,7 @@ class Setting:
     @property
     def plan(self) -> Plan:
         """The rounds."""
-        return Plan(protocol=self.protocol, minibatch=self.minibatch)
+        return Plan(protocol=self.protocol)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -120,8 +116,7 @@ class Setting:
         if units and self.protocol.num_clients <= MOST_CLIENTS:
             return self.repeated(units)
         fewer = _fewer_clients(self.protocol)
-        slots = Plan(protocol=fewer).slots_per_unit
-        setting = dataclasses.replace(self, protocol=fewer, minibatch=min(self.minibatch, slots))
+        setting = dataclasses.replace(self, protocol=fewer)
         setting = setting.repeated(min(_units(self.randomizer), self.protocol.repeats))
         return setting.repeated(setting.units_within(MOST_ROUNDS, MOST_MESSAGES))
 
@@ -163,14 +158,20 @@ class Setting:
 def _fewer_clients(protocol: CheckInProtocol) -> CheckInProtocol:
     n = min(CLIENTS, protocol.num_clients)
     if isinstance(protocol, SlidingWindow):
-        return SlidingWindow(num_clients=min(n + 1, protocol.num_clients), window=min(SLOTS, protocol.window))
+        fewer = SlidingWindow(
+            num_clients=min(n + 1, protocol.num_clients), window=min(SLOTS, protocol.window)
+        )
+        return dataclasses.replace(fewer, minibatch=min(protocol.minibatch, fewer.slots_shown))
     if isinstance(protocol, Shuffle):
         return Shuffle(num_clients=n)
     rate = max(LEAST_RATE, protocol.check_in_prob)
     fewer = dataclasses.replace(protocol.repeated(1), num_clients=n, check_in_prob=rate)
     if isinstance(fewer, ShuffledCheckIn):
         return fewer
-    return dataclasses.replace(fewer, num_slots=min(SLOTS, fewer.num_slots))
+    slots = min(SLOTS, fewer.num_slots)
+    if isinstance(fewer, FixedWindow):
+        return dataclasses.replace(fewer, num_slots=slots, minibatch=min(fewer.minibatch, slots))
+    return dataclasses.replace(fewer, num_slots=slots)
 
 
 def _units(randomizer: Randomizer) -> int:

@@ -23,8 +23,6 @@ class Audit(ProtocolOptions):
     """How many clients there are (n); needed without a run."""
     data_dir: Path | None = None
     """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""
-    minibatch: Count | None = None
-    """Slots whose messages make one update (fixed-window, sliding-window); 1 when left out."""
     clip_norm: float | None = None
     """l2 norm every client's update is clipped to; 0.1 when left out."""
     simulate: Literal["aggregate", "messages"] | None = None
@@ -49,7 +47,7 @@ class Audit(ProtocolOptions):
         from checkin_jax.auditing.audit import FEWEST_RUNS, MOST_RUNS, audit
         from checkin_jax.auditing.setting import Setting
 
-        given = {name: getattr(self, name) for name in ("minibatch", "clip_norm", "simulate")}
+        given = {name: getattr(self, name) for name in ("clip_norm", "simulate")}
         given = {name: value for name, value in given.items() if value is not None}
         delta = 1e-6 if self.delta is None else self.delta
         training = None

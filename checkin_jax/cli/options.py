@@ -50,6 +50,7 @@ _FIELDS = (
     "window",
     "num_epochs",
     "empty_slots",
+    "minibatch",
 )
 
 
@@ -81,6 +82,8 @@ class ProtocolOptions:
     """How many times the whole window is run; 1 when left out."""
     empty_slots: Literal["dummy", "visible"] | None = None
     """Whether empty slots of fixed-window send a dummy that cannot be recognised (default), or are seen."""
+    minibatch: Count | None = None
+    """Successive slots of fixed-window and sliding-window whose messages the server sums; 1 when left out."""
     epsilon0: float | None = None
     """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: float | None = None

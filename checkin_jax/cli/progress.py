@@ -43,7 +43,8 @@ class RoundBar:
         """Takes one metrics line; accuracy and epsilon stay on display until the next evaluation."""
         fields: dict[str, Any] = {"check_ins": f"{line['check_ins']:,}"}
         if "accuracy" in line:
-            epsilon = line["epsilon"]
             fields["accuracy"] = f"{line['accuracy']:.1%}"
-            fields["epsilon"] = "infinite" if epsilon is None else up(epsilon, 3)
+        if "epsilon" in line:
+            epsilon = line["epsilon"]
+            fields["epsilon"] = "infinite" if epsilon is None else f"{up(epsilon, 3)} (view {line['view']})"
         self._progress.update(self._task, completed=line["round"], **fields)

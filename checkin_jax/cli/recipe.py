@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import jax
 
+from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
@@ -16,7 +20,7 @@ from checkin_jax.training.private.step import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
-from checkin_jax.training.train import train
+from checkin_jax.training.train import RoundError, train
 
 TRACED = 6
 
@@ -74,20 +78,22 @@ class Recipe:
             simulate=self.simulate,
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
-        with RoundBar(config.plan.num_rounds) as bar:
-            report = train(
-                config,
-                records,
-                self.run_dir,
-                bar,
-                checkpoint_every=self.checkpoint_every,
-                resume=self.resume,
-                mesh=mesh,
-            )
-        if jax.process_index() == 0:
-            metrics = recorded.read(self.run_dir).metrics
-            known = {config.plan.so_far(report.rounds): report.guarantees}
-            print(f"{table(points(config, metrics, TRACED, known))}\n\n{report}\nSaved in {self.run_dir}")
+        with Interrupts(self.run_dir) as interrupts:
+            with RoundBar(config.plan.num_rounds) as bar:
+                report = train(
+                    config,
+                    records,
+                    self.run_dir,
+                    interrupts.watching(bar),
+                    checkpoint_every=self.checkpoint_every,
+                    resume=self.resume,
+                    mesh=mesh,
+                )
+            if jax.process_index() == 0:
+                metrics = recorded.read(self.run_dir).metrics
+                known = {config.plan.so_far(report.rounds): report.guarantees}
+                traced = table(points(config, metrics, TRACED, known))
+                print(f"{traced}\n\n{report}\nSaved in {self.run_dir}")
         return report
 
     def _devices(self) -> jax.sharding.Mesh | None:
@@ -97,3 +103,34 @@ class Recipe:
         if jax.device_count() == 1:
             return None
         return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def program(job: Callable[[], object]) -> None:
+    """Runs a training program: what is the user's to mend ends it with one line and exit code 2."""
+    try:
+        job()
+    except ModuleNotFoundError as error:
+        if error.name not in ("flax", "optax", "orbax"):
+            raise
+        _refuse(f"training needs {error.name}")
+    except RoundError as error:
+        _told(str(error))
+        if (
+            jax.process_count() > 1
+        ):  # at a proper exit JAX would wait minutes for a process that has died, and abort
+            sys.stderr.flush()
+            os._exit(2)
+        sys.exit(2)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        _refuse(str(error) or type(error).__name__)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _refuse(message: str) -> NoReturn:
+    _told(message)
+    sys.exit(2)
+
+
+def _told(message: str) -> None:
+    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)

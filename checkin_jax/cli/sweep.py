@@ -50,6 +50,8 @@ class Sweep:
     """Axis: how many times the whole window is run."""
     empty_slots: Axis = None
     """Axis: dummy, visible, or both: of fixed-window."""
+    minibatch: Axis = None
+    """Axis: successive slots of fixed-window and sliding-window whose messages the server sums."""
     epsilon0: Axis = None
     """Axis: messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: Axis = None

@@ -6,25 +6,28 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, randomizer_of
+from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import Dataset
+
+# Options beside protocol and randomizer that a learning rate is tuned for.
+_STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
 
 
 @dataclasses.dataclass(kw_only=True)
 class _TrainingOptions(ProtocolOptions):
     run_dir: Path
     """Folder for config, metrics, parameters and report; new or empty, unless --resume."""
-    minibatch: Count = 1
-    """Slots whose messages make one update (fixed-window, sliding-window)."""
     learning_rate: float | None = None
-    """Step on the mean clipped update. Left out: tuned for the default setting; elsewhere a rule of thumb."""
+    """Step on the mean clipped update. Left out: tuned where the setting is the default; elsewhere a rule of thumb."""
     clip_norm: float = 0.1
     """l2 norm every client's update is clipped to."""
     decay: Literal["linear", "constant"] = "linear"
@@ -69,51 +72,69 @@ class _TrainingOptions(ProtocolOptions):
     _learning_rate: ClassVar[float] = 1.0
 
     def _job(self, dataset: Dataset, default: Randomizer) -> Job:
+        from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.cli.progress import RoundBar
         from checkin_jax.training.config import TrainingConfig
         from checkin_jax.training.examples.learning_rate import suggested_learning_rate
         from checkin_jax.training.runs.run_directory import ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
         from checkin_jax.training.schedules.schedule import Plan
-        from checkin_jax.training.train import train
+        from checkin_jax.training.train import RoundError, train
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier) if given else default
         shuffled = self.protocol == "shuffled-check-in"
         protocol = self.build_protocol(**self._start if shuffled else {})
-        plan = Plan(protocol=protocol, minibatch=self.minibatch)
+        plan = Plan(protocol=protocol)
         # The options that are fields of the configuration have their names.
         names = {field.name for field in dataclasses.fields(TrainingConfig)} - {"protocol", "randomizer"}
         options = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if self.learning_rate is None:
             rule = suggested_learning_rate(plan, randomizer, self.clip_norm)
-            options["learning_rate"] = self._learning_rate if shuffled else rule
+            options["learning_rate"] = (
+                self._learning_rate if self._is_default(protocol, randomizer, default) else rule
+            )
         config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
+        every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
+        keep = _validate.integer(1, keep_checkpoints=self.keep_checkpoints)
         source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
 
         def job() -> None:
-            try:
-                with RoundBar(config.plan.num_rounds) as bar, source as entropy:
-                    report = train(
-                        config,
-                        dataset,
-                        self.run_dir,
-                        bar,
-                        checkpoint_every=self.checkpoint_every,
-                        keep_checkpoints=self.keep_checkpoints,
-                        resume=self.resume,
-                        entropy=entropy,
-                    )
-            except (ResumeError, EntropyError) as error:
-                raise UsageError(str(error)) from error
-            if self.json:
-                print(json.dumps(report.as_dict(), allow_nan=False))
-            else:
-                print(f"{report}\nSaved in {self.run_dir}")
+            with Interrupts(self.run_dir) as interrupts:
+                try:
+                    with RoundBar(config.plan.num_rounds) as bar, source as entropy:
+                        report = train(
+                            config,
+                            dataset,
+                            self.run_dir,
+                            interrupts.watching(bar),
+                            checkpoint_every=every,
+                            keep_checkpoints=keep,
+                            resume=self.resume,
+                            entropy=entropy,
+                        )
+                except (ResumeError, EntropyError, RoundError) as error:
+                    raise UsageError(str(error)) from error
+                except MemoryError as error:
+                    raise UsageError(
+                        f"not enough memory: {error or 'fewer clients or slots a round need less'}"
+                    ) from error
+                if self.json:
+                    print(json.dumps(report.as_dict(), allow_nan=False))
+                else:
+                    print(f"{report}\nSaved in {self.run_dir}")
 
         return job
+
+    def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
+        """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
+        start: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
+        tuned = ShuffledCheckIn(num_clients=start["num_clients"], **self._start)  # type: ignore[arg-type]
+        return (protocol, randomizer) == (tuned, default) and all(
+            getattr(self, name) == start[name] for name in _STEP_SIZES
+        )
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -156,7 +156,7 @@ def bernstein_radius(variance: Array, log_inverse_mass: Array) -> Array:
     return jnp.where(variance > 0, radius, 0.0)
 
 
-def _edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) -> tuple[Array, Array]:
+def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) -> tuple[Array, Array]:
     """First and last value of each bucket: single values if they fit, else narrow in the middle, wider in the tails.
 
     The errors made in a bucket grow with its mass times its width; in the middle, widths go as the density to the
@@ -172,8 +172,8 @@ def _edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int)
     below = low + (jnp.maximum(inner[0], low) - low) * share
     above = high + 1.0 - (high + 1.0 - jnp.minimum(inner[-1], high + 1.0)) * share[::-1]
     spread = jnp.round(jnp.concatenate([below, jnp.clip(inner, low, high + 1.0), above]))
-    edges = jnp.minimum(jnp.where(high - low + 1.0 <= buckets, single, spread), high + 1.0)
-    return edges[:-1], edges[1:] - 1.0
+    ends = jnp.minimum(jnp.where(high - low + 1.0 <= buckets, single, spread), high + 1.0)
+    return ends[:-1], ends[1:] - 1.0
 
 
 def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
@@ -193,7 +193,7 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     radius = bernstein_radius(mean * (1.0 - p), log_inverse_mass)
     low = jnp.maximum(0.0, jnp.floor(mean - radius))
     high = jnp.minimum(n, jnp.ceil(mean + radius))
-    first, last = _edges(low, high, mean, jnp.sqrt(mean * (1.0 - p)), buckets)
+    first, last = edges(low, high, mean, jnp.sqrt(mean * (1.0 - p)), buckets)
     part = jnp.ceil((last - first + 1.0) / _PARTS)[:, None]
     starts = first[:, None] + part * jnp.arange(_PARTS, dtype=jnp.float64)[None, :]
     length = jnp.clip(last[:, None] + 1.0 - starts, 0.0, part)

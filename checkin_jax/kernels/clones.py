@@ -1,4 +1,4 @@
-r"""Check-ins of eps0-LDP messages: certified privacy profiles (T1, T2, T2') and lower bounds (L1, 3-ary).
+r"""Check-ins of eps0-LDP messages: certified privacy profiles (T1, T1h, T2, T2') and lower bounds (L1, 3-ary).
 
 With p = e^eps0 the pair of one unit of every protocol is, for counts of labels drawn n times under a base law F
 (N0 and N1 of two special labels, Z a weighted count of the others),
@@ -55,8 +55,9 @@ class Law(NamedTuple):
     """The base law of one round: float64 scalars, or [parts] for a mixture over a public label.
 
     n: number of draws. special: pi, probability that a draw gives one of the two special labels.
-    absent: probability that a draw without a special label counts 1 towards Z. other: what it counts else.
-    always: B. scale: probability that the target is used when all n draws are counted, for B = 0. weight: of the part.
+    absent: probability that a draw without a special label is an absent client's, which counts `per_absent` towards Z.
+    other: what it counts else. always: B. scale: probability that the target is used when all n draws are counted, for
+    B = 0; more generally what the sum over n is multiplied by. weight: of the part.
     """
 
     n: Array
@@ -66,6 +67,7 @@ class Law(NamedTuple):
     always: Array
     scale: Array
     weight: Array
+    per_absent: Array
 
 
 @jax.jit
@@ -74,7 +76,7 @@ def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     p = jnp.exp(epsilon0)
     neither = rate * jnp.expm1(epsilon0) / (p + 1.0)
     zero, one = jnp.zeros_like(p), jnp.ones_like(p)
-    law = Law(num_clients, 2.0 * rate / (p + 1.0), _share(1.0 - rate, neither), zero, zero, one, one)
+    law = Law(num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one)
     return Law(*(jnp.broadcast_to(part, (1,)) for part in law))
 
 
@@ -87,7 +89,7 @@ def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     p = jnp.exp(epsilon0)
     third = rate * p / (p + 2.0)
     zero, one = jnp.zeros_like(p), jnp.ones_like(p)
-    law = Law(num_clients, 2.0 * rate / (p + 2.0), _share(1.0 - rate, third), 1.0 / p, zero, one, one)
+    law = Law(num_clients, 2.0 * rate / (p + 2.0), share(1.0 - rate, third), 1.0 / p, zero, one, one, one)
     return Law(*(jnp.broadcast_to(part, (1,)) for part in law))
 
 
@@ -101,10 +103,24 @@ def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: 
     p = jnp.exp(epsilon0)
     zero = jnp.zeros_like(slots)
     special, other = (2.0 / (p + 1.0), zero) if upper else (2.0 / (p + 2.0), zero + 1.0 / p)
-    return Law(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight)
+    return Law(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight, zero)
 
 
-def _share(part: Array, rest: Array) -> Array:
+@jax.jit
+def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> Law:
+    """T1h: the target comes with probability `rate`, each of `pool` other clients with probability theta.
+
+    pool: n' >= 0, whole, [parts]. weight: of the parts, a public label. theta: in (0, 1). rate: g in (0, 1].
+    An absent draw counts alpha = (1-g)/(1-theta), one of the labels beta = g/theta times what it counts in T1.
+    """
+    p, zero = jnp.exp(epsilon0), jnp.zeros_like(pool)
+    neither = theta * jnp.expm1(epsilon0) / (p + 1.0)
+    special, absent = zero + 2.0 * theta / (p + 1.0), zero + share(1.0 - theta, neither)
+    ratio = zero + (1.0 - rate) * theta / ((1.0 - theta) * rate)
+    return Law(pool + 1.0, special, absent, zero, zero, zero + rate / theta, weight, ratio)
+
+
+def share(part: Array, rest: Array) -> Array:
     total = part + rest
     return jnp.where(total > 0, part / jnp.where(total > 0, total, 1.0), 0.0)
 
@@ -140,7 +156,7 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
         log_weight = binomial.log_pmf(number - 1.0, n - 1.0, law.special)
         log_weight += binomial.log_pmf(away, others, law.absent)
         weight = jnp.where(valid, law.scale * law.special * jnp.exp(log_weight), 0.0)
-        ratio = (law.always + away + (others - away) * law.other) / number
+        ratio = (law.always + away * law.per_absent + (others - away) * law.other) / number
         return Buckets(number[:, 0], ratio, weight, jnp.zeros_like(law.special))
 
     return _over_parts(one, law)
@@ -163,31 +179,33 @@ def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
 
 
 def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
-    n, special, absent, _, always, scale, _ = law
+    n, special, absent, _, always, scale, _, each = law
     cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
     # cells() counts N - 1.
     first, last = jnp.minimum(cut.first, n - 1.0) + 1.0, jnp.minimum(cut.last, n - 1.0) + 1.0
     weight = scale * special * cut.mass_upper
-    # E[y | N] = (always + (n - N) absent) / N: 1/N is convex, so Jensen bounds its average from below, and
+    # E[y | N] = (always + (n - N) absent each) / N: 1/N is convex, so Jensen bounds its average from below, and
     # h is nonincreasing in y.
-    at_first, at_last = ((always + (n - number) * absent) / number for number in (first, last))
-    middle = (always + absent * n) / (cut.mean_upper + 1.0) - absent
+    at_first, at_last = ((always + (n - number) * (absent * each)) / number for number in (first, last))
+    middle = (always + absent * each * n) / (cut.mean_upper + 1.0) - absent * each
     middle = jnp.clip(middle, at_last, at_first)
     # Centred, Nabs / N is largest in convex order at the first N of the bucket.
     variance = (n - first) * absent * (1.0 - absent)
     radius = binomial.bernstein_radius(variance, log_inverse_mass)
-    up_end = jnp.minimum((always + n - first) / first, at_first + radius / first) - middle
-    down_end = middle - jnp.maximum(at_last - radius / first, 0.0)
-    steps = [k * jnp.sqrt(variance) / first for k in offsets]
+    up_end = jnp.minimum((always + (n - first) * each) / first, at_first + each * radius / first) - middle
+    down_end = middle - jnp.maximum(at_last - each * radius / first, 0.0)
+    steps = [k * each * jnp.sqrt(variance) / first for k in offsets]
+    # Absent clients for one unit of y; what does not count spreads nothing.
+    per_ratio = first / jnp.where(each > 0, each, 1.0)
     # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean within
     # the bucket, and at most what the two ends can hold.
     both = jnp.where(up_end + down_end > 0, up_end + down_end, 1.0)
     above = jnp.minimum(jnp.floor((n - first) * absent) + 1.0, n - first)
-    exact = above * (1.0 - absent) * jnp.exp(binomial.log_pmf(above, n - first, absent)) / first
+    exact = above * (1.0 - absent) * jnp.exp(binomial.log_pmf(above, n - first, absent)) * each / first
     centre = jnp.minimum(exact + at_first - middle, up_end * down_end / both)
 
     def side(drift: Array, end: Array, prob: Array) -> tuple[list[Array], list[Array]]:
-        at, loss = _stop_loss(steps, drift, end, n - first, prob, first, log_inverse_mass)
+        at, loss = _stop_loss(steps, drift, end, n - first, prob, per_ratio, log_inverse_mass)
         return at, _weights(at, loss, centre)
 
     # Both sides at once: two copies of the code would be compiled.
@@ -266,12 +284,14 @@ def buckets_lower(law: Law, log_inverse_mass: Array, buckets: int) -> Buckets:
     """A mixture whose profile is at most that of the round, for every c > 0; one ratio a label."""
 
     def one(law: Law) -> Buckets:
-        n, special, absent, other, always, scale, _ = law
+        n, special, absent, other, always, scale, _, each = law
         cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
         first, last = jnp.minimum(cut.first, n - 1.0) + 1.0, jnp.minimum(cut.last, n - 1.0) + 1.0
         # E[1/N] from above: h is nonincreasing in y.
         inverse = binomial.mean_inverse(first, last, jnp.clip(cut.mean_lower + 1.0, first, last))
-        ratio = jnp.maximum(n * inverse - 1.0, 0.0) * (absent + (1.0 - absent) * other) + always * inverse
+        ratio = (
+            jnp.maximum(n * inverse - 1.0, 0.0) * (absent * each + (1.0 - absent) * other) + always * inverse
+        )
         weight = (scale * special * cut.mass_lower)[:, None]
         return Buckets(last, ratio[:, None], weight, jnp.zeros_like(special))
 
@@ -317,7 +337,13 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
         mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets)
     else:
         mix = buckets_lower(law, log_inverse_mass, cut.buckets)
-    return mix, tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *cut.plan, not upper)
+    return mix, signs(mix, log_inverse_mass, cut.plan, not upper)
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "upper"))
+def signs(mix: Buckets, log_inverse_mass: Array, plan: tuple[int, bool], upper: bool) -> tails.Tables:
+    """Tables of the fair signs of a mixture, tails bounded from above (for lower bounds) or from below."""
+    return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *plan, upper)
 
 
 def lines_at(

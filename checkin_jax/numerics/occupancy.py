@@ -23,6 +23,8 @@ from checkin_jax.kernels import binomial, host
 # Widest bulk, and most clients, whose probabilities are computed one by one.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
 _BULK_SDS = 6.0
+# Most clients whose birthdays are multiplied one by one.
+_MAX_TERMS = 10**6
 # Upper ends of the values' ranges, in standard deviations, and the tails beyond as logarithms of inverse masses.
 _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
@@ -65,6 +67,22 @@ def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float
     """A number that K is below with probability exp(-log_inverse_mass) at most; 0 if there is none."""
     mean, variance = moments(float(num_clients), float(num_slots), prob)
     return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
+
+
+def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, float]:
+    """Bounds from below and above on Pr[K = n]: all clients throw, no two of them into one slot (birthdays)."""
+    n, m = num_clients, num_slots
+    if n > m:
+        return 0.0, 0.0
+    everybody = n * math.log(prob)
+    if n <= _MAX_TERMS:
+        log = everybody + float(np.log1p(-np.arange(1.0, n) / m).sum())
+        return math.exp(log) * (1.0 - 1e-9), min(math.exp(log) * (1.0 + 1e-9), 1.0)
+    # 1 - sum x <= prod (1 - x) <= exp(-sum x - sum x^2 / 2).
+    pairs = 0.5 * n * (n - 1.0) / m
+    squares = (n - 1.0) * n * (2.0 * n - 1.0) / (12.0 * m * m)
+    low = math.exp(everybody) * max(1.0 - pairs * (1.0 + 1e-9), 0.0) * (1.0 - 1e-9)
+    return low, math.exp(everybody - (pairs + squares) * (1.0 - 1e-9))
 
 
 def _tail(variance: float, distance: np.ndarray) -> np.ndarray:

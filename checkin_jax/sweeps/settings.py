@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax import _validate
 
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
-WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs")
+WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch")
 REAL = (
     "check_in_prob",
     "drop_out_prob",

@@ -15,6 +15,8 @@ from checkin_jax.training.schedules.schedule import Plan
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 MICROBATCH_UNIT = 40
+# Each of them takes some twenty bytes, and a message its time: a round of so many takes hours.
+MOST_DRAWN = 1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,6 @@ class TrainingConfig:
     Attributes:
       protocol: who checks in, and how often: any of the check-in protocols.
       randomizer: Gaussian (federated DP-SGD), or PureLDP, realised by the l2 mechanism (LDP-SGD).
-      minibatch: FixedWindow and SlidingWindow: slots whose messages make one update (see `Plan`).
       clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
       learning_rate: step on the estimated mean clipped gradient; while nearly all clients are clipped
         only learning_rate * clip_norm matters.
@@ -52,7 +53,6 @@ class TrainingConfig:
 
     protocol: CheckInProtocol
     randomizer: Randomizer
-    minibatch: int = 1
     clip_norm: float = 0.1
     learning_rate: float = 1.0
     decay: str = "linear"
@@ -84,10 +84,14 @@ class TrainingConfig:
             "eval_every": _validate.integer(1, eval_every=self.eval_every),
             "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
             "activation": _validate.choice(("tanh", "relu"), activation=self.activation),
-            "minibatch": self.plan.minibatch,
             "records_per_client": _validate.integer(1, 10**6, records_per_client=self.records_per_client),
             "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
         }
+        if self.plan.drawn_at_once > MOST_DRAWN:
+            raise ValueError(
+                f"protocol={_validate.shown(self.protocol)}: expected at most {MOST_DRAWN:g} clients or slots drawn at "
+                f"once (check-ins of a round, slots of a window), got about {self.plan.drawn_at_once:.3g}"
+            )
         if self.target_accuracy is not None:
             target = _validate.real(0, 1, open_low=True, target_accuracy=self.target_accuracy)
             checked["target_accuracy"] = target
@@ -121,7 +125,7 @@ class TrainingConfig:
     @property
     def plan(self) -> Plan:
         """The rounds of this run."""
-        return Plan(protocol=self.protocol, minibatch=self.minibatch)
+        return Plan(protocol=self.protocol)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for config.json, with kinds and the library's version."""

@@ -6,18 +6,18 @@ window as a whole, before its result is used, so it can never count too few.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.account import account
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.config import MICROBATCH_UNIT, TrainingConfig
 from checkin_jax.training.examples import networks
@@ -28,14 +28,30 @@ from checkin_jax.training.private.clients import ClientUpdate
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.private.step import Mechanism, buffer_capacity, round_sum
 from checkin_jax.training.reports.report import Report, make_report
+from checkin_jax.training.reports.spent import Spent
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
+from checkin_jax.training.schedules.draws import DUMMY, DrawnRecords, EntropySource, Stream
 from checkin_jax.training.schedules.schedule import Draw
-from checkin_jax.training.server import server
+from checkin_jax.training.server import State, server
 
+# Rounds that are begun before the result of an earlier one is known: enough to keep a device busy.
+AHEAD = 2
 OnRound = Callable[[dict[str, Any]], None]
 OnModel = Callable[[jax.Array], None]
+
+
+class RoundError(RuntimeError):
+    """A round whose sum was not computed: a device or another process failed, or memory was short."""
+
+
+class _Round(NamedTuple):
+    """A round under way: its line of metrics so far, the state after it, and its sum where it is evaluated."""
+
+    line: dict[str, Any]
+    after: State
+    total: jax.Array | None
+    evaluated: bool
 
 
 def train(
@@ -64,9 +80,10 @@ def train(
       dataset: 28x28 or 8x8 images; client i holds the same records for the whole run (see `client_records`).
       run_dir: a folder that does not exist yet or is empty, unless `resume`.
       on_round: called after every round with its metrics line: round, check_ins (messages that arrived, dummies
-        included), window (where the protocol has windows) and, at evaluations, accuracy, epsilon and
-        epsilon_lower (view "messages", over what has begun), update_norm and noise_norm (l2 norms of the released
-        update, and expected of the noise in it; the norm of no client's own update is ever recorded).
+        included), window (where the protocol has windows) and, at evaluations, accuracy, epsilon, epsilon_lower, view
+        and method (the report's figures in view "messages" over what has begun; see `Spent` where evaluations are
+        many), update_norm and noise_norm (l2 norms of the released update, and expected of the noise in it; the norm
+        of no client's own update is ever recorded). Its result is known by then: a round is logged once it is real.
       checkpoint_every: rounds between checkpoints; 0: none. While the run lasts they hold its entropy, which must
         stay secret (see `checkpoints`); they are deleted when it has finished.
       keep_checkpoints: how many of the last ones are kept.
@@ -79,14 +96,15 @@ def train(
         taken up again goes on with the bits in its checkpoint.
 
     Returns:
-      The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the
-      rounds that ran; if none did, the interrupt is raised again. Such a run may be resumed.
+      The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the rounds whose
+      results were logged; if there are none, the interrupt is raised again. Such a run may be resumed.
 
     Raises:
       ValueError, TypeError: an argument outside its range; no network for this image size.
       EntropyError, a kind of ValueError: `entropy` returned too few bytes or no random ones.
       ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
         gone.
+      RoundError: a round could not be computed. What was logged is real.
       FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
         before stays.
     """
@@ -107,9 +125,12 @@ def train(
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
     mechanism = dataclasses.replace(mechanism, microbatch=min(mechanism.clients_at_once, capacity))
     first_averaged = plan.num_rounds - int(config.averaging * plan.num_rounds)
-    with Session(
-        config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh, source=entropy
-    ) as session:
+    with (
+        Session(
+            config, dataset, run_dir, every=every, keep=keep, resume=resume, mesh=mesh, source=entropy
+        ) as session,
+        Spent(config) as spent,
+    ):
         state = session.begin(start(jnp.zeros((size,), jnp.float32)))
         if state is None:
             state = start(initial(*network, draws.jax_key(session.entropy, Stream.INITIAL_PARAMETERS)))
@@ -122,18 +143,34 @@ def train(
             session.entropy, config.protocol.num_clients, len(dataset.train_labels), config.records_per_client
         )
         draw, noise_key = Draw(plan, session.entropy), draws.jax_key(session.entropy, Stream.NOISE)
+        spent.prepare(session.rounds)
         if on_model is not None:
             on_model(state.flat)
-        contribution, epsilon, stopped = _contribution(config, loss), _Epsilon(config), None
+        contribution, stopped, seen = _contribution(config, loss), None, state
+        under_way: collections.deque[_Round] = collections.deque()
+
+        def settle(done: _Round) -> None:
+            """Waits for a round, and only then logs it and shows its result; it is counted before."""
+            nonlocal seen
+            jax.block_until_ready(done.after)
+            session.rounds = done.line["round"]
+            seen, line = done.after, done.line
+            if done.evaluated:
+                session.tested = session.rounds, float(accuracy(seen.average, *test))
+                line |= _norms(config, done) | {"accuracy": session.tested[1]} | spent.line(session.rounds)
+            session.log(line)
+            if on_round is not None:
+                on_round(line)
+            if on_model is not None:
+                on_model(seen.flat)
+            session.checkpoint(seen)
+
         try:
             for index in range(session.rounds, plan.num_rounds):
                 if session.reached(config.target_accuracy):
                     stopped = f"reached accuracy {config.target_accuracy:g}"
                     break
-                chosen = draw.clients(index)
-                session.rounds = rounds = index + 1
-                line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
-                evaluated = rounds % config.eval_every == 0 or rounds == plan.num_rounds
+                chosen, rounds, total = draw.clients(index), index + 1, None
                 if len(chosen):  # nobody checked in: no message, no step
                     total = round_sum(
                         mechanism,
@@ -147,38 +184,37 @@ def train(
                         mesh=mesh,
                     )
                     averaged = max(0, rounds - first_averaged)
-                    divisor = plan.divisor(len(chosen))
-                    state = update(state, total, divisor, averaged)
-                    if evaluated:
-                        line |= _norms(config, total, len(chosen), divisor)
+                    state = update(state, total, plan.divisor(len(chosen)), averaged)
+                line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
                 if plan.slots_per_unit > 1:
                     line["window"] = plan.units(rounds)
-                if evaluated:
-                    session.tested = rounds, float(accuracy(state.average, *test))
-                    line |= {"accuracy": session.tested[1], **epsilon(rounds)}
-                session.log(line)
-                if on_round is not None:
-                    on_round(line)
-                if on_model is not None:
-                    on_model(state.flat)
-                session.checkpoint(state)
+                evaluated = rounds % config.eval_every == 0 or rounds == plan.num_rounds
+                under_way.append(_Round(line, state, total if evaluated else None, evaluated))
+                while len(under_way) > (0 if evaluated else AHEAD):
+                    settle(under_way.popleft())
         except KeyboardInterrupt:
+            # What is under way has been shown to nobody, and is dropped.
             if not session.rounds:
                 raise
             stopped = INTERRUPTED
+        except jax.errors.JaxRuntimeError as error:
+            raise RoundError(
+                f"round {session.rounds + 1} could not be computed: {str(error).strip().splitlines()[0]}"
+            ) from error
         seconds = session.seconds
         tested, final = session.tested
         report = make_report(
             config,
             dataset=dataset.name,
             num_records=len(dataset.train_labels),
-            accuracy=final if tested == session.rounds else float(accuracy(state.average, *test)),
+            accuracy=final if tested == session.rounds else float(accuracy(seen.average, *test)),
             rounds=session.rounds,
             seconds=seconds,
             stopped=stopped,
             entropy=session.source,
+            known=spent.known(),
         )
-        session.finish(report, networks.named_arrays(unravel(state.average)))
+        session.finish(report, networks.named_arrays(unravel(seen.average)))
     return report
 
 
@@ -189,18 +225,22 @@ def _contribution(config: TrainingConfig, loss: Loss) -> Loss | ClientUpdate:
     return clients.local_steps(loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
 
 
-def _norms(config: TrainingConfig, total: jax.Array, messages: int, divisor: float) -> dict[str, Any]:
+def _norms(config: TrainingConfig, done: _Round) -> dict[str, Any]:
     """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have."""
-    norm = float(jnp.linalg.norm(total)) / divisor
+    if done.total is None:
+        return {}
+    messages = done.line["check_ins"]
+    divisor = config.plan.divisor(messages)
+    norm, size = float(jnp.linalg.norm(done.total)) / divisor, done.total.size
     if isinstance(config.randomizer, Gaussian):
-        noise = config.randomizer.noise_multiplier * config.clip_norm * math.sqrt(total.size)
+        noise = config.randomizer.noise_multiplier * config.clip_norm * math.sqrt(size)
     else:
-        noise = mechanisms.l2_message_norm(total.size, config.clip_norm, config.randomizer.epsilon0)
+        noise = mechanisms.l2_message_norm(size, config.clip_norm, config.randomizer.epsilon0)
     noise *= math.sqrt(messages) / divisor
     return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 
-def _records(held: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _records(held: np.ndarray | DrawnRecords, chosen: np.ndarray) -> np.ndarray:
     """The records of the chosen clients, a row of DUMMY where a client is DUMMY."""
     present = chosen != DUMMY
     if present.all():
@@ -208,19 +248,3 @@ def _records(held: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     records = np.full((len(chosen), *held.shape[1:]), DUMMY, np.int32)
     records[present] = held[chosen[present]]
     return records
-
-
-class _Epsilon:
-    """The bracket of epsilon in view "messages" over what has begun, for the metrics."""
-
-    def __init__(self, config: TrainingConfig) -> None:
-        self._config = config
-        self._last: tuple[int, dict[str, Any]] = (0, {})
-
-    def __call__(self, rounds: int) -> dict[str, Any]:
-        units = self._config.plan.units(rounds)
-        if units != self._last[0]:
-            protocol, config = self._config.plan.so_far(rounds), self._config
-            found = account(protocol, config.randomizer, delta=config.delta, view="messages").as_dict()
-            self._last = units, {"epsilon": found["epsilon"], "epsilon_lower": found["lower"]}
-        return self._last[1]

@@ -63,8 +63,8 @@ def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
     same = cj.account(run(10_000, 0.5), noise, delta=1e-5, tight=True)
     assert (g.lower, g.epsilon) == (same.lower, same.epsilon)
     seen_less = cj.account(averaged, noise, delta=1e-5, view="aggregate", tight=True)
-    assert seen_less.lower == 0.0
-    assert seen_less.epsilon <= g.epsilon
+    # Loads are published: the sum of all messages is known in either view.
+    assert 0.0 < seen_less.lower <= seen_less.epsilon <= g.epsilon
     everybody = cj.AveragedUpdates(num_clients=10_000, num_slots=10)
     shown = cj.account(everybody, noise, delta=1e-5)
     assert shown.method.startswith("G2")

@@ -15,6 +15,8 @@ from stand_in import quick_account
 
 from checkin_jax import cli
 from checkin_jax._version import __version__
+from checkin_jax.training.examples import data
+from checkin_jax.training.examples.learning_rate import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
@@ -32,7 +34,6 @@ def no_cache(monkeypatch, tmp_path):
 def quick(monkeypatch):
     # By name: the package's attribute `account` is the function, not the module.
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
-    monkeypatch.setattr("checkin_jax.training.train.account", quick_account)
     monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
 
 
@@ -237,6 +238,18 @@ def test_epsilon_takes_the_deltas_that_account_takes(capsys, delta):
     assert 0 <= guarantee["lower"] <= guarantee["epsilon"] <= 1
 
 
+def test_epsilon_of_sums_of_slots(capsys):
+    sizes = ["--num-clients", "100", "--protocol", "fixed-window", "--num-slots", "100"]
+    run = ["epsilon", *sizes, "--noise-multiplier", ".5", "--delta", "1e-6", "--view", "aggregate", "--json"]
+    found = []
+    for size in ("1", "100"):
+        cli.main([*run, "--minibatch", size])
+        found.append(json.loads(capsys.readouterr().out))
+    assert '"minibatch": 100' in json.dumps(found[1])
+    assert "1.76" in json.dumps(found[1])
+    assert "1.76" not in json.dumps(found[0])
+
+
 def test_epsilon_prints_every_view(capsys, quick):
     cli.main(RUN)
     text = capsys.readouterr().out
@@ -313,11 +326,67 @@ def test_training_runs_under_every_protocol(capsys, tmp_path, quick, options, ro
     assert out["config"]["learning_rate"] > 0
 
 
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ("mnist", 1.3),
+        ("mnist --num-rounds 3e3 --epsilon0 2 --seed 4 --eval-every 7", 1.3),
+        ("mnist --clip-norm 1 --epsilon0 .5 --num-rounds 300 --check-in-prob .01", 0.041),
+        ("mnist --num-clients 6e6", 12.8),
+        ("mnist --noise-multiplier 2", 1.06),
+        ("mnist --decay constant", 1.28),
+        ("digits", 6.0),
+        ("digits --protocol fixed-window --num-slots 2000", 0.0),
+        ("digits --num-rounds 2e3", 0.75),
+        ("digits --learning-rate 5", 5.0),
+    ],
+)
+def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch, options, rate):
+    """What `--help` says: tuned for the default setting, elsewhere a rule of thumb."""
+    seen = []
+    monkeypatch.setattr("checkin_jax.training.examples.data.mnist", lambda folder: data.digits())
+    monkeypatch.setattr("checkin_jax.training.train.train", lambda config, *a, **k: seen.append(config) or {})
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    cli.main(["train", *options.split(), "--run-dir", str(tmp_path)])
+    (config,) = seen
+    rule = suggested_learning_rate(config.plan, config.randomizer, config.clip_norm)
+    expected = rate if rate in (1.3, 6.0, 5.0) else rule
+    assert config.learning_rate == expected
+    assert not rate or expected == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--checkpoint-every -1", "checkpoint_every=-1: expected a whole number in [0, inf]"),
+        ("--keep-checkpoints 0", "keep_checkpoints=0: expected a whole number in [1, inf]"),
+        ("--num-clients 1e12", "expected at most 1e+09 clients or slots drawn at once"),
+        ("--protocol fixed-window --num-slots 1e12", "expected at most 1e+09 clients or slots drawn at once"),
+    ],
+)
+def test_training_that_cannot_be_done_is_refused_before_anything_is_written(capsys, tmp_path, options, told):
+    assert told in _refused(capsys, ["train", "digits", "--run-dir", str(tmp_path / "run"), *options.split()])
+    assert not (tmp_path / "run").exists()
+
+
+def test_very_many_clients_can_be_trained_on(capsys, tmp_path, quick):
+    options = "--num-clients 1e12 --check-in-prob 3e-11 --num-rounds 2"
+    cli.main(["train", "digits", "--run-dir", str(tmp_path / "run"), *options.split()])
+    assert "1,000,000,000,000" in capsys.readouterr().out
+
+
+def test_too_little_memory_is_one_line(capsys, tmp_path, quick, monkeypatch):
+    monkeypatch.setattr("checkin_jax.training.schedules.draws.client_records", lambda *args: [0] * 2**62)
+    assert "not enough memory" in _refused(capsys, [*DIGITS, "--run-dir", str(tmp_path / "run")])
+
+
 def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     run = ["train", "digits", "--run-dir", str(tmp_path / "run")]
     assert "--num-slots is not an option" in _refused(capsys, [*run, "--num-slots", "5"])
     assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
-    assert "minibatch=2" in _refused(capsys, [*run, "--minibatch", "2"])
+    assert "--minibatch is not an option" in _refused(capsys, [*run, "--minibatch", "2"])
+    window = ["--protocol", "fixed-window", "--num-slots", "5", "--minibatch", "6"]
+    assert "minibatch=6" in _refused(capsys, [*run, *window])
     assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
 
 
@@ -327,7 +396,7 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
         patch.setattr("checkin_jax.training.runs.session.Session.finish", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cli.main(run)
-    assert "config.learning_rate was 6.0, is 5.0" in _refused(capsys, [*run, "--learning-rate", "5"])
+    assert "config.learning_rate was " in _refused(capsys, [*run, "--learning-rate", "5"])
     cli.main(run)
     assert "Saved in" in capsys.readouterr().out
     assert "has finished" in _refused(capsys, run)

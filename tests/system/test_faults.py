@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import errno
 import io
@@ -11,7 +12,9 @@ import math
 import os
 import re
 import shutil
+import sys
 import time
+import types
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +24,8 @@ from stand_in import quick_account
 from checkin_jax import _files, cli
 from checkin_jax.sweeps import table
 from checkin_jax.sweeps.store import Store
-from checkin_jax.training import train
 from checkin_jax.training.reports import report
+from checkin_jax.training.runs import checkpoints
 from checkin_jax.training.runs.run_directory import RunDirectory
 
 TRAIN = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
@@ -34,7 +37,6 @@ SWEEP = f"{SWEEP} --epsilon0 .5,80 --block-rows 16 --resume --out"
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Where the commands run, with an instant accountant and no cache of the user's."""
-    monkeypatch.setattr(train, "account", quick_account)
     monkeypatch.setattr(report, "account", quick_account)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     monkeypatch.chdir(tmp_path)
@@ -45,7 +47,6 @@ def folder(monkeypatch, tmp_path):
 def trained(tmp_path_factory):
     """The folder of a run that met no fault."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "account", quick_account)
         patch.setattr(report, "account", quick_account)
         patch.chdir(tmp_path_factory.mktemp("trained"))
         cli.main(TRAIN.split())
@@ -342,6 +343,26 @@ def test_clocks_that_jump_change_nothing(folder, monkeypatch, capsys, trained, s
     assert resumed == list(range(7, 13))
     assert _outcome(folder / "run") == _outcome(trained)
     assert 0 < json.loads(capsys.readouterr().out)["seconds"] < 600
+
+
+def test_late_callbacks_of_a_failed_checkpoint_are_quiet(monkeypatch):
+    """They come to an event loop that Orbax has closed; all else is told as before."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    checkpoints._quiet_late_callbacks.__wrapped__()
+    loop = asyncio.new_event_loop()
+    loop.close()
+
+    def outside(error: Exception) -> None:
+        sys.unraisablehook(types.SimpleNamespace(exc_traceback=error.__traceback__, exc_value=error))
+
+    try:
+        loop.call_soon_threadsafe(print)
+    except RuntimeError as error:
+        outside(error.with_traceback(error.__traceback__.tb_next))
+        assert told == []
+        outside(error)  # from somebody's own code
+    assert len(told) == 1
 
 
 class _KilledError(Exception):

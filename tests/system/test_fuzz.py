@@ -167,6 +167,7 @@ event_fields = st.fixed_dictionaries(
             st.one_of(PROPER["noise_multiplier"], odd).map(cj.GaussianMessageDpEvent),
         ),
         "empty_slots": PROPER["empty_slots"],
+        "minibatch": st.one_of(PROPER["minibatch"], odd),
         "view": st.one_of(PROPER["view"], odd),
     }
 )
@@ -451,7 +452,6 @@ def published_directions(values):
 training_fields = {
     "protocol": any_protocol,
     "randomizer": any_randomizer,
-    "minibatch": whole(1e6),
     "clip_norm": spread(1e-6, 1e6),
     "learning_rate": spread(1e-9, 1e9),
     "decay": st.sampled_from(["linear", "constant"]),

@@ -53,7 +53,6 @@ def kept_apart(monkeypatch, tmp_path):
     What runs cost is not the question here but in test_fuzz.py: the accountant of runs is the instant stand-in.
     """
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
-    monkeypatch.setattr("checkin_jax.training.train.account", quick_account)
     monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
     monkeypatch.chdir(tmp_path)
 

@@ -106,6 +106,9 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
     (run_dir / "config.json").write_text(good.replace("ShuffledCheckIn", "Gossip"))
     with pytest.raises(ValueError, match="not a config of this version"):
         recorded.read(run_dir)
+    (run_dir / "config.json").write_text(good.replace("{", '{"minibatch": 200, ', 1))
+    with pytest.raises(ValueError, match="minibatch=200"):
+        recorded.read(run_dir)
     (run_dir / "config.json").write_text(good)
     metrics = (run_dir / "metrics.jsonl").read_text()
     (run_dir / "metrics.jsonl").write_text("{]\n" + metrics)

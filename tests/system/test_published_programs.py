@@ -79,11 +79,10 @@ def test_training_curves_read_run_directories(tmp_path):
         protocol = {"kind": "ShuffledCheckIn", "num_clients": 1_000, "check_in_prob": 0.1, "num_rounds": 20}
         config = {"protocol": protocol, "randomizer": randomizer, "delta": 1e-6, "dataset": "digits"}
         (folder / "config.json").write_text(json.dumps(config))
-        lines = [{"round": 1, "check_ins": 9}]
-        lines += [
-            {"round": t, "check_ins": 9, "accuracy": t / 40, "epsilon": t / 10, "epsilon_lower": t / 20}
-            for t in (10, 20)
-        ]
+        named = {"view": "messages", "method": "T1, PLD"}
+        lines: list[dict[str, object]] = [{"round": t, "check_ins": 9} for t in range(1, 21)]
+        for t in (10, 20):
+            lines[t - 1] |= {"accuracy": t / 40, "epsilon": t / 10, "epsilon_lower": t / 20, **named}
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     curves = program("accountants/training_curves.py")
     curves.main(tmp_path / "runs", tmp_path / "curves.png")

@@ -16,7 +16,6 @@ from stand_in import quick_account
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training import train
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.reports import report, trace
 
@@ -33,8 +32,7 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
-    for module in (train, report):
-        monkeypatch.setattr(module, "account", quick_account)
+    monkeypatch.setattr(report, "account", quick_account)
     spec = importlib.util.spec_from_file_location(name, ROOT / "train" / f"{name}.py")
     program = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, program)
@@ -55,8 +53,8 @@ def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, 
 
 def test_points_account_for_whole_windows_and_end_with_the_last(monkeypatch):
     monkeypatch.setattr(report, "account", quick_account)
-    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
-    config = TrainingConfig(protocol=window, minibatch=4, randomizer=PureLDP(epsilon0=1.0))
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
+    config = TrainingConfig(protocol=window, randomizer=PureLDP(epsilon0=1.0))
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
     found = trace.points(config, metrics, 3, {})
     assert [point.round for point in found] == [1, 5, 9]
@@ -73,13 +71,13 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 from stand_in import quick_account
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import loop, report, schedule
-from checkin_jax.training.recipe import Recipe
-for module in (loop, report):
-    module.account = quick_account
+from checkin_jax.cli.recipe import Recipe
+from checkin_jax.training.reports import report
+from checkin_jax.training.schedules import draws
+report.account = quick_account
 folder, number, port = sys.argv[1:]
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)} if port != "0" else {}
-schedule.fresh_entropy = lambda: 3 + int(number)  # the first process's must hold for all
+draws.fresh_entropy = lambda: 3 + int(number)  # the first process's must hold for all
 Recipe(run_dir=Path(folder), dataset="digits", **hosts).run(
     protocol=ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=5),
     randomizer=Gaussian(noise_multiplier=2.0),
@@ -91,7 +89,7 @@ def _spawn(folder: Path, number: int = 0, port: int = 0, devices: int = 1) -> su
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[1]), str(Path(__file__).parent), *sys.path]
+            [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), *sys.path]
         ),
     }
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from stand_in import quick_account
 
@@ -18,14 +19,13 @@ from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import train
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
-from checkin_jax.training.reports import report
+from checkin_jax.training.reports import recorded, report
 from checkin_jax.training.runs.checkpoints import Checkpoints
 from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(train, "account", quick_account)
     monkeypatch.setattr(report, "account", quick_account)
 
 
@@ -82,7 +82,7 @@ def test_a_resumed_run_keeps_the_entropy_of_its_checkpoint_and_says_where_it_cam
     [
         _config(),
         _config(seed=None),
-        _config(FixedWindow(num_clients=40, num_slots=20, num_epochs=2), minibatch=4, decay="constant"),
+        _config(FixedWindow(num_clients=40, num_slots=20, num_epochs=2, minibatch=4), decay="constant"),
         _config(simulate="messages", momentum=0.0, averaging=0.0),
     ],
     ids=["shuffled", "no seed", "window", "messages"],
@@ -146,11 +146,14 @@ def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path):
     folder = tmp_path / "run"
     first = train.train(_config(), data.digits(), folder, interrupt, checkpoint_every=3)
     assert (first.rounds, first.stopped) == (7, "interrupted")
-    # Killed once more: the report of the seven rounds must not stay behind.
+    # Killed once more: the report of the seven rounds must not stay behind as if it were of all, and is not lost.
+    results = {name: (folder / name).read_bytes() for name in ("report.json", "report.txt", "parameters.npz")}
     with pytest.raises(_KilledError):
         _train(folder, None, 10, resume=True)
-    assert not (folder / "report.json").exists()
+    assert not set(results) & {path.name for path in folder.iterdir()}
+    assert {path.name: path.read_bytes() for path in (folder / "interrupted").iterdir()} == results
     assert _train(folder, resume=True).rounds == 12
+    assert not (folder / "interrupted").exists()
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
@@ -161,6 +164,10 @@ def test_a_target_reached_just_before_the_kill_still_ends_the_run(tmp_path):
     _killed(tmp_path / "run", 5, config, every=5)  # round 5 is not saved: the kill came first
     resumed = _train(tmp_path / "run", config, resume=True)
     assert (resumed.rounds, resumed.stopped) == (whole.rounds, whole.stopped) == (5, "reached accuracy 1e-09")
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _damage(folder: Path, step: int, how: str) -> None:
@@ -190,7 +197,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, how):
     _killed(folder, 8)
     assert _steps(folder) == [3, 6]
     _damage(folder, 6, how)
-    with pytest.warns(UserWarning, match="checkpoint of round 6 is damaged"):
+    with pytest.warns(UserWarning, match="checkpoint of round 6 cannot be used"):
         _train(folder, resume=True, checkpoint_every=3)
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
@@ -211,7 +218,7 @@ def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path):
     _killed(folder, 8)
     lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
-    with pytest.warns(UserWarning, match=r"round 6 is damaged .*metrics"):
+    with pytest.warns(UserWarning, match=r"round 6 cannot be used .*metrics"):
         _train(folder, resume=True)
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
@@ -222,11 +229,117 @@ def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(tmp_path):
     _killed(folder, 8)
     for step in (3, 6):
         _damage(folder, step, "no arrays")
-    with pytest.warns(UserWarning, match="damaged"), pytest.raises(ResumeError, match="account for both"):
+    with (
+        pytest.warns(UserWarning, match="cannot be used"),
+        pytest.raises(ResumeError, match="account for both"),
+    ):
         _train(folder, resume=True)
     _killed(tmp_path / "none", 8, every=0)
     with pytest.raises(ResumeError, match="account for both"):
         _train(tmp_path / "none", resume=True)
+
+
+@pytest.mark.parametrize("left", [0, 1, 60])
+def test_cut_metrics_cost_no_checkpoint(tmp_path, left):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    before, metrics = _files(folder / "checkpoints"), folder / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(whole[:left])
+    for _ in range(2):
+        with (
+            pytest.warns(UserWarning, match=rf"metrics.jsonl has {left} bytes"),
+            pytest.raises(ResumeError, match="nothing was deleted"),
+        ):
+            _train(folder, resume=True)
+    assert _files(folder / "checkpoints") == before
+    metrics.write_bytes(whole)
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError(), ValueError("odd")])
+def test_an_error_while_reading_costs_no_checkpoint(tmp_path, monkeypatch, error):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    before = _files(folder / "checkpoints")
+    with monkeypatch.context() as patch:
+        patch.setattr(ocp.CheckpointManager, "restore", lambda *args, **kwargs: (_ for _ in ()).throw(error))
+        with pytest.warns(UserWarning, match="cannot be used"), pytest.raises(ResumeError):
+            _train(folder, resume=True)
+    assert _files(folder / "checkpoints") == before
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_checkpoints_that_make_room_are_kept_to_the_end(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    _damage(folder, 6, "one bit")
+    damaged = _files(folder / "checkpoints" / "6")
+    with pytest.warns(UserWarning, match="round 6 cannot be used"), pytest.raises(_KilledError):
+        _train(folder, None, 8, resume=True, checkpoint_every=3)
+    assert _files(folder / "checkpoints" / "unused-6-1") == damaged
+    assert 6 in _steps(folder)
+    _train(folder, resume=True)
+    assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("config", ["{}", "", "[]", None, "other"])
+def test_a_config_of_another_run_is_refused(tmp_path, config):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    path, before = folder / "config.json", _files(folder / "checkpoints")
+    whole = path.read_text()
+    path.unlink()
+    if config is not None:
+        path.write_text(whole.replace('"momentum": 0.5', '"momentum": 0.25') if config == "other" else config)
+    with pytest.raises(
+        ResumeError, match=r"config\.json.*" + ("momentum differ" if config == "other" else "")
+    ):
+        _train(folder, resume=True)
+    assert _files(folder / "checkpoints") == before
+    path.write_text(whole)
+    assert _train(folder, resume=True).rounds == 12
+
+
+def test_rounds_that_were_seen_stay_logged_while_they_are_repeated(tmp_path):
+    """Whoever reads the folder meanwhile accounts for all of them."""
+    folder = tmp_path / "run"
+    _killed(folder, 11, every=4)
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"round": 12, "che')
+    with pytest.raises(_KilledError):
+        _train(folder, None, 9, resume=True)
+    assert recorded.read(folder).rounds == 11
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_a_machine_that_repeats_a_round_otherwise_is_told(tmp_path):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    metrics = folder / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    lines[6] = '{"round": 7, "check_ins": 9999}\n'
+    metrics.write_text("".join(lines))
+    with pytest.raises(ResumeError, match="a repeated round did not give what was logged before"):
+        _train(folder, resume=True)
+
+
+def test_a_run_that_was_killed_before_its_first_round_may_begin_again(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "round_sum", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            _train(folder)
+    assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl"}
+    assert _train(folder).rounds == 12
+    with pytest.raises(FileExistsError, match="not empty"):
+        _train(folder)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +398,8 @@ def test_bad_numbers_are_refused_before_anything_is_written(tmp_path, options):
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="not empty"):
+        _train(tmp_path)
     with pytest.raises(FileExistsError, match=r"no metrics\.jsonl"):
         _train(tmp_path, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]

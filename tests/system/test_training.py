@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from stand_in import quick_account
 
+from checkin_jax._rounding import up
+from checkin_jax.accounting.account import account
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training import train
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.examples.learning_rate import suggested_learning_rate
-from checkin_jax.training.reports import report
+from checkin_jax.training.reports import report, spent
 from checkin_jax.training.runs.run_directory import RunDirectory
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.schedule import Plan
@@ -29,7 +31,6 @@ NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(train, "account", quick_account)
     monkeypatch.setattr(report, "account", quick_account)
 
 
@@ -145,7 +146,9 @@ def test_a_run_directory_is_complete_and_consistent(tmp_path, quick):
     assert [line["round"] for line in lines if "accuracy" in line] == [2, 4, 5]
     assert all(line["epsilon_lower"] <= line["epsilon"] for line in lines if "accuracy" in line)
     assert lines[-1]["accuracy"] == result.accuracy
-    assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
+    last = result.guarantees["messages"]
+    assert (lines[-1]["epsilon"], lines[-1]["epsilon_lower"]) == (last.epsilon, last.lower)
+    assert (lines[-1]["view"], lines[-1]["method"]) == ("messages", last.method)
     stored = json.loads((folder / "report.json").read_text())
     assert stored == json.loads(json.dumps(result.as_dict()))
     assert (folder / "report.txt").read_text() == str(result)
@@ -221,13 +224,91 @@ def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path, quick):
     np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=3))
 
 
-def test_an_interrupt_inside_a_round_counts_that_round(tmp_path, monkeypatch, quick):
+def test_an_interrupt_inside_a_round_leaves_it_out(tmp_path, monkeypatch, quick):
+    """Nobody has seen anything of it."""
+    whole, left = train.round_sum, itertools.count()
+
     def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
+        if next(left) == 5:
+            raise KeyboardInterrupt
+        return whole(*args, **kwargs)
 
     monkeypatch.setattr(train, "round_sum", interrupted)
-    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run")
-    assert result.rounds == 1
+    seen = []
+    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run", seen.append)
+    assert 5 - train.AHEAD <= result.rounds <= 5
+    assert _metrics(tmp_path / "run") == seen
+    assert len(seen) == result.rounds
+    assert result.guarantees["messages"].protocol.num_rounds == result.rounds
+    monkeypatch.undo()
+    monkeypatch.setattr(report, "account", quick_account)
+    np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=result.rounds))
+
+
+def test_the_loop_is_never_more_than_a_few_rounds_ahead(tmp_path, monkeypatch, quick):
+    """And logs nothing that was not computed."""
+    whole, begun, under_way, seen = train.round_sum, itertools.count(1), [], []
+
+    def count(*args, **kwargs):
+        under_way.append(next(begun) - len(seen))
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(train, "round_sum", count)
+    train.train(_config(rounds=30), data.digits(), tmp_path / "run", seen.append)
+    assert max(under_way) == train.AHEAD + 1
+    assert min(under_way[train.AHEAD :]) == train.AHEAD + 1  # the device does not wait for the log either
+
+    def fail(waited):
+        if next(waits) == 12:
+            raise jax.errors.JaxRuntimeError("INTERNAL: Connection closed by peer\nand more")
+
+    waits, ready = itertools.count(1), jax.block_until_ready
+    monkeypatch.setattr(jax, "block_until_ready", lambda waited: fail(waited) or ready(waited))
+    with pytest.raises(
+        train.RoundError, match=r"round 12 could not be computed: INTERNAL: Connection closed by peer$"
+    ):
+        train.train(_config(rounds=1_000), data.digits(), tmp_path / "failed")
+    assert len(_metrics(tmp_path / "failed")) == 11
+
+
+def test_one_epsilon_for_one_run(tmp_path):
+    """Where the quick bound is another one: metrics, report and page of evaluations say the same."""
+    config = _config(n=20_000, prob=0.001, rounds=6, eval_every=2, target_accuracy=0.99)
+    result = train.train(config, data.digits(), tmp_path / "run")
+    lines = [line for line in _metrics(tmp_path / "run") if "accuracy" in line]
+    assert [line["round"] for line in lines] == [2, 4, 6]
+    for line in lines:
+        right = report.guarantee(config, config.plan.so_far(line["round"]), "messages")
+        assert (line["epsilon"], line["epsilon_lower"]) == (right.epsilon, right.lower)
+        assert (line["view"], line["method"]) == (right.view, right.method)
+    assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
+    stated = f"({up(lines[-1]['epsilon'])}, 1e-06)-differential privacy, certified, view 'messages'"
+    assert stated in (tmp_path / "run" / "report.txt").read_text()
+    quick = account(config.protocol, config.randomizer, delta=1e-6, view="messages")
+    assert lines[-1]["epsilon"] <= quick.epsilon
+
+
+def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path, monkeypatch):
+    asked = []
+
+    def counted(protocol, randomizer, **options):
+        asked.append((protocol, options["view"]))
+        return quick_account(protocol, randomizer, **options)
+
+    monkeypatch.setattr(report, "account", counted)
+    train.train(_config(rounds=5, eval_every=2), data.digits(), tmp_path / "run")
+    assert len(set(asked)) == len(asked) == 3 + 2 + 1  # one message by itself
+    asked.clear()
+    window = FixedWindow(num_clients=50, num_slots=12)
+    train.train(_config(protocol=window, eval_every=1), data.digits(), tmp_path / "window")
+    assert len(asked) == 4
+    asked.clear()
+    many = _config(n=50, rounds=201, eval_every=1)
+    train.train(many, data.digits(), tmp_path / "many")
+    assert len(asked) <= spent.MOST + 4
+    lines = _metrics(tmp_path / "many")
+    assert all("accuracy" in line for line in lines)
+    assert [line["round"] for line in lines if "epsilon" in line] == [*range(6, 201, 6), 201]
 
 
 def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch):
@@ -368,8 +449,8 @@ def test_several_records_and_local_steps_average_models(tmp_path, quick):
 
 def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
     # One client, ten slots: nine dummies; ten slots make one update, divided by ten.
-    window = FixedWindow(num_clients=1, num_slots=10)
-    config = _config(protocol=window, randomizer=NOISELESS, minibatch=10, clip_norm=1e3)
+    window = FixedWindow(num_clients=1, num_slots=10, minibatch=10)
+    config = _config(protocol=window, randomizer=NOISELESS, clip_norm=1e3)
     train.train(config, data.digits(), tmp_path / "window")
     alone = _config(protocol=Shuffle(num_clients=1), randomizer=NOISELESS, learning_rate=0.1, clip_norm=1e3)
     train.train(alone, data.digits(), tmp_path / "alone")
@@ -378,18 +459,30 @@ def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
     assert _metrics(tmp_path / "window")[0]["check_ins"] == 10
 
 
+def test_the_sum_that_is_released_is_what_is_accounted_for():
+    """One sum of 100 slots' messages, one Gaussian mechanism: [5.749, 23.49] before, for a truth of 1.766 at most."""
+    window = FixedWindow(num_clients=100, num_slots=100, minibatch=100)
+    config = _config(protocol=window, randomizer=Gaussian(noise_multiplier=0.5), delta=1e-6)
+    assert config.plan.num_rounds == 1
+    common = {"dataset": "digits", "num_records": 1437, "accuracy": 0.1, "seconds": 1.0, "stopped": None}
+    found = report.make_report(config, rounds=1, **common).guarantees
+    assert 0.5 < found["aggregate"].lower <= found["aggregate"].epsilon <= 1.766
+    assert found["messages"].lower > 5.7
+    assert "the messages of 100 successive slots summed" in str(found["aggregate"])
+
+
 @pytest.mark.parametrize(
-    ("protocol", "minibatch", "rounds", "windows"),
+    ("protocol", "rounds", "windows"),
     [
-        (Shuffle(num_clients=50, num_rounds=3), 1, 3, 3),
-        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2), 4, 6, 2),
-        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible"), 7, 5, 1),
-        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 1, 5, 1),
-        (SlidingWindow(num_clients=50, window=11, num_epochs=2), 8, 10, 2),
+        (Shuffle(num_clients=50, num_rounds=3), 3, 3),
+        (FixedWindow(num_clients=50, num_slots=10, num_epochs=2, minibatch=4), 6, 2),
+        (FixedWindow(num_clients=9, num_slots=30, empty_slots="visible", minibatch=7), 5, 1),
+        (AveragedUpdates(num_clients=50, num_slots=5, check_in_prob=0.7), 5, 1),
+        (SlidingWindow(num_clients=50, window=11, num_epochs=2, minibatch=8), 10, 2),
     ],
 )
-def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, minibatch, rounds, windows):
-    config = _config(protocol=protocol, minibatch=minibatch, eval_every=2)
+def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, rounds, windows):
+    config = _config(protocol=protocol, eval_every=2)
     result = train.train(config, data.digits(), tmp_path / "run")
     assert (result.rounds, result.units) == (rounds, windows)
     assert result.guarantees["messages"].protocol == protocol
@@ -407,8 +500,8 @@ def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
         if line["round"] == 4:
             raise KeyboardInterrupt
 
-    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3)
-    config = _config(protocol=window, minibatch=4)
+    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
+    config = _config(protocol=window)
     result = train.train(config, data.digits(), tmp_path / "run", interrupt)
     assert (result.rounds, result.units) == (4, 2)
     assert result.guarantees["messages"].protocol == dataclasses.replace(window, num_epochs=2)

@@ -1,5 +1,6 @@
 """One source of words: statements, JSON, pages and audits name the adversary and the neighbors as the protocol does."""
 
+import dataclasses
 import html
 import json
 
@@ -20,10 +21,12 @@ RUNS = [
     cj.FixedWindow(num_clients=300, num_slots=4),
     cj.FixedWindow(num_clients=300, num_slots=4, empty_slots="visible"),
     cj.SlidingWindow(num_clients=303, window=300),
+    cj.FixedWindow(num_clients=300, num_slots=4, minibatch=2),
+    cj.FixedWindow(num_clients=300, num_slots=4, empty_slots="visible", minibatch=2),
+    cj.SlidingWindow(num_clients=303, window=300, minibatch=2),
     cj.AveragedUpdates(num_clients=300, num_slots=4),
 ]
-NAMES = [f"{type(run).__name__}-{getattr(run, 'empty_slots', '')}".rstrip("-") for run in RUNS]
-every_run = pytest.mark.parametrize("run", RUNS, ids=NAMES)
+every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
 
 
 def test_every_protocol_is_here():
@@ -64,7 +67,7 @@ def test_relations_have_words_where_they_have_bounds_and_nowhere_else(run):
 
 
 def test_the_words_tell_protocols_apart_as_what_is_seen_does():
-    shuffled, shuffle, fixed, visible, sliding, averaged = RUNS
+    shuffled, shuffle, fixed, visible, sliding, fixed_sums, visible_sums, sliding_sums, averaged = RUNS
     assert shuffled.observed("messages") == shuffle.observed("messages")
     assert fixed.observed("messages") == sliding.observed("messages")
     for run in (fixed, visible, sliding):
@@ -74,6 +77,11 @@ def test_the_words_tell_protocols_apart_as_what_is_seen_does():
         assert "which slots are empty" in visible.observed(view)
         assert "empty" not in fixed.observed(view)
         assert len({run.observed(view) for run in (shuffled, fixed, visible, averaged)}) == 4
+    for run in (fixed_sums, visible_sums, sliding_sums):
+        assert "sums of the messages used in 2 successive slots" in run.observed("aggregate")
+        assert "no single message" in run.observed("aggregate")
+        assert run.observed("messages") == dataclasses.replace(run, minibatch=1).observed("messages")
+    assert "which slots are empty" in visible_sums.observed("aggregate")
     assert len({run.observed("local") for run in RUNS}) == 1
 
 

@@ -12,7 +12,9 @@ from digits_problem import digits_problem
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training.private import clients, mechanisms, step
+from checkin_jax.training.examples import networks
+from checkin_jax.training.private import clients, layers, mechanisms, step
+from checkin_jax.training.private.rows import Rows
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
@@ -142,3 +144,43 @@ def test_updates_are_not_differentiated_layer_by_layer():
     update = clients.local_steps(digits_problem()[1], learning_rate=1.0, steps=1)
     with pytest.raises(ValueError, match="gradients='layers'"):
         _sum(update, RECORDS, gradients="layers")
+
+
+@pytest.mark.parametrize("gradients", ["layers", "general", "update"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_short_parameters_do_not_round_a_row_beyond_the_clip_norm(dtype, gradients):
+    _, _, images, labels = digits_problem()
+    random = np.random.default_rng(1)
+    parameters = {
+        "kernel": jnp.asarray(random.normal(size=(64, 10)) / 8, dtype),
+        "bias": jnp.zeros(10, dtype),
+    }
+
+    def loss(parameters, image, label):
+        pixels = image.reshape(-1).astype(dtype) / 16
+        logits = layers.affine(pixels, parameters["kernel"], parameters["bias"])
+        return networks.cross_entropy(logits, label.astype(jnp.int32)).astype(jnp.float32)
+
+    def both(parameters, images, labels):
+        return jax.grad(loss)(parameters, images[0], labels[0])
+
+    update = clients.ClientUpdate(both) if gradients == "update" else loss
+    path = "auto" if gradients == "update" else gradients
+    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS, gradients=path)
+    records = np.arange(200, dtype=np.int32)
+    arguments = mechanism, update, parameters, images, labels, records, jax.random.key(0)
+    sent = step.round_messages(*arguments, capacity=200)
+    assert sent.dtype == np.float32
+    norms = np.linalg.norm(sent.astype(np.float64), axis=1)
+    assert norms.max() <= CLIP < 1.00001 * norms.max()
+    total = step.round_sum(*arguments, capacity=200)
+    np.testing.assert_allclose(total, sent.sum(0), atol=1e-5)
+
+
+def test_rows_of_other_numbers_are_refused():
+    short = Rows.of(jnp.ones((3, 4), jnp.bfloat16))
+    with pytest.raises(TypeError, match="rows of type bfloat16: expected float32"):
+        mechanisms.clip(short, CLIP)
+    whole = clients.ClientUpdate(lambda parameters, images, labels: jnp.ones(7, jnp.int32))
+    with pytest.raises(TypeError, match="update of type int32: expected floating-point"):
+        _sum(whole, RECORDS)

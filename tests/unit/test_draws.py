@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from pathlib import Path
 
@@ -53,6 +54,30 @@ def test_participants_are_distinct_and_uniform():
     assert np.abs(pairs).max() < 5 / np.sqrt(4_000)
     lagged = np.mean((present[1:] - 0.3) * (present[:-1] - 0.3)) / 0.21
     assert abs(lagged) < 5 / np.sqrt(40 * 4_000)
+
+
+@pytest.mark.parametrize(
+    ("n", "rate"),
+    # Few of many, many of many, everybody: NumPy draws them in different ways.
+    [(30_000, 1e-4), (12_000, 0.3), (5, 1.0), (5, 0.6)],
+)
+def test_messages_are_in_random_order(n, rate):
+    """Whoever sends messages in the order of `participants` has shuffled them: ranks are uniform at every place."""
+    protocol = ShuffledCheckIn(num_clients=n, check_in_prob=rate)
+    largest, first, orders = [], [], collections.Counter()
+    for t in range(3_000):
+        chosen = draws.participants(11, protocol, t)
+        if len(chosen) < 3:
+            continue
+        # Where the largest is, and how large the first is among all, as numbers uniform in [0, 1).
+        jitter = np.random.default_rng(t).random(2)
+        largest.append((np.argmax(chosen) + jitter[0]) / len(chosen))
+        first.append((np.sum(chosen < chosen[0]) + jitter[1]) / len(chosen))
+        orders[tuple(np.argsort(chosen[[0, len(chosen) // 2, -1]]).tolist())] += 1
+    assert stats.kstest(largest, "uniform").pvalue > ACCEPT
+    assert stats.kstest(first, "uniform").pvalue > ACCEPT
+    assert len(orders) == 6
+    assert stats.chisquare(list(orders.values())).pvalue > ACCEPT
 
 
 def test_certain_and_impossible_check_ins():
@@ -145,3 +170,20 @@ def test_more_clients_than_records_draw_with_replacement():
     assert held.dtype == np.int32
     assert stats.chisquare(np.bincount(held, minlength=50)).pvalue > ACCEPT
     np.testing.assert_array_equal(held, draws.client_records(1, 100_000, 50))
+
+
+def test_records_of_very_many_clients_are_drawn_when_they_are_asked_for(monkeypatch):
+    held = draws.client_records(1, 10**12, 50)
+    assert held.shape == (10**12,)
+    clients = np.random.default_rng(0).choice(10**12, 100_000, replace=False)
+    records = held[clients]
+    assert records.dtype == np.int32
+    assert stats.chisquare(np.bincount(records, minlength=50)).pvalue > ACCEPT
+    np.testing.assert_array_equal(records[::-1], draws.client_records(1, 10**12, 50)[clients[::-1]])
+    assert (draws.client_records(2, 10**12, 50)[clients] != records).mean() > 0.9
+    assert np.abs(np.corrcoef(records[:-1], records[1:])[0, 1]) < 5 / np.sqrt(len(records))
+    several = draws.client_records(1, 10**11, 50, each=3)[clients[:7] % 10**11]
+    assert several.shape == (7, 3)
+    assert held[clients[:0]].shape == (0,)
+    monkeypatch.setattr(draws, "TABLE", 10)
+    assert isinstance(draws.client_records(1, 30, 100), np.ndarray)  # records of their own

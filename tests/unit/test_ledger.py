@@ -21,6 +21,16 @@ UNITS = [
     (cj.SlidingWindow(num_clients=500, window=120), PURE, "messages"),
     (cj.AveragedUpdates(num_clients=800, num_slots=9, check_in_prob=0.5), PURE, "messages"),
     (cj.ShuffledCheckIn(num_clients=900, check_in_prob=0.3), cj.Gaussian(noise_multiplier=4.0), "aggregate"),
+    (
+        cj.FixedWindow(num_clients=400, num_slots=90, minibatch=30),
+        cj.Gaussian(noise_multiplier=4.0),
+        "aggregate",
+    ),
+    (
+        cj.SlidingWindow(num_clients=400, window=90, minibatch=30),
+        cj.Gaussian(noise_multiplier=4.0),
+        "aggregate",
+    ),
 ]
 
 
@@ -83,7 +93,7 @@ def spoil(path, value):
 @pytest.mark.parametrize(
     ("state", "part"),
     [
-        (spoil(["schema"], 2), "schema=2"),
+        (spoil(["schema"], 1), "schema=1"),
         (spoil(["schema"], None), "expected"),
         (spoil(["neighboring_relation"], "ADD_OR_REMOVE_ONE"), "neighboring_relation"),
         (spoil(["non_private"], 1), "non_private=1"),

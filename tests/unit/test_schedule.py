@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import time
 
 import numpy as np
@@ -62,8 +63,8 @@ def test_the_law_test_sees_another_check_in_probability():
 @pytest.mark.parametrize(("n", "m"), [(4, 2), (4, 3), (3, 1), (4, 4)])
 def test_a_sliding_window_has_the_law_of_the_algorithm(monkeypatch, n, m):
     monkeypatch.setattr(draws, "MIN_BLOCK", 2)  # several blocks to a pass
-    protocol = SlidingWindow(num_clients=n, window=m, num_epochs=DRAWS)
-    plan = Plan(protocol=protocol, minibatch=n - m + 1)
+    protocol = SlidingWindow(num_clients=n, window=m, num_epochs=DRAWS, minibatch=n - m + 1)
+    plan = Plan(protocol=protocol)
     draw = Draw(plan, 5)
     drawn = [tuple(draw.clients(t).tolist()) for t in range(DRAWS)]
     rng = np.random.default_rng(0)
@@ -93,7 +94,8 @@ def test_dummies_are_as_many_as_proposition_3_4_says():
 def test_dummies_are_as_many_as_proposition_4_4_says():
     n, m = 3_000, 500
     expected = float(utility.sliding_window_dummies(n, m).value)
-    draw = Draw(Plan(protocol=SlidingWindow(num_clients=n, window=m, num_epochs=600), minibatch=n - m + 1), 2)
+    protocol = SlidingWindow(num_clients=n, window=m, num_epochs=600, minibatch=n - m + 1)
+    draw = Draw(Plan(protocol=protocol), 2)
     counts = np.array([(draw.clients(t) < 0).sum() for t in range(600)])
     assert abs(counts.mean() - expected) < 4.5 * counts.std() / np.sqrt(len(counts))
 
@@ -122,15 +124,14 @@ def test_windows_of_very_many_clients_are_drawn_at_once(n):
 @pytest.mark.parametrize("minibatch", [1, 7, 80, 171])
 def test_rounds_of_a_sliding_window_are_consecutive_slots(monkeypatch, minibatch):
     monkeypatch.setattr(draws, "MIN_BLOCK", 16)
-    protocol = SlidingWindow(num_clients=200, window=30, num_epochs=2)
-    plan = Plan(protocol=protocol, minibatch=minibatch)
+    protocol = SlidingWindow(num_clients=200, window=30, num_epochs=2, minibatch=minibatch)
+    plan = Plan(protocol=protocol)
     assert plan.slots_per_unit == 171
     draw = Draw(plan, 9)
     rounds = [draw.clients(t) for t in range(plan.num_rounds)]
     whole = np.concatenate(rounds)
-    np.testing.assert_array_equal(
-        whole, np.concatenate([Draw(Plan(protocol=protocol, minibatch=171), 9).clients(t) for t in (0, 1)])
-    )
+    at_once = Draw(Plan(protocol=dataclasses.replace(protocol, minibatch=171)), 9)
+    np.testing.assert_array_equal(whole, np.concatenate([at_once.clients(t) for t in (0, 1)]))
     for one in whole.reshape(2, 171):
         clients = one[one >= 0]
         assert len(set(clients.tolist())) == len(clients)
@@ -143,8 +144,8 @@ def test_rounds_of_a_sliding_window_are_consecutive_slots(monkeypatch, minibatch
 
 
 def test_slots_accumulate_and_the_last_round_of_a_window_takes_the_rest():
-    protocol = FixedWindow(num_clients=30, num_slots=10, num_epochs=3)
-    plan = Plan(protocol=protocol, minibatch=4)
+    protocol = FixedWindow(num_clients=30, num_slots=10, num_epochs=3, minibatch=4)
+    plan = Plan(protocol=protocol)
     assert (plan.rounds_per_unit, plan.num_rounds) == (3, 9)
     draw = Draw(plan, 1)
     rounds = [draw.clients(t) for t in range(9)]
@@ -156,9 +157,9 @@ def test_slots_accumulate_and_the_last_round_of_a_window_takes_the_rest():
 
 
 def test_visible_empty_slots_are_left_out_and_hidden_ones_are_not():
-    common = {"num_clients": 5, "num_slots": 40}
-    seen = Draw(Plan(protocol=FixedWindow(**common, empty_slots="visible"), minibatch=40), 1).clients(0)
-    hidden = Draw(Plan(protocol=FixedWindow(**common), minibatch=40), 1).clients(0)
+    common = {"num_clients": 5, "num_slots": 40, "minibatch": 40}
+    seen = Draw(Plan(protocol=FixedWindow(**common, empty_slots="visible")), 1).clients(0)
+    hidden = Draw(Plan(protocol=FixedWindow(**common)), 1).clients(0)
     np.testing.assert_array_equal(seen, hidden[hidden >= 0])
     assert len(seen) <= 5
     assert len(hidden) == 40
@@ -168,8 +169,8 @@ def test_divisors_are_public():
     assert Plan(protocol=ShuffledCheckIn(num_clients=100, check_in_prob=0.2)).divisor(7) == 20.0
     assert Plan(protocol=Shuffle(num_clients=100)).divisor(100) == 100.0
     assert Plan(protocol=AveragedUpdates(num_clients=100, num_slots=9)).divisor(11) == 11.0
-    visible = FixedWindow(num_clients=5, num_slots=40, empty_slots="visible")
-    assert Plan(protocol=visible, minibatch=8).divisor(2) == 8.0
+    visible = FixedWindow(num_clients=5, num_slots=40, empty_slots="visible", minibatch=8)
+    assert Plan(protocol=visible).divisor(2) == 8.0
 
 
 def test_shuffling_uses_everybody_every_round():
@@ -179,7 +180,7 @@ def test_shuffling_uses_everybody_every_round():
 
 
 def test_the_iterator_yields_the_rounds():
-    plan = Plan(protocol=FixedWindow(num_clients=6, num_slots=9), minibatch=2)
+    plan = Plan(protocol=FixedWindow(num_clients=6, num_slots=9, minibatch=2))
     draw = Draw(plan, 4)
     for index, batch in enumerate(plan.batch_iterator(6, 4)):
         np.testing.assert_array_equal(batch, draw.clients(index))
@@ -189,18 +190,16 @@ def test_the_iterator_yields_the_rounds():
 
 
 @pytest.mark.parametrize(
-    ("protocol", "minibatch"),
+    ("kind", "fields", "minibatch"),
     [
-        (ShuffledCheckIn(num_clients=100, check_in_prob=0.2), 2),
-        (AveragedUpdates(num_clients=100, num_slots=9), 3),
-        (FixedWindow(num_clients=100, num_slots=9), 10),
-        (FixedWindow(num_clients=100, num_slots=9), 0),
-        (SlidingWindow(num_clients=100, window=99), 3),
+        (FixedWindow, {"num_clients": 100, "num_slots": 9}, 10),
+        (FixedWindow, {"num_clients": 100, "num_slots": 9}, 0),
+        (SlidingWindow, {"num_clients": 100, "window": 99}, 3),
     ],
 )
-def test_minibatches_that_do_not_exist_are_refused(protocol, minibatch):
+def test_minibatches_that_do_not_exist_are_refused(kind, fields, minibatch):
     with pytest.raises(ValueError, match=f"minibatch={minibatch}"):
-        Plan(protocol=protocol, minibatch=minibatch)
+        kind(**fields, minibatch=minibatch)
 
 
 def test_clients_may_hold_several_records():

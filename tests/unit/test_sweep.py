@@ -110,6 +110,22 @@ def test_what_has_no_batched_kernel_is_answered_by_account():
     assert (found["epsilon"][1], found["lower"][1]) == (g.epsilon, g.lower)
 
 
+def test_sums_of_slots_are_an_axis():
+    randomizer, fields = cj.Gaussian(noise_multiplier=2.0), {"num_clients": 90, "num_slots": 40}
+    rows = cj.sweep(
+        protocol=cj.FixedWindow,
+        **fields,
+        minibatch="1,20,41",
+        noise_multiplier=2.0,
+        delta=1e-6,
+        view="aggregate",
+    )
+    for row, size in enumerate((1, 20)):
+        g = cj.account(cj.FixedWindow(**fields, minibatch=size), randomizer, delta=1e-6, view="aggregate")
+        assert (rows["epsilon"][row], rows["lower"][row]) == (g.epsilon, g.lower)
+    assert "minibatch=41" in rows["error"][2]
+
+
 def test_another_relation_is_asked_for_by_name_and_refused_by_row():
     words = {"neighboring_relation": ["replace-one", "add-or-remove-one"]}
     found = cj.sweep(protocol=cj.Shuffle, num_clients=10**6, epsilon0=1.0, delta=1e-6, **words)

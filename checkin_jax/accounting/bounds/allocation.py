@@ -154,6 +154,7 @@ class OccupiedAllocationGaussian(Directed):
     Attributes:
       num_clients: n, the client that is added or removed included. slots, prob: m and p_0.
       mu, log_inverse_mass: as in `AllocationGaussian`.
+      sums: how many sums of equally many slots are seen in place of the slots; None: the slots themselves.
     """
 
     num_clients: int
@@ -161,6 +162,7 @@ class OccupiedAllocationGaussian(Directed):
     prob: float
     mu: float
     log_inverse_mass: float
+    sums: int | None = None
 
     name = "G3'"
     instances: tuple[Instance, ...] = ()
@@ -168,7 +170,8 @@ class OccupiedAllocationGaussian(Directed):
     @functools.cached_property
     def _parts(self) -> tuple[SharedSlotsGaussian, AllocationGaussian | None, float]:
         """G3 for the rest, the pair with the smaller rho, and pi."""
-        every = SharedSlotsGaussian(self.slots, self.prob, self.mu, self.log_inverse_mass)
+        seen = self.slots if self.sums is None else self.sums
+        every = SharedSlotsGaussian(seen, self.prob, self.mu, self.log_inverse_mass)
         others = float(self.num_clients - 1)
         if others == 0:
             return every, None, 1.0
@@ -181,7 +184,7 @@ class OccupiedAllocationGaussian(Directed):
         rest += math.exp(_log_below(others, self.prob, least - 1.0))
         if rest >= 1.0 or used == self.prob:
             return every, None, 1.0
-        pair = AllocationGaussian(self.slots, used, self.mu, self.log_inverse_mass)
+        pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
         return every, pair, rest * (1.0 + 1e-9)
 
     @property

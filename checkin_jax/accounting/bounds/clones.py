@@ -35,6 +35,12 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 _HOPELESS = 4.0
 
 
+def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
+    """Whether 3-ary, and whether binary randomized response is worth trying with about so many messages."""
+    few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
+    return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
+
+
 def _largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
     return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
@@ -49,16 +55,18 @@ def cut(
     *,
     absent: bool,
     parts: int = 1,
+    finest: int = 256,
 ) -> clones.Cut:
     """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
 
-    drift: what the spread of the absent adds goes with it. absent: whether there are any.
+    drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
+    where the spread matters.
     """
     plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
     if most <= clones.SMALL:
         return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
-    buckets = bucket_count(mean)
+    buckets = min(bucket_count(mean), finest)
     if parts > 1 or plan[0] > tails.POINTS[0]:
         # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
         buckets = min(buckets, 128)
@@ -68,20 +76,22 @@ def cut(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Mixture:
+class Mixture:
     """A law of `kernels.clones`, cut into buckets from one side."""
 
     law: clones.Law
     epsilon0: float
     log_inverse_mass: float
     drift: float = 0.0
+    finest: int = 256
 
     def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
-        chosen = cut(most, mean, mass, self.drift, upper, absent=absent, parts=len(n))
+        finer = {"absent": absent, "parts": len(n), "finest": self.finest}
+        chosen = cut(most, mean, mass, self.drift, upper, **finer)
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
 
     @functools.cached_property
@@ -106,7 +116,7 @@ class Ternary:
     """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
 
     scale: Round
-    mixture: _Mixture
+    mixture: Mixture
 
     name = "3-ary randomized response, all others at a third record"
     symmetric = True
@@ -177,11 +187,11 @@ class _Instances(abc.ABC):
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        few = 2.0 * self.messages() < FEW_MESSAGES * (1.0 + math.exp(self.epsilon0))
+        ternary, binary = tried(self.messages(), self.epsilon0)
         found: list[Instance] = []
-        if not self.removal and (few or self.epsilon0 >= TERNARY_FROM):
+        if not self.removal and ternary:
             found.append(self.ternary())
-        if self.removal or self.epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO):
+        if self.removal or binary:
             found.append(self.binary())
         return tuple(found)
 
@@ -212,16 +222,16 @@ class ShuffledPureLDP(_Instances):
     def top(self) -> float:
         return self.epsilon0
 
-    def _mixture(self, law: clones.Law) -> _Mixture:
+    def _mixture(self, law: clones.Law) -> Mixture:
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
 
     def _arguments(self) -> tuple[Array, Array, Array]:
         return host(self.num_clients), host(self.rate), host(self.epsilon0)
 
     @functools.cached_property
-    def _t1(self) -> _Mixture:
+    def _t1(self) -> Mixture:
         return self._mixture(clones.upper_law(*self._arguments()))
 
     @functools.cached_property
@@ -277,13 +287,13 @@ class SlotsPureLDP(_Instances):
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         return self._mixture(self.used, True)
 
-    def _mixture(self, used: float, upper: bool) -> _Mixture:
+    def _mixture(self, used: float, upper: bool) -> Mixture:
         arguments = (host([value]) for value in (self.slots, used, 1.0))
         law = clones.slots_law(*arguments, host(self.epsilon0), upper)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def messages(self) -> float:
         return float(self.slots)
@@ -328,9 +338,9 @@ class OccupiedPureLDP(_Instances):
         return host(values), host(values / self.num_clients), host(masses)
 
     @functools.cached_property
-    def _above(self) -> _Mixture:
+    def _above(self) -> Mixture:
         law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
-        return _Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
@@ -344,7 +354,7 @@ class OccupiedPureLDP(_Instances):
 
     def ternary(self) -> Ternary:
         law = clones.slots_law(*self._below, host(self.epsilon0), False)
-        return Ternary(self, _Mixture(law, self.epsilon0, self.log_inverse_mass))
+        return Ternary(self, Mixture(law, self.epsilon0, self.log_inverse_mass))
 
     def binary(self) -> Binary:
         messages = binary_response.slot_messages(*self._below, host(self.epsilon0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import slots, unit
+from checkin_jax.accounting.bounds import slots, unit, ways
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, Smaller
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, ShuffledEverybody
 from checkin_jax.accounting.bounds.hidden import HiddenMessages
@@ -70,8 +70,8 @@ def one_round(
     if relation == ADD_OR_REMOVE:
         assert isinstance(protocol, FixedWindow | SlidingWindow)
         if isinstance(randomizer, Gaussian):
-            return slots.added(protocol, randomizer.mu, mass)
-        return SlotsPureLDP(*slots.slots_of(protocol), randomizer.epsilon0, mass, removal=True)
+            return slots.added(protocol, randomizer.mu, mass, view)
+        return SlotsPureLDP(*ways.slots_of(protocol), randomizer.epsilon0, mass, removal=True)
     if isinstance(randomizer, Gaussian):
         return _gaussian(protocol, randomizer.mu, view, mass, tight)
     if view == "local":
@@ -84,7 +84,7 @@ def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tigh
     if view == "local":
         return local
     if isinstance(protocol, FixedWindow | SlidingWindow):
-        return slots.replaced(protocol, mu, mass, tight)
+        return slots.replaced(protocol, mu, mass, view, tight)
     n, rate = protocol.num_clients, protocol.rate
     hidden: unit.Round | None = None
     if tight and rate < 1.0 and mu <= MOST_MU:
@@ -92,10 +92,12 @@ def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tigh
     if rate == 1.0:
         hidden = ShuffledEverybody(n, mu, mass)
     if isinstance(protocol, AveragedUpdates):
+        # Whoever takes part is hidden as in shuffled check-in, and loads are seen: sums serve as instances.
+        shuffled = unit.ShuffledGaussian(n, rate, mu, False, mass) if hidden is None else hidden
         if view == "messages":
-            return unit.NoGain(local) if hidden is None else hidden
+            return shuffled
         averaged = AveragedGaussian(n, protocol.num_slots, protocol.check_in_prob, mu, mass)
-        return averaged if hidden is None else unit.Least((averaged, hidden))
+        return unit.Least((averaged, shuffled), shuffled.instances)
     if view == "messages" and hidden is not None:
         return hidden
     return unit.ShuffledGaussian(n, rate, mu, view == "aggregate", mass)
@@ -103,12 +105,12 @@ def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tigh
 
 def _pure(protocol: CheckInProtocol, epsilon0: float, mass: float, tight: bool) -> unit.Round:
     if isinstance(protocol, SlidingWindow):
-        return SlotsPureLDP(*slots.slots_of(protocol), epsilon0, mass)
+        return SlotsPureLDP(*ways.slots_of(protocol), epsilon0, mass)
     if isinstance(protocol, FixedWindow):
         n, m, prob = protocol.num_clients, protocol.num_slots, protocol.check_in_prob
         occupied = OccupiedPureLDP(n, m, prob, epsilon0, mass)
         if protocol.empty_slots == "visible":
             return occupied
-        return Smaller(SlotsPureLDP(*slots.slots_of(protocol), epsilon0, mass), occupied)
+        return Smaller(SlotsPureLDP(*ways.slots_of(protocol), epsilon0, mass), occupied)
     name = "T3 (T1 at the probability of taking part)" if isinstance(protocol, AveragedUpdates) else "T1"
     return ShuffledPureLDP(protocol.num_clients, protocol.rate, epsilon0, mass, name, tight)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkin_jax.accounting.bounds.unit import Round
 from checkin_jax.accounting.guarantee import LOCAL_ASSUMPTIONS
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import CheckInProtocol, FixedWindow, SlidingWindow
 
 _SAMPLE = "docs/theory.md; the privacy blanket of Balle, Bell, Gascon, Nissim (2019) with convex order"
 
@@ -58,6 +58,10 @@ THEOREMS = {
         "subsampling: the client's message is used with a bounded probability, all else revealed",
         "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
     ),
+    "R1'": (
+        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one",
+        "Balle, Barthe, Gaboardi (2018), Theorem 2; docs/theory_allocation.md",
+    ),
     "R2": (
         "replacement in two steps, through the world in which the client's message is never used",
         "docs/theory_allocation.md; random allocation is Feldman, Shenfeld (2025)",
@@ -75,7 +79,14 @@ THEOREMS = {
 
 def assumptions(protocol: CheckInProtocol, view: str) -> tuple[str, ...]:
     """What must hold for a guarantee in this view to be true."""
-    return LOCAL_ASSUMPTIONS if view == "local" else protocol.assumptions
+    if view == "local":
+        return LOCAL_ASSUMPTIONS
+    if view == "aggregate" and isinstance(protocol, FixedWindow | SlidingWindow) and protocol.minibatch > 1:
+        summed = (
+            f"the messages of {protocol.minibatch:,} successive slots are summed before anybody sees them"
+        )
+        return (*protocol.assumptions, summed)
+    return protocol.assumptions
 
 
 def theorem(name: str) -> list[str]:

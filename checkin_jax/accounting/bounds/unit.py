@@ -208,26 +208,6 @@ class LocalGaussian(OwnInstance):
 
 
 @dataclasses.dataclass(frozen=True)
-class NoGain:
-    """A view for which only the local bound is known: whoever sees less than the named messages learns no more."""
-
-    local: Round
-
-    instances: tuple[Instance, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return "the local bound (none is known here that counts a gain from random check-ins)"
-
-    @property
-    def top(self) -> float:
-        return self.local.top
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return self.local.upper(loss)
-
-
-@dataclasses.dataclass(frozen=True)
 class Least:
     """Several bounds on the same unit, the smallest at every loss; instances from anywhere."""
 

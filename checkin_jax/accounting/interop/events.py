@@ -65,6 +65,7 @@ class FixedWindowDpEvent(DpEvent):
     message: DpEvent
     empty_slots: str = "dummy"
     view: str = "messages"
+    minibatch: int = 1
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -75,6 +76,7 @@ class SlidingWindowDpEvent(DpEvent):
     window: int
     message: DpEvent
     view: str = "messages"
+    minibatch: int = 1
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -127,9 +129,10 @@ def unit_event(unit: Unit) -> UnitDpEvent:
             message,
             protocol.empty_slots,
             view,
+            protocol.minibatch,
         )
     if isinstance(protocol, SlidingWindow):
-        return SlidingWindowDpEvent(protocol.num_clients, protocol.window, message, view)
+        return SlidingWindowDpEvent(protocol.num_clients, protocol.window, message, view, protocol.minibatch)
     if isinstance(protocol, AveragedUpdates):
         return AveragedUpdatesDpEvent(
             protocol.num_clients, protocol.num_slots, protocol.check_in_prob, message, view
@@ -150,9 +153,12 @@ def to_unit(event: UnitDpEvent) -> Unit:
             num_slots=event.num_slots,
             check_in_prob=event.check_in_prob,
             empty_slots=event.empty_slots,
+            minibatch=event.minibatch,
         )
     elif isinstance(event, SlidingWindowDpEvent):
-        protocol = SlidingWindow(num_clients=event.num_clients, window=event.window)
+        protocol = SlidingWindow(
+            num_clients=event.num_clients, window=event.window, minibatch=event.minibatch
+        )
     elif isinstance(event, AveragedUpdatesDpEvent):
         protocol = AveragedUpdates(
             num_clients=event.num_clients, num_slots=event.num_slots, check_in_prob=event.check_in_prob

@@ -14,7 +14,7 @@ from checkin_jax.protocols import MAX_ROUNDS, PROTOCOLS
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 # Raised whenever the meaning of a saved field changes; other versions are refused, never guessed at.
-SCHEMA = 1
+SCHEMA = 2
 
 
 def save(counts: Mapping[UnitDpEvent, int], non_private: bool, neighboring_relation: str) -> dict[str, Any]:

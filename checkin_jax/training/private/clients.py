@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from checkin_jax import _validate
 from checkin_jax.training.private import layers
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private.rows import Rows, float32
 
-Parameters = Any  # a pytree of float32 arrays
+Parameters = Any  # a pytree of floating-point arrays
 GRADIENTS = ("auto", "layers", "general")
 
 
@@ -87,16 +87,17 @@ def update_rows(
     Args:
       update: a loss of one record, which stands for the gradient of its mean over the client's records, or
         a `ClientUpdate`.
-      parameters: pytree of float32 arrays.
+      parameters: pytree of floating-point arrays.
       images, labels: (m, r, ...), r records a client.
       gradients: "layers" differentiates a loss layer by layer (see `layers.refusal`), "general" by
         `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it can.
 
     Returns:
-      m rows, in the order of `jax.tree.leaves(parameters)`.
+      m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
 
     Raises:
       ValueError: "layers" for a loss or an update that does not allow it.
+      TypeError: an update of other than real floating-point numbers.
     """
     if isinstance(update, ClientUpdate):
         if gradients == "layers":
@@ -111,7 +112,8 @@ def update_rows(
     else:
         function = jax.grad(_mean(update))
     rows = jax.vmap(function, (None, 0, 0))(parameters, images, labels)
-    return Rows.of(jnp.concatenate([x.reshape(len(images), -1) for x in jax.tree.leaves(rows)], axis=1))
+    flat = [float32(x).reshape(len(images), -1) for x in jax.tree.leaves(rows)]
+    return Rows.of(jnp.concatenate(flat, axis=1))
 
 
 def _mean(loss: Loss) -> Loss:

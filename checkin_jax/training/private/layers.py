@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from checkin_jax.training.private.rows import Block, Layout, Rows
+from checkin_jax.training.private.rows import Block, Layout, Rows, float32
 
 Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
 
@@ -56,11 +56,11 @@ def gradient_rows(loss: Loss, parameters: Any, images: jax.Array, labels: jax.Ar
 
     Args:
       loss: the scalar loss of one record.
-      parameters: pytree of float32 arrays.
+      parameters: pytree of floating-point arrays.
       images, labels: (m, r, ...) records, r a client.
 
     Returns:
-      m rows, in the order of `jax.tree.leaves(parameters)`.
+      m float32 rows, in the order of `jax.tree.leaves(parameters)`.
 
     Raises:
       ValueError: the loss is not of the right kind; says why.
@@ -82,6 +82,7 @@ def gradient_rows(loss: Loss, parameters: Any, images: jax.Array, labels: jax.Ar
     cotangents, inputs = jax.vmap(jax.grad(traced, has_aux=True), (None, 0, 0))(shifts, *flat)
     blocks: dict[int, Block] = {}
     for call, x, cotangent in zip(calls, inputs, cotangents):
+        x, cotangent = float32(x), float32(cotangent)
         x = x.reshape(clients, -1, x.shape[-1])
         cotangent = cotangent.reshape(clients, -1, cotangent.shape[-1]) * (1.0 / records)
         bias = jnp.sum(cotangent, axis=1)

@@ -36,14 +36,17 @@ def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
     broken gradient must not exceed the sensitivity or poison the sum.
 
     Args:
-      rows: one a client.
+      rows: one a client, float32.
       keep: (m,) bool; rows with False become zero. None keeps all.
       clip_norm: C in [1e-6, 1e6], where no square that matters is lost to underflow.
 
     Raises:
-      ValueError, TypeError: clip_norm outside its range.
+      ValueError, TypeError: clip_norm outside its range; rows of another type, in which a clipped row would be
+        rounded beyond C.
     """
     clip_norm = _validate.real(*CLIP_NORMS, clip_norm=clip_norm)
+    if other := {str(x.dtype) for x in jax.tree.leaves(rows)} - {"float32"}:
+        raise TypeError(f"rows of type {', '.join(sorted(other))}: expected float32")
     norms = rows.norms()
     finite = jnp.isfinite(norms)
     keep = finite if keep is None else keep & finite

@@ -22,6 +22,17 @@ Layout = Callable[[jax.Array], jax.Array]
 _LOST_SQUARES = 1e-30
 
 
+def float32(x: jax.Array) -> jax.Array:
+    """The same numbers as float32: in a shorter format a row would be rounded after its norm was taken.
+
+    Raises:
+      TypeError: not real floating-point numbers.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"update of type {x.dtype}: expected floating-point numbers")
+    return x.astype(jnp.float32)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Block:

@@ -109,7 +109,7 @@ def round_sum(
       mechanism, loss_or_update: static; a new value compiles anew. A function `loss(parameters, image,
         label)` is the scalar loss of one record as it lies in `images` and `labels`; a client's update is
         the gradient of its mean over the client's records. A `ClientUpdate` computes anything else.
-      parameters: the current model, float32.
+      parameters: the current model, floating-point arrays; clients' updates are float32 from clipping on.
       images, labels: the data set, one record a row, on the device (on all of `mesh`); rows are gathered
         inside the loop.
       records: (k,) int32 indices into `images`, or (k, r) for clients of r records, one row a message. A row

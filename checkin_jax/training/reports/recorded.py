@@ -57,6 +57,8 @@ def read(run_dir: str | Path) -> RecordedRun:
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     values = {name: value for name, value in about.items() if name in fields}
     try:
+        if "minibatch" in about:
+            raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
         for name, kinds in _KINDS.items():
             arguments = dict(values[name])
             values[name] = kinds[arguments.pop("kind")](**arguments)

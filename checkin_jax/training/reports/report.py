@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from checkin_jax._rounding import up
@@ -150,8 +151,12 @@ def make_report(
     seconds: float,
     stopped: str | None,
     entropy: str = OPERATING_SYSTEM,
+    known: Mapping[CheckInProtocol, Guarantee] | None = None,
 ) -> Report:
     """Accounts for the units of the protocol that ran, in every view, and builds the report.
+
+    Args:
+      known: `guarantee` of what was accounted for already, in some view.
 
     Raises:
       ValueError: no round ran, or more than planned.
@@ -160,7 +165,7 @@ def make_report(
     if not 1 <= rounds <= config.plan.num_rounds:
         raise ValueError(f"rounds={rounds!r}: expected a number in [1, {config.plan.num_rounds}]")
     ran = config.plan.so_far(rounds)
-    early = ran.repeats < protocol.repeats
+    early, known = ran.repeats < protocol.repeats, known or {}
     return Report(
         config=config,
         dataset=dataset,
@@ -169,19 +174,22 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees=every_view(config, ran),
+        guarantees=every_view(config, ran, *([known[ran]] if ran in known else [])),
         planned=every_view(config, protocol) if early else {},
         message=message_privacy(protocol, config.randomizer),
         entropy=entropy,
     )
 
 
-def every_view(config: TrainingConfig, protocol: CheckInProtocol) -> dict[str, Guarantee]:
-    """view -> Guarantee of `protocol`, the run or what has begun of it, by the tight bounds."""
-    return {
-        view: account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
-        for view in VIEWS
-    }
+def guarantee(config: TrainingConfig, protocol: CheckInProtocol, view: str) -> Guarantee:
+    """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere."""
+    return account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
+
+
+def every_view(config: TrainingConfig, protocol: CheckInProtocol, *known: Guarantee) -> dict[str, Guarantee]:
+    """view -> Guarantee of `protocol`; `known` are guarantees of it that have been accounted for."""
+    found = {each.view: each for each in known}
+    return {view: found.get(view) or guarantee(config, protocol, view) for view in VIEWS}
 
 
 def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:

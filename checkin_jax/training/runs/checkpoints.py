@@ -6,18 +6,21 @@ would. So the folder is SECRET while the run lasts: whoever reads it can undo al
 readable by its owner only (mode 0700) and deleted when the run has finished; deleting does not scrub the disk.
 
 Orbax writes them, each whole or not at all, in the background. A checkpoint that does not match its own digest is
-refused with a warning, and the one before it is used.
+passed over with a warning, and the one before it is used; none is deleted before the run has finished.
 """
 
 from __future__ import annotations
 
+import asyncio.base_events
+import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
 import platform
-import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +33,7 @@ import orbax.checkpoint as ocp
 from checkin_jax._files import delete
 from checkin_jax.training.examples.data import Dataset
 from checkin_jax.training.runs.run_directory import ResumeError
+from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
 
 _FOREVER = 10**9  # seconds
@@ -63,6 +67,7 @@ class Checkpoints:
         os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
         # Orbax tells of every file, and of errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _quiet_late_callbacks()
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -106,23 +111,27 @@ class Checkpoints:
             ) from error
 
     def newest_first(self, like: State, use: Callable[[Mapping[str, Any]], None]) -> Iterator[Saved]:
-        """The checkpoints that are whole, newest first; one that is not is deleted with a warning in its turn.
+        """The checkpoints that are whole, newest first; one that is not is passed over with a warning.
+
+        Nothing is deleted: what cannot be read now may be readable later. Once one is used, those after it are moved
+        aside to make room, under other names in the same folder.
 
         Args:
           like: a state of the same shapes.
-          use: called with the `progress` of a checkpoint before it is yielded; raises where it cannot be used.
+          use: called with the `progress` of a checkpoint before it is yielded; raises where it cannot be used, and
+            ResumeError where none of them can.
 
         Raises:
-          ResumeError: they are of another run, version or machine; says of which.
+          ResumeError: they are of another run, version or machine; says of which. Or by `use`.
         """
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        for step in reversed(self.rounds):
             try:
                 note = self._manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))[
                     "note"
                 ]
                 run, progress, digest = note["run"], note["progress"], note["digest"]
             except Exception as error:
-                self._discard(step, error)
+                _pass_over(step, error)
                 continue
             self._check_same(run)
             try:
@@ -132,10 +141,20 @@ class Checkpoints:
                 if _digest(state, run, progress) != digest:
                     raise ValueError("its digest does not match")
                 use(progress)
+            except ResumeError:
+                raise
             except Exception as error:
-                self._discard(step, error)
+                _pass_over(step, error)
                 continue
+            for later in self.rounds:
+                if later > step:
+                    self._move_aside(later)
             yield Saved(step, state, progress)
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds after which there are checkpoints, whole or damaged, in order."""
+        return sorted(self._manager.all_steps())
 
     def delete_all(self) -> None:
         """Deletes the folder, with the entropy in it; what a kill leaves of it `_files.delete_rest` deletes."""
@@ -152,12 +171,11 @@ class Checkpoints:
                 "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy"
             )
 
-    def _discard(self, step: int, error: Exception) -> None:
-        warnings.warn(
-            f"the checkpoint of round {step} is damaged and not used ({_first_line(error)}); trying the one before",
-            stacklevel=4,
-        )
-        shutil.rmtree(self._folder / str(step))
+    def _move_aside(self, step: int) -> None:
+        """Gives a checkpoint a name under which it is not found; it holds entropy, so it stays in the folder."""
+        names = (self._folder / f"unused-{step}-{number}" for number in itertools.count(1))
+        aside = next(name for name in names if not name.exists())
+        os.rename(self._folder / str(step), aside)
         self._manager.reload()
 
 
@@ -185,6 +203,7 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
             "numpy": np.__version__,
+            "draws": DRAWS,
         },
         "machine": {
             "platform": device.platform,
@@ -201,6 +220,14 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
     }
 
 
+def _pass_over(step: int, error: Exception) -> None:
+    warnings.warn(
+        f"the checkpoint of round {step} cannot be used ({_first_line(error)}) and is left as it is; "
+        "trying the one before",
+        stacklevel=4,
+    )
+
+
 def _processor() -> str:
     """What distinguishes processors that may round sums in another order."""
     try:
@@ -208,6 +235,20 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+@functools.cache
+def _quiet_late_callbacks() -> None:
+    """Where a write fails Orbax closes its event loop; other writes, which end after that, print a traceback each."""
+    before = sys.unraisablehook
+
+    def hook(what: sys.UnraisableHookArgs) -> None:
+        trace = what.exc_traceback
+        asyncios = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
+        if not (asyncios and str(what.exc_value) == "Event loop is closed"):
+            before(what)
+
+    sys.unraisablehook = hook
 
 
 def _first_line(error: Exception) -> str:

@@ -15,10 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax._files import hold, naming, replacing
+from checkin_jax._files import delete, delete_rest, hold, naming, replacing
 
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
+CONFIG = "config.json"
+# The first says that a run is complete.
+_RESULTS = ("report.json", "report.txt", "parameters.npz")
+_INTERRUPTED = "interrupted"
 
 
 class ResumeError(ValueError):
@@ -29,7 +33,7 @@ class RunDirectory:
     """Creates the folder of one run, or goes on with it, and writes to it; use as a context manager.
 
     Args:
-      path: must not exist yet or be an empty folder, unless `resume`.
+      path: must not exist yet, be an empty folder or that of a run that has not begun, unless `resume`.
       resume: the folder may also be that of a run that has begun; what is in it is kept.
 
     Raises:
@@ -45,6 +49,7 @@ class RunDirectory:
         try:
             self._check(resume)  # again: another process may have begun and ended in between
             self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
+            self._logged, self._repeated = os.fstat(self._metrics.fileno()).st_size, list[str]()
         except OSError:
             self._unlock()
             raise
@@ -62,42 +67,94 @@ class RunDirectory:
     @property
     def has_begun(self) -> bool:
         """Whether a round of this run was logged: its results may have been seen."""
-        return self.metrics_size() > 0
+        return os.fstat(self._metrics.fileno()).st_size > 0
 
     @property
     def is_complete(self) -> bool:
         """Whether there is a report."""
-        return (self.path / "report.json").exists()
+        return (self.path / _RESULTS[0]).exists()
 
-    def remove_report(self) -> None:
-        """Deletes report and parameters, of a run that goes on."""
-        for name in ("report.json", "report.txt", "parameters.npz"):
-            (self.path / name).unlink(missing_ok=True)
+    @property
+    def logged(self) -> int:
+        """Bytes of metrics.jsonl up to the line last logged; lines that will be repeated come after them."""
+        return self._logged
+
+    def set_results_aside(self) -> None:
+        """Moves report and parameters of a run that goes on to the folder `interrupted`: they cover fewer rounds."""
+        for name in _RESULTS:
+            if (self.path / name).exists():
+                (self.path / _INTERRUPTED).mkdir(exist_ok=True)
+                os.replace(self.path / name, self.path / _INTERRUPTED / name)
+
+    def write_results(
+        self, report: Mapping[str, Any], statement: str, parameters: Mapping[str, np.ndarray]
+    ) -> None:
+        """Writes parameters and report, the file that says that the run is complete last; drops those set aside."""
+        self.write_arrays("parameters.npz", parameters)
+        self.write_text("report.txt", statement)
+        aside = self.path / _INTERRUPTED
+        (delete if aside.is_dir() else delete_rest)(aside)
+        self.write_json(_RESULTS[0], report)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Appends one line to metrics.jsonl and flushes it, so that a killed run keeps it."""
-        with naming(self.path / METRICS):
-            self._metrics.write(json.dumps(record, allow_nan=False) + "\n")
-            self._metrics.flush()
+        """Appends one line to metrics.jsonl and flushes it, so that a killed run keeps it.
 
-    def metrics_size(self) -> int:
-        """Length of metrics.jsonl in bytes."""
-        return os.fstat(self._metrics.fileno()).st_size
+        Raises:
+          ResumeError: the line of a repeated round is another one than that which is there.
+        """
+        line = json.dumps(record, allow_nan=False) + "\n"
+        if self._repeated and line != self._repeated.pop(0):
+            raise ResumeError(
+                f"run_dir={str(self.path)!r}: a repeated round did not give what was logged before "
+                f"(now {line.strip()}): this machine does not repeat a run bit for bit; begin another run elsewhere "
+                "and account for both"
+            )
+        with naming(self.path / METRICS):
+            if self._logged == os.fstat(self._metrics.fileno()).st_size:
+                self._metrics.write(line)
+                self._metrics.flush()
+        self._logged += len(line.encode())
 
     def sync_metrics(self) -> None:
         """Returns once the lines logged so far would survive a power cut."""
         with naming(self.path / METRICS):
             os.fsync(self._metrics.fileno())
 
-    def cut_metrics(self, size: int) -> None:
-        """Drops what was logged beyond the first `size` bytes.
+    def repeat_after(self, size: int) -> None:
+        """Goes back to the first `size` bytes of metrics.jsonl: the rounds of the lines after them will be repeated.
+
+        Those lines stay, since their rounds have been seen: `log` compares them. What a kill cut short is dropped.
 
         Raises:
-          ValueError: there are fewer.
+          ValueError: there are fewer bytes, or they do not end with a line.
         """
-        if self.metrics_size() < size:
-            raise ValueError(f"{METRICS} has {self.metrics_size()} bytes, expected at least {size}")
-        self._metrics.truncate(size)
+        content = (self.path / METRICS).read_bytes()
+        if len(content) < size or (size and content[size - 1 : size] != b"\n"):
+            raise ValueError(f"{METRICS} has {len(content)} bytes, expected at least {size} and whole lines")
+        self._logged, self._repeated = size, []
+        for line in content[size:].splitlines(keepends=True):
+            try:
+                whole = line.endswith(b"\n") and isinstance(json.loads(line), dict)
+            except ValueError:
+                whole = False
+            if not whole:
+                break
+            self._repeated.append(line.decode())
+        self._metrics.truncate(size + sum(len(line.encode()) for line in self._repeated))
+
+    def config(self) -> dict[str, Any]:
+        """config.json as it is.
+
+        Raises:
+          ResumeError: there is none, or it is damaged.
+        """
+        try:
+            found = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ResumeError(f"{str(self.path / CONFIG)!r}: cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise ResumeError(f"{str(self.path / CONFIG)!r}: expected an object")
+        return found
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes one JSON file; NaN and infinities are refused, not written."""
@@ -117,7 +174,9 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise FileExistsError(f"run_dir={str(self.path)!r}: a file, and not empty; name another")
         held = {file.name for file in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
-        if held and not resume:
+        metrics = self.path / METRICS
+        begun = (metrics.is_file() and metrics.stat().st_size) or held - {METRICS, CONFIG, f".{CONFIG}.tmp"}
+        if held and not resume and (begun or METRICS not in held):
             raise FileExistsError(f"run_dir={str(self.path)!r}: already there and not empty; name another")
         if held and METRICS not in held:
             raise FileExistsError(f"run_dir={str(self.path)!r}: no {METRICS} in it: not the folder of a run")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax._src import distributed  # its barrier alone waits for longer than half a minute
 
 from checkin_jax._files import delete_rest
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples.data import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
-from checkin_jax.training.runs.run_directory import ResumeError, RunDirectory
+from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
 from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.server import State
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from checkin_jax.training.runs.checkpoints import Checkpoints
 
 CHECKPOINTS = "checkpoints"
+PATIENCE = 600  # seconds that processes wait for each other before a run begins
+_RUNS = itertools.count(1)
 INTERRUPTED = "interrupted"
 
 
@@ -78,6 +83,7 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
         self._started, self._seconds_before = time.perf_counter(), 0.0
+        _await_all()  # before there is a folder
         with contextlib.ExitStack() as opened:
             if jax.process_index() == 0:
                 self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
@@ -119,21 +125,23 @@ class Session:
           ResumeError: the run that is there cannot be taken up, and says why.
         """
         if self._checkpoints is not None and self._folder is not None:
-            for saved in self._checkpoints.newest_first(like, self._cut_metrics):
+            for saved in self._checkpoints.newest_first(like, self._take_up):
                 self.entropy, self.rounds = int(saved.progress["entropy"], 16), saved.round
                 self.source = saved.progress["source"]
                 self.tested = saved.progress["tested"][0], saved.progress["tested"][1]
                 self._seconds_before = saved.progress["seconds"]
-                self._folder.remove_report()  # of an interrupted run: it covers fewer rounds than will have run
+                self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
                 return saved.state
-        if self._folder is not None and self._folder.has_begun:
+        unusable = self._checkpoints is not None and self._checkpoints.rounds
+        if self._folder is not None and (self._folder.has_begun or unusable):
             raise ResumeError(
                 f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
-                "be used, so it cannot go on; begin another one elsewhere and account for both"
+                "be used, so it cannot go on; nothing was deleted. Restore what is damaged, or begin another run "
+                "elsewhere and account for both"
             )
         self.entropy = _shared(self._draw() if self._config.seed is None else self._config.seed)
         if self._folder is not None:
-            self._folder.write_json("config.json", {**self._public, "entropy": self.source})
+            self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
         return None
 
     def reached(self, target: float | None) -> bool:
@@ -162,7 +170,7 @@ class Session:
             "source": self.source,
             "tested": self.tested,
             "seconds": self.seconds,
-            "metrics": self._folder.metrics_size(),
+            "metrics": self._folder.logged,
             "units": self._config.plan.units(self.rounds),
         }
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
@@ -171,24 +179,57 @@ class Session:
         """Writes parameters and report; deletes the checkpoints, with the entropy in them, unless interrupted."""
         if self._folder is None:
             return
-        self._folder.write_arrays("parameters.npz", parameters)
-        self._folder.write_text("report.txt", str(report))
-        self._folder.write_json("report.json", report.as_dict())
+        self._folder.write_results(report.as_dict(), str(report), parameters)
         if self._checkpoints is not None and report.stopped != INTERRUPTED:
             self._checkpoints.delete_all()
 
-    def _cut_metrics(self, progress: Mapping[str, Any]) -> None:
-        """Drops the lines of rounds that will be repeated."""
-        if self._folder is not None:
-            self._folder.cut_metrics(progress["metrics"])
+    def _take_up(self, progress: Mapping[str, Any]) -> None:
+        """Goes on with the folder as it was at a checkpoint.
+
+        Raises:
+          ResumeError: config.json is not that of this run. ValueError: metrics.jsonl lacks lines.
+        """
+        if self._folder is None:
+            return
+        found, public = self._folder.config(), json.loads(json.dumps(self._public))
+        differing = [name for name in public if found.get(name) != public[name]]
+        if differing:
+            raise ResumeError(
+                f"{str(self._folder.path / CONFIG)!r}: not that of the run to be resumed: {', '.join(differing)} differ"
+            )
+        self._folder.repeat_after(progress["metrics"])
+
+
+def _await_all() -> None:
+    """Returns once every process has come: some take minutes longer to load their data than collectives would wait.
+
+    Raises:
+      TimeoutError: one has not come.
+    """
+    if jax.process_count() == 1:
+        return
+    client = distributed.global_state.client
+    if client is None:
+        return
+    try:
+        client.wait_at_barrier(f"checkin-jax run {next(_RUNS)}", 1_000 * PATIENCE)
+    except jax.errors.JaxRuntimeError as error:
+        raise TimeoutError(f"another process has not come within {PATIENCE} s, or has failed: {error}") from error
 
 
 def _shared(entropy: int) -> int:
-    """The first process's entropy."""
+    """The first process's entropy.
+
+    Raises:
+      ConnectionError: another process has failed.
+    """
     if jax.process_count() == 1:
         return entropy
     from jax.experimental import multihost_utils
 
     words = np.array([(entropy >> shift) & 0xFFFFFFFF for shift in range(0, 128, 32)], np.uint32)
-    words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+    try:
+        words = np.asarray(multihost_utils.broadcast_one_to_all(words))
+    except jax.errors.JaxRuntimeError as error:
+        raise ConnectionError(f"another process failed before the first round: {error}") from error
     return sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import hashlib
 import io
+import math
 import secrets
 import stat
 from collections.abc import Callable
@@ -26,7 +28,10 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 
+# Raised where the same entropy no longer draws the same run: a run that was begun before cannot go on.
+DRAWS = 2
 ENTROPY_BYTES = 16
+TABLE = 10**8  # records of clients that are held in memory
 # Called with a number of bytes, returns so many secret ones, other ones each time; like os.urandom.
 EntropySource = Callable[[int], bytes]
 
@@ -154,9 +159,9 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
     """The clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
     Formal guarantees: the number of participants is Binomial(num_clients, rate); given the number, the
-    set is uniform among sets of that size; clients are distinct; rounds are independent; the result
-    depends on the arguments only. Drop-outs are included: rate = check_in_prob (1 - drop_out_prob).
-    The cost follows the number of participants.
+    set is uniform among sets of that size, and in uniformly random order: whoever sends messages in this order
+    shuffles them; clients are distinct; rounds are independent; the result depends on the arguments only. Drop-outs
+    are included: rate = check_in_prob (1 - drop_out_prob). The cost follows the number of participants.
 
     Args:
       entropy: the run's entropy, sensitive.
@@ -164,11 +169,11 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
       round_index: 0, 1, ...
 
     Returns:
-      (k,) int64, sensitive, in no particular order; k may be 0.
+      (k,) int64, sensitive; k may be 0.
     """
     rng = generator(entropy, Stream.PARTICIPANTS, round_index)
     count = int(rng.binomial(protocol.num_clients, protocol.rate))
-    return rng.choice(protocol.num_clients, size=count, replace=False, shuffle=False)
+    return rng.choice(protocol.num_clients, size=count, replace=False)
 
 
 def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:
@@ -242,7 +247,9 @@ def sliding_block(protocol: SlidingWindow) -> int:
     return max(MIN_BLOCK, protocol.window)
 
 
-def client_records(entropy: int, num_clients: int, num_records: int, each: int = 1) -> np.ndarray:
+def client_records(
+    entropy: int, num_clients: int, num_records: int, each: int = 1
+) -> np.ndarray | DrawnRecords:
     """Which records each client holds, fixed for the whole run.
 
     With enough records for all, every client holds records of its own: the first `num_clients * each` of a
@@ -250,13 +257,38 @@ def client_records(entropy: int, num_clients: int, num_records: int, each: int =
     what is then protected is one client's holding, not one record of the data set.
 
     Returns:
-      (num_clients,) int32 in [0, num_records), or (num_clients, each) where `each` is above 1.
+      (num_clients,) int32 in [0, num_records), or (num_clients, each) where `each` is above 1. Beyond `TABLE` entries
+      no array: they are drawn when an index array asks for them.
     """
-    rng = generator(entropy, Stream.CLIENT_RECORDS)
     shape = (num_clients,) if each == 1 else (num_clients, each)
+    if num_clients * each > max(TABLE, num_records):
+        return DrawnRecords(entropy, shape, num_records)
+    rng = generator(entropy, Stream.CLIENT_RECORDS)
     if num_clients * each <= num_records:
         return rng.permutation(num_records)[: num_clients * each].astype(np.int32).reshape(shape)
     return rng.integers(num_records, size=shape, dtype=np.int32)
+
+
+class DrawnRecords:
+    """The records of more clients than memory should hold: a function of the entropy and the client's number.
+
+    Formal guarantees: uniform in [0, num_records) to within num_records / 2^64 and independent, as far as SHAKE128 is a
+    random function; the same at every look.
+
+    Attributes:
+      shape: (clients,) or (clients, records each).
+    """
+
+    def __init__(self, entropy: int, shape: tuple[int, ...], num_records: int) -> None:
+        self.shape, self._num_records = shape, num_records
+        self._key = _sequence(entropy, Stream.CLIENT_RECORDS, 1).generate_state(4, np.uint64).tobytes()
+
+    def __getitem__(self, clients: np.ndarray) -> np.ndarray:
+        """(k,) or (k, each) int32 for (k,) clients."""
+        size = 8 * math.prod(self.shape[1:])
+        drawn = [hashlib.shake_128(self._key + int(client).to_bytes(8)).digest(size) for client in clients]
+        numbers = np.frombuffer(b"".join(drawn), ">u8") % np.uint64(self._num_records)
+        return numbers.astype(np.int32).reshape(len(clients), *self.shape[1:])
 
 
 def _loads(rng: np.random.Generator, protocol: FixedWindow | AveragedUpdates) -> np.ndarray:

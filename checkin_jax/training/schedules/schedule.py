@@ -2,7 +2,7 @@
 
 A round is one update of the model. Under ShuffledCheckIn and Shuffle it is a unit of the protocol. Where clients pick
 slots, a unit is a whole window (for SlidingWindow a whole pass over the clients), and a round takes the messages of
-`minibatch` consecutive slots of it; under AveragedUpdates it takes one slot.
+`minibatch` consecutive slots of it (a field of the protocol); under AveragedUpdates it takes one slot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from checkin_jax import _validate
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -31,21 +30,17 @@ class Plan:
     """The public description of a run's rounds.
 
     Attributes:
-      protocol: who checks in, and how often its unit is repeated.
-      minibatch: slots whose messages make one update, for FixedWindow and SlidingWindow; 1 elsewhere. The last round
-        of a window takes the slots that are left.
-
-    Raises:
-      ValueError, TypeError: minibatch outside [1, slots of a unit], or above 1 where there are no slots to gather.
+      protocol: who checks in, and how often its unit is repeated; how many slots make one update of FixedWindow and
+        SlidingWindow. The last round of a window takes the slots that are left.
     """
 
     protocol: CheckInProtocol
-    minibatch: int = 1
 
-    def __post_init__(self) -> None:
-        one_each = isinstance(self.protocol, ShuffledCheckIn | Shuffle | AveragedUpdates)
-        limit = 1 if one_each else self.slots_per_unit
-        object.__setattr__(self, "minibatch", _validate.integer(1, limit, minibatch=self.minibatch))
+    @property
+    def minibatch(self) -> int:
+        """Slots whose messages make one update."""
+        protocol = self.protocol
+        return protocol.minibatch if isinstance(protocol, FixedWindow | SlidingWindow) else 1
 
     @property
     def slots_per_unit(self) -> int:
@@ -53,9 +48,9 @@ class Plan:
         protocol = self.protocol
         if isinstance(protocol, ShuffledCheckIn | Shuffle):
             return 1
-        if isinstance(protocol, FixedWindow | AveragedUpdates):
+        if isinstance(protocol, AveragedUpdates):
             return protocol.num_slots
-        return protocol.num_clients - protocol.window + 1
+        return protocol.slots_shown
 
     @property
     def rounds_per_unit(self) -> int:
@@ -84,6 +79,18 @@ class Plan:
         if isinstance(protocol, ShuffledCheckIn | Shuffle):
             return protocol.num_clients, protocol.rate
         return self.minibatch, 1.0
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Numbers that `Draw` is expected to hold at once: clients of a round, or clients and slots of a window."""
+        protocol = self.protocol
+        if isinstance(protocol, FixedWindow):
+            return protocol.num_slots
+        if isinstance(protocol, AveragedUpdates):
+            return protocol.num_clients * protocol.check_in_prob + protocol.num_slots
+        if isinstance(protocol, SlidingWindow):
+            return draws.sliding_block(protocol)
+        return protocol.num_clients * protocol.rate
 
     def divisor(self, messages: int) -> float:
         """What turns the sum of a round into an update; only what the protocol makes public is used.

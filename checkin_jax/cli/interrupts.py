@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM during training: acknowledged at once, never lost, and what is kept is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+_SAID = "interrupted: the rounds that have run are being summed up in a report (once more: end at once, without it)"
+
+
+class Interrupts:
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt while a run goes on; use as a context manager.
+
+    The first one is acknowledged at once; a second one ends the process. Leaving after one says what the run directory
+    keeps and exits with 130 or 143, also where a library's callback has swallowed the exception.
+
+    Args:
+      run_dir: of the run.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._number = run_dir, 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        # Elsewhere Python allows no handlers; what is ignored from outside stays so.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._take)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        sys.unraisablehook = self._hook
+        if kind is KeyboardInterrupt or (self._number and kind is None):
+            print(_kept(self._run_dir), file=sys.stderr)
+            sys.exit(128 + (self._number or signal.SIGINT))
+
+    def watching(self, on_round: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        """The same function of a round's line, which also ends the run if an interrupt was swallowed."""
+
+        def watched(line: dict[str, Any]) -> None:
+            on_round(line)
+            if self._number:
+                raise KeyboardInterrupt
+
+        return watched
+
+    def _swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        """Of interrupts that a callback swallows nothing is printed: they have been acknowledged."""
+        if what.exc_type is not KeyboardInterrupt:
+            self._hook(what)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._number = number
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
+        # Not by print: the signal may have come in the middle of one.
+        os.write(2, f"{os.linesep if os.isatty(2) else ''}{_SAID}{os.linesep}".encode())
+        raise KeyboardInterrupt
+
+
+def _kept(run_dir: Path) -> str:
+    metrics = run_dir / "metrics.jsonl"
+    rounds = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+    if not rounds:
+        return f"no round has run: {run_dir} may be used again"
+    report = (run_dir / "report.json").exists()
+    kept = f"{run_dir} keeps the metrics of {rounds:,} rounds" + (", parameters and report" if report else "")
+    if (run_dir / "checkpoints").is_dir():
+        return f"{kept}, and checkpoints: the same command with --resume goes on"
+    return f"{kept}; without --checkpoint-every it cannot go on"

@@ -1,0 +1,129 @@
+"""How many others can stand in for a client: laws of n' of T1h from what is known of the check-in rates.
+
+Another client's coin of rate x is, with probability w = min(x / theta, (1-x) / (1-theta)), that of a member of a pool
+in which everybody has the rate theta; else the client is surely absent or surely there (docs/theory_rates.md, the
+splitting lemma). n' counts the members. A stochastic lower bound on n' gives an upper bound on everything here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.kernels import binomial, host
+from checkin_jax.numerics import poisson_binomial
+from checkin_jax.numerics.poisson_binomial import Law
+
+# Values of n' that are told apart; the first is 0. Each compiles with the kernels, so there is one number.
+PARTS = 8
+# The others in standard deviations from the mean, above the least value that matters.
+_PLACES = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2)
+# What weights computed in float64 may be too large by, relatively.
+_DOWN = 1.0 - 1e-15
+
+
+class Pool(NamedTuple):
+    """n' takes these values with these probabilities, or is stochastically above; both [PARTS] or [1]."""
+
+    sizes: np.ndarray
+    masses: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return float(self.sizes @ self.masses)
+
+
+def weights(rates: np.ndarray, theta: float) -> np.ndarray:
+    """The probability that a client of each rate is a member of the pool, rounded down."""
+    members = np.where(rates <= theta, rates / theta, (1.0 - rates) / (1.0 - theta))
+    return np.where(rates == theta, 1.0, np.clip(members * _DOWN, 0.0, 1.0))
+
+
+def known(rates: np.ndarray, counts: np.ndarray | None, theta: float, log_inverse_mass: float) -> Pool:
+    """All of the others' rates are known: n' is a sum of independent indicators."""
+    return _sum_of(weights(rates, theta), counts, log_inverse_mass)
+
+
+def _sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
+    of = poisson_binomial.trials(members, counts)
+    if of.number == 0:
+        return certain(of.sure)
+    return cut(poisson_binomial.law(of, log_inverse_mass), of.mean, of.variance)
+
+
+def certain(size: float) -> Pool:
+    """n' is known."""
+    return Pool(np.array([float(size)]), np.ones(1))
+
+
+def limited(weight: float, log_inverse_mass: float) -> Pool:
+    """Nothing is known but that the weights w_j of the others add up to `weight` at least.
+
+    n' is then stochastically at least min(Poisson(weight), floor(weight)) [Hoeffding 1956, Theorem 4].
+    """
+    weight = weight * _DOWN
+    if weight < 1.0:
+        return certain(0.0)
+    law = poisson_binomial.poisson_law(weight, log_inverse_mass)
+    return cut(law, weight, weight, math.floor(weight))
+
+
+def least(number: float, low: float, high: float, theta: float, log_inverse_mass: float) -> Pool:
+    """At least `number` others have rates in [low, high], high < 1 (K2)."""
+    member = min(low / theta, (1.0 - high) / (1.0 - theta)) * _DOWN
+    return _sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
+
+
+def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
+    """A law on PARTS values below this one: every value is replaced by the next lower one that is kept."""
+    index = np.arange(law.values.size)
+    usable = index[law.values <= most]
+    if usable.size == 0:
+        return certain(0.0)
+    if usable.size < PARTS and law.stride == 1.0:
+        kept = usable
+    else:
+        wanted = mean + math.sqrt(variance) * np.asarray(_PLACES)
+        places = np.searchsorted(law.values[usable], wanted)
+        kept = np.unique(np.concatenate([[0], np.clip(places, 0, usable.size - 1)]))
+    # Pr[n' < value], from above; the top run of the law is not needed.
+    under = np.concatenate([[law.below], law.below + np.cumsum(law.run_upper)])[kept]
+    under = np.minimum(np.append(under, 1.0), 1.0)
+    under[-1] = 1.0
+    sizes = np.concatenate([[0.0], law.values[kept]])
+    masses = np.diff(np.concatenate([[0.0], np.maximum.accumulate(under)]))
+    pad = PARTS - sizes.size
+    return Pool(np.pad(sizes, (pad, 0)), np.pad(masses, (pad, 0)))
+
+
+class Runs:
+    """A law cut into runs of its values, with bounds on their masses and on those of the runs one lower.
+
+    first, last: values of the sum plus one, [runs]. lower, upper: of the sum in [first - 1, last - 1].
+    next_upper, next_lower: of the sum in [first, last].
+    """
+
+    def __init__(self, law: Law, buckets: int) -> None:
+        size, stride = law.lower.size, law.stride
+        mean = float(law.run_upper @ np.arange(float(size)))
+        deviation = np.sqrt(max(float(law.run_upper @ np.square(np.arange(float(size)) - mean)), 1e-300))
+        ends = binomial.edges(host(0.0), host(size - 1.0), host(mean), host(deviation), buckets)
+        start, stop = (np.asarray(end).astype(np.int64) for end in ends)
+        kept = (stop >= start) & (start < size)
+        start, stop = start[kept], np.minimum(stop[kept], size - 1)
+        self.lower = np.add.reduceat(law.run_lower, start)
+        self.upper = np.add.reduceat(law.run_upper, start)
+        self.first = law.first + stride * start + 1.0
+        self.last = np.append(self.first[1:] - 1.0, law.last + 1.0)
+        # One up: the value after the last comes in, the first goes.
+        entering = np.append(law.upper[start[1:]], law.above)
+        self.next_upper = np.maximum(self.upper + entering - law.lower[start], 0.0)
+        entering = np.append(law.lower[start[1:]], 0.0)
+        self.next_lower = np.maximum(self.lower + entering - law.upper[start], 0.0)
+
+
+def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
+    return np.pad(values, (0, size - values.size), constant_values=value)

@@ -1,0 +1,186 @@
+"""Check-in rates of clients that differ: all of them, or no more than an operator knows (docs/theory_rates.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from checkin_jax import _validate
+
+# Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
+_SAME = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rates:
+    """The probability with which each client checks in, in every round, given the public past.
+
+    Args:
+      values: rates in (0, 1], one for each client, or for each group of `counts` clients. numpy float64, kept.
+      counts: how many clients have each rate, whole, at least 1; default one each.
+
+    Raises:
+      ValueError, TypeError: no rates; one outside (0, 1] or NaN; counts that are not whole, below 1, or not one for
+        each value.
+
+    >>> fleet = Rates([0.05, 0.3], counts=[900, 100])
+    >>> fleet.num_clients, fleet.largest, fleet.expected_check_ins
+    (1000, 0.3, 75.0)
+    """
+
+    values: np.ndarray
+    counts: np.ndarray
+
+    def __init__(
+        self, values: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray | None = None
+    ) -> None:
+        found = _column("values", values)
+        if found.size == 0:
+            raise ValueError("values=[]: expected one rate at least")
+        _each("values", found, (found > 0) & (found <= 1), "numbers in (0, 1]")
+        many = np.ones_like(found) if counts is None else _column("counts", counts)
+        if many.shape != found.shape:
+            raise ValueError(f"counts={many.size} numbers: expected one for each of the {found.size} values")
+        _each(
+            "counts",
+            many,
+            (many >= 1) & (many == np.floor(many)) & (many <= 2.0**42),
+            "whole numbers in [1, 2^42]",
+        )
+        found.setflags(write=False)
+        many.setflags(write=False)
+        object.__setattr__(self, "values", found)
+        object.__setattr__(self, "counts", many)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rates):
+            return NotImplemented
+        return np.array_equal(self.values, other.values) and np.array_equal(self.counts, other.counts)
+
+    def __hash__(self) -> int:
+        return hash((self.values.tobytes(), self.counts.tobytes()))
+
+    def __repr__(self) -> str:
+        if self.values.size <= 6:
+            return f"Rates({self.values.tolist()}, counts={[int(n) for n in self.counts]})"
+        return f"Rates({self.num_clients} clients, {self.smallest:.6g} to {self.largest:.6g})"
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are."""
+        return int(self.counts.sum())
+
+    @property
+    def largest(self) -> float:
+        """The rate of the fastest client."""
+        return float(self.values.max())
+
+    @property
+    def smallest(self) -> float:
+        """The rate of the slowest client."""
+        return float(self.values.min())
+
+    @property
+    def expected_check_ins(self) -> float:
+        """Of all clients, a round."""
+        return float(self.values @ self.counts)
+
+    def fastest(self, client_rate: float) -> float:
+        """The rate of the fastest client whose rate is at most `client_rate`.
+
+        Raises:
+          ValueError: outside (0, 1], or no client is so slow.
+        """
+        return float(self.values[self._fastest(client_rate)])
+
+    def others(self, client_rate: float) -> Rates | None:
+        """All clients but one of rate `fastest(client_rate)`; None if nobody is left.
+
+        With a pool's theta that is not below `client_rate`, what holds for this client holds for all slower ones.
+
+        Raises:
+          ValueError: outside (0, 1], or no client is so slow.
+        """
+        counts = self.counts.copy()
+        counts[self._fastest(client_rate)] -= 1.0
+        kept = counts > 0
+        return Rates(self.values[kept], counts[kept]) if kept.any() else None
+
+    def _fastest(self, client_rate: float) -> int:
+        rate = _validate.real(0.0, 1.0, open_low=True, client_rate=client_rate)
+        slower = np.flatnonzero(self.values <= rate * (1.0 + _SAME))
+        if slower.size == 0:
+            raise ValueError(
+                f"client_rate={rate!r}: expected at least {self.smallest!r}, the slowest client's"
+            )
+        return int(slower[np.argmax(self.values[slower])])
+
+    def weights(self, theta: float) -> np.ndarray:
+        """w = min(x / theta, (1-x) / (1-theta)) of each value, as in the splitting lemma; theta in (0, 1).
+
+        Raises:
+          ValueError: theta outside (0, 1).
+        """
+        theta = _validate.real(0.0, 1.0, open_low=True, open_high=True, theta=theta)
+        return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
+
+    def thinned(self, kept: float) -> Rates:
+        """The rates of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
+        kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
+        return Rates(self.values * kept, self.counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class RateLimits:
+    """What an operator knows of check-in rates without knowing them: two numbers, and they are enough.
+
+    Args:
+      largest: no client's rate is above it, in (0, 1). expected_check_ins: the OTHER clients' rates, all but that of
+        the client the guarantee is for, add up to this at least, > 0.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+
+    >>> RateLimits(largest=0.3, expected_check_ins=6200.0)
+    RateLimits(largest=0.3, expected_check_ins=6200.0)
+    """
+
+    largest: float
+    expected_check_ins: float
+
+    def __post_init__(self) -> None:
+        largest = _validate.real(0.0, 1.0, open_low=True, open_high=True, largest=self.largest)
+        expected = _validate.real(0.0, 2.0**42, open_low=True, expected_check_ins=self.expected_check_ins)
+        object.__setattr__(self, "largest", largest)
+        object.__setattr__(self, "expected_check_ins", expected)
+
+    @property
+    def weight(self) -> float:
+        """W: what the weights w_j of the others add up to at least, at theta = largest."""
+        return self.expected_check_ins / self.largest
+
+    def thinned(self, kept: float) -> RateLimits:
+        """The limits of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
+        kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
+        return RateLimits(self.largest * kept, self.expected_check_ins * kept)
+
+
+def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """A copy as one row of float64."""
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={_validate.shown(values)}: expected a list of numbers") from None
+    if found.ndim != 1:
+        raise ValueError(f"{name} of shape {found.shape}: expected a list of numbers")
+    return found
+
+
+def _each(name: str, found: np.ndarray, fine: np.ndarray, expected: str) -> None:
+    """Refuses the first entry that is not fine; NaN never is."""
+    wrong = np.flatnonzero(~fine)
+    if wrong.size:
+        i = int(wrong[0])
+        raise ValueError(f"{name}[{i}]={float(found[i])!r}: expected {expected}")
