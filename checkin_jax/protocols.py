@@ -75,7 +75,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
 
 
 def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
-    """What is seen of windows whose slots use one message each; of empty ones that it is empty, where there are gaps."""
+    """What is seen of windows whose slots use one message each; which are empty, too, where there are gaps."""
     seen = "which slots are empty and " if gaps else ""
     if minibatch == 1:
         made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
