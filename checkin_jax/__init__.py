@@ -7,6 +7,7 @@
 1.36 <= epsilon <= 1.44, certified
 """
 
+from checkin_jax import _command as _command  # isort: skip
 from checkin_jax._version import __version__ as __version__
 from checkin_jax.accounting.account import account as account
 from checkin_jax.accounting.calibration import Calibration as Calibration

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
 
@@ -30,7 +31,7 @@ def _matplotlib() -> type[Figure]:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "figures need matplotlib: install checkin-jax[plots]", name=error.name
+            f"figures need matplotlib: {how_to_install('plots')}", name=error.name
         ) from error
     return Figure
 
@@ -39,11 +40,13 @@ def check(out: Path) -> Path:
     """Returns a name that `save` will take, so that it can be refused before any work.
 
     Raises:
-      ValueError: out does not end in .png, .svg or .pdf.
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ValueError: out does not end in .png, .svg or .pdf, or is no file in a folder that is there.
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    if not out.parent.is_dir() or out.is_dir():
+        raise ValueError(f"out={str(out)!r}: expected a file in a folder that is there")
     _matplotlib()
     return out
 
@@ -52,7 +55,7 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
     """A figure with panels side by side, not attached to any window.
 
     Raises:
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     Figure = _matplotlib()
     width = 5.2 if panels == 1 else 4.3 * panels

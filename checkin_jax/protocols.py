@@ -3,9 +3,10 @@
 A protocol says what everybody may know: how many clients there are, how they choose when to check in, for how
 long. Who did check in is sensitive and never a field here.
 
-`repeats` says how many times the protocol's unit (a round, or a whole window) is run; units compose adaptively.
-`assumptions` are those without which the guarantees fail. `observed` and `compared` are the words for what an
-adversary sees and for neighboring data sets: statements, pages, audits and JSON take them from here.
+`repeats` says how many times the protocol's unit (a round, or a whole window) is run. Inputs and randomizers of a unit
+may depend on what was seen of earlier ones, the fields here may not. `assumptions` are those without which the
+guarantees fail. `observed` and `compared` are the words for what an adversary sees and for neighboring data sets:
+statements, pages, audits and JSON take them from here.
 """
 
 from __future__ import annotations

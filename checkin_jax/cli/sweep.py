@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -25,8 +25,10 @@ Axis = str | None
 class Sweep:
     """Many settings in one call: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
 
+    kept: ClassVar[str] = _KEPT
+
     out: Path
-    """File to write: .csv, .npz, or .parquet (which wants checkin-jax[sweep]); a row a setting."""
+    """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""
     what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
@@ -75,13 +77,13 @@ class Sweep:
     table: Path | None = None
     """Rows from a .csv, .npz or .parquet file instead of combinations; single values of axes serve all of them."""
     tight: bool = False
-    """Also the bounds that take longer (T1+, T*)."""
+    """Also the bounds that take longer (T1+, T*, R2, R3)."""
     resume: bool = False
     """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
     block_rows: int | None = None
     """Settings of a block; larger blocks are faster, smaller ones lose less to a kill."""
     plot: Path | None = None
-    """Also draw the results to this PNG, SVG or PDF; wants checkin-jax[plots]."""
+    """Also draw the results to this PNG, SVG or PDF; wants the extra plots."""
     plot_axis: str | None = None
     """Axis along the plot; the one with the most values when left out."""
     coordinator: str | None = None

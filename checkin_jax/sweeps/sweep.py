@@ -132,9 +132,13 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
     ['0.1487', '0.3971', '0.0124', '0.0332']
 
     Args:
+      mesh: devices to use (those of this process); all when left out.
+      progress: called as progress(done, total).
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
         delta, view and neighboring_relation (replace-one by default): numbers, words, sequences, or ranges as text:
-        "1e3:1e9:log25", "0:1:lin11", ".1,.2".
+        "1e3:1e9:log25", "0:1:lin11", ".1,.2"; and the following.
+
+    Keyword Args:
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
@@ -144,8 +148,8 @@ def sweep(*, mesh: Mesh | None = None, progress: Progress | None = None, **argum
           theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
         "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
-      tight: as in `account`. block_rows: settings that are evaluated together.
-      mesh: devices to use (those of this process); all when left out. progress: called as progress(done, total).
+      tight: as in `account`.
+      block_rows: settings that are evaluated together.
 
     Returns:
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
@@ -178,8 +182,11 @@ def sweep_to_file(
     system; the first one joins them.
 
     Args:
-      out: the file; one that is there is replaced at the end. resume: go on with the blocks of a run that was stopped.
-      mesh, progress, arguments: as `sweep`.
+      out: the file; one that is there is replaced at the end.
+      resume: go on with the blocks of a run that was stopped.
+      mesh: as in `sweep`.
+      progress: as in `sweep`.
+      **arguments: as in `sweep`.
 
     Returns:
       Where, and how many rows failed. The rows are those of `sweep`, whether or not the run was stopped and resumed,

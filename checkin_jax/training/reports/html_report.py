@@ -54,7 +54,7 @@ def build(run: RecordedRun) -> str:
 
     Raises:
       ValueError: no round was logged.
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
