@@ -5,21 +5,31 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_DIR ?= runs/digits-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-exhaustive lint format docs pictures dist benchmarks clean
+# As many workers as there are cores and memory for (tests/conftest.py); a file of tests stays with one worker.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+
+.PHONY: demo test check test-exhaustive lint format docs pictures dist benchmarks clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
 
+# Every function by itself, and every bound against oracles on its own side.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 tests
+	$(PYTEST) tests/unit tests/bounds
 
+# What a change must pass: all tiers (commands, kills, runs, the theory too), lint, types, pages, the built package.
+check: lint docs dist $(STAMP)
+	$(PYTEST) tests
+
+# The large runs too: brute force of every theorem, hours.
 test-exhaustive: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "slow or not slow" tests
+	$(PYTEST) -m "slow or not slow" tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python --project tests
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -49,6 +49,7 @@ def main(
         (published.epsilon(published.theorem_2(*setting, ORDERS), ORDERS, **run), "--", "invalid"),
         (published.epsilon(approach, SMALL, **run), ":", "invalid"),
     )
+    plotting.check(out)
     drawn, (axis,) = plotting.figure(1, height=4.8)
     rows = []
     for bound, style, validity in curves:

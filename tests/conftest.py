@@ -11,13 +11,16 @@ import time
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 from hypothesis import settings
 
-from checkin_jax.cli.compiled import release_and_machine, remove_unfinished
-
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Before anything imports the kernels: their signatures are checked, see shapes.py.
+jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
+
+from checkin_jax.cli.compiled import release_and_machine, remove_unfinished  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30

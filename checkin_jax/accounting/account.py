@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import theorems, unit
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.bounds.dispatch import (
+    check_protocol,
+    check_randomizer,
+    check_relation,
+    one_round,
+    stronger,
+)
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
@@ -75,13 +81,14 @@ def account(
     count, tight = protocol.repeats, _validate.flag(tight=tight)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
     one = one_round(protocol, randomizer, view, count, delta, tight=tight, relation=relation)
-    found = composer.bracket([(one, count)], delta)
+    alone = stronger(protocol, randomizer, view, relation)
+    found = composer.bracket([(one, count)], delta, [(alone, count)] if alone else ())
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
         delta=delta,
         view=view,
-        method=f"{one.name}, {found.method}",
+        method=f"{found.bound or one.name}, {found.method}",
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.dispatch import check_protocol, check_randomizer, check_relation, one_round
+from checkin_jax.accounting.bounds.dispatch import (
+    check_protocol,
+    check_randomizer,
+    check_relation,
+    one_round,
+    stronger,
+)
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import REPLACE, VIEWS, Guarantee, relation_of
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, CheckInProtocol, SlidingWindow
@@ -118,7 +124,10 @@ def calibrate(
     def epsilon(value: float) -> float:
         here, noise = build(value)
         one = one_round(here, noise, view, here.repeats, delta, tight=tight, relation=relation)
-        return composer.upper_end([(one, here.repeats)], delta).upper
+        alone = stronger(here, noise, view, relation)
+        return composer.upper_end(
+            [(one, here.repeats)], delta, [(alone, here.repeats)] if alone else ()
+        ).upper
 
     stride = _STRIDE
     if name == "check_in_prob" and isinstance(randomizer, Gaussian) and view == "aggregate":

@@ -1,10 +1,14 @@
 """Pure jitted float64 functions: arrays in, arrays out, no validation, no state.
 
-Call them inside `jax.enable_x64(True)`; every public function of `checkin_jax.accounting` does.
+Call them inside `jax.enable_x64(True)`; every public function of `checkin_jax.accounting` does. Shapes stand in the
+signatures (`Float64[Array, " knots"]`: one axis, of the same length wherever it has that name); the tests check them.
 """
 
 from typing import cast
 
+import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -19,3 +23,11 @@ def host(value: object) -> Array:
     Arithmetic on jax arrays outside of jit compiles each operation by itself; on the host numpy serves.
     """
     return cast(Array, np.asarray(value, dtype=np.float64))
+
+
+def require_float64(*arguments: object) -> None:
+    """Fails, while a kernel is traced, where an array among its arguments is not float64.
+
+    Outside of `jax.enable_x64(True)` JAX halves the digits without a word, and a bound would no longer be one.
+    """
+    chex.assert_type(jax.tree.leaves(arguments), jnp.float64)

@@ -29,8 +29,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED, binomial, tails
+from checkin_jax.kernels import FLUSHED, binomial, require_float64, tails
 from checkin_jax.kernels.losses import in_blocks
 
 # What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
@@ -360,13 +361,19 @@ def lines_at(
 
 @functools.partial(jax.jit, static_argnames="exact")
 def lines_lower(
-    mix: Buckets, tables: tails.Tables, loss: Array, count: Array, epsilon0: Array, exact: bool
-) -> tuple[Array, Array]:
+    mix: Buckets,
+    tables: tails.Tables,
+    loss: Float64[Array, " losses"],
+    count: Int[Array, ""],
+    epsilon0: Float64[Array, ""],
+    exact: bool,
+) -> tuple[Float64[Array, " losses"], Float64[Array, " losses"]]:
     """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
 
     P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c >= 1; by
     symmetry the same holds for Q||P. For the first `count` of `losses.MOST` losses; exact: whether the tables are.
     """
+    require_float64(mix.weight, loss, epsilon0)
     return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss, count)  # type: ignore[return-value]
 
 
@@ -385,8 +392,14 @@ def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array,
 
 @functools.partial(jax.jit, static_argnames="exact")
 def profile_upper(
-    mix: Buckets, tables: tails.Tables, loss: Array, count: Array, epsilon0: Array, exact: bool
-) -> Array:
+    mix: Buckets,
+    tables: tails.Tables,
+    loss: Float64[Array, " losses"],
+    count: Int[Array, ""],
+    epsilon0: Float64[Array, ""],
+    exact: bool,
+) -> Float64[Array, " losses"]:
     """Upper bound on H at e^loss for one round, loss >= 0; zero from epsilon0 on. See `lines_lower`."""
+    require_float64(mix.weight, loss, epsilon0)
     (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss, count)
     return value

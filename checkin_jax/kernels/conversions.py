@@ -5,10 +5,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import require_float64
 
 
 @jax.jit
-def epsilon_from_log_moments(orders: Array, log_moments: Array, log_delta: Array) -> Array:
+def epsilon_from_log_moments(
+    orders: Float64[Array, " orders"], log_moments: Float64[Array, " orders"], log_delta: Float64[Array, ""]
+) -> Float64[Array, " orders"]:
     """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; P1, rounded up.
 
     [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t,
@@ -18,6 +23,7 @@ def epsilon_from_log_moments(orders: Array, log_moments: Array, log_delta: Array
     Args:
       orders: t + 1, real, > 1; log_moments: nats, same shape; log_delta: scalar < 0.
     """
+    require_float64(orders, log_moments, log_delta)
     t = orders - 1.0
     epsilon = (log_moments - log_delta + t * jnp.log1p(-1.0 / orders) - jnp.log(orders)) / t
     epsilon = jnp.where(jnp.isfinite(log_moments) & jnp.isfinite(epsilon), epsilon, jnp.inf)

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import host
+from checkin_jax.kernels import host, require_float64
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
@@ -38,7 +39,9 @@ def _one_minus_x_mills(x: Array) -> Array:
     return jnp.where(x < 30.0, direct, series)
 
 
-def log_delta(mu: Array, epsilon: Array) -> Array:
+def log_delta(
+    mu: Float64[Array, "*#settings"], epsilon: Float64[Array, "*#settings"]
+) -> Float64[Array, "*#settings"]:
     """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile: delta_G of docs/theory_allocation.md.
 
     Args:
@@ -50,6 +53,7 @@ def log_delta(mu: Array, epsilon: Array) -> Array:
       With a = epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)); the
       difference is an integral of 1 - x M(x) when mu is small, so that nothing cancels.
     """
+    require_float64(mu, epsilon)
     mu, epsilon = jnp.broadcast_arrays(mu, epsilon)
     a = epsilon / mu - 0.5 * mu
     b = epsilon / mu + 0.5 * mu

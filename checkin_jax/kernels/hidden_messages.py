@@ -21,11 +21,13 @@ import functools
 import math
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.pld import UNIT
 
@@ -219,8 +221,13 @@ def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Arr
 
 @jax.jit
 def hidden_upper(
-    clients: Array, count: Array, rate: Array, deviation: Array, losses: Array, law: Law
-) -> Array:
+    clients: Float64[Array, ""],
+    count: Float64[Array, ""],
+    rate: Float64[Array, ""],
+    deviation: Float64[Array, ""],
+    losses: Float64[Array, " losses"],
+    law: Law,
+) -> Float64[Array, " losses"]:
     """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1; [losses].
 
     Args:
@@ -230,5 +237,8 @@ def hidden_upper(
 
     Infinity where nothing is proved.
     """
+    require_float64(clients, count, rate, deviation, losses, law)
+    # One row of the law for each of the losses.
+    chex.assert_tree_shape_prefix(law, (losses.size,))
     one = functools.partial(_one, clients, count, rate, deviation)
     return jax.lax.map(one, (losses, law), batch_size=_BATCH)

@@ -85,12 +85,12 @@ def _one(
     wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * jnp.abs(theta)
     wrong += 16.0 * UNIT * jnp.abs(excess)
     # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
-    floored = jnp.any(size <= 2.0 * stop_loss._FLOOR**2)
+    floored = jnp.any(size <= 2.0 * stop_loss.FLOOR**2)
     total = stop_loss.Sum(
         start.log_mgf + clients * log_real,
         start.log_ratio + (log_step - log_real.astype(log_step.dtype)) * clients.astype(log_step.dtype),
         2.0 * clients * wrong / jnp.sqrt(size),
-        jnp.where(floored, 2.0 * jnp.exp(clients * (math.log(2.0 * stop_loss._FLOOR) - log_real)), 0.0),
+        jnp.where(floored, 2.0 * jnp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
     )
     slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * jnp.abs(log_real)) + 1e-12
 

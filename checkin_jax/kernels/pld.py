@@ -16,11 +16,13 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED
+from checkin_jax.kernels import FLUSHED, require_float64
 
 # Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
 # below 7 u log2 M), doubled.
@@ -35,14 +37,14 @@ class Side(NamedTuple):
     at_one: the profile at c = 1. lost: mass of the first measure at infinite loss (upper) or dropped (lower).
     """
 
-    near: Array
-    far: Array
-    at_one: Array
-    lost: Array
+    near: Float64[Array, " intervals"]
+    far: Float64[Array, " intervals"]
+    at_one: Float64[Array, ""]
+    lost: Float64[Array, ""]
 
 
 @jax.jit
-def side_upper(losses: Array, profile: Array) -> Side:
+def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots"]) -> Side:
     """Connect the dots: the least convex piecewise linear profile found above all pairs with H <= profile.
 
     Args:
@@ -50,6 +52,8 @@ def side_upper(losses: Array, profile: Array) -> Side:
       profile: upper bounds on H at e^losses, nonincreasing but for rounding, shape [knots]. What remains at
         the last knot is put at infinite loss.
     """
+    require_float64(losses, profile)
+    chex.assert_equal_shape([losses, profile])
     # Slopes of the chords times e^loss, which neither overflow nor vanish where e^loss is large.
     gaps = jnp.diff(losses)
     scaled = jnp.maximum((profile[:-1] - profile[1:]) / jnp.expm1(gaps), 0.0)
@@ -64,7 +68,11 @@ def side_upper(losses: Array, profile: Array) -> Side:
 
 
 @jax.jit
-def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
+def side_lower(
+    losses: Float64[Array, " knots"],
+    difference: Float64[Array, " knots-1"],
+    far_mass: Float64[Array, " knots-1"],
+) -> Side:
     """A convex piecewise linear profile with its kinks at the knots that lies below H everywhere.
 
     Args:
@@ -76,6 +84,8 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
     lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex
     minorant is taken through its supporting slopes.
     """
+    require_float64(losses, difference, far_mass)
+    chex.assert_shape([difference, far_mass], (losses.size - 1,))
     above = jnp.expm1(losses)
     left = difference - above[1:] * far_mass
     right = difference - above[:-1] * far_mass
@@ -104,19 +114,22 @@ def side_lower(losses: Array, difference: Array, far_mass: Array) -> Side:
 class Atoms(NamedTuple):
     """A finite law of privacy loss under P: losses and masses [atoms], and the mass at infinite loss."""
 
-    losses: Array
-    masses: Array
-    infinite: Array
+    losses: Float64[Array, "*events atoms"]
+    masses: Float64[Array, "*events atoms"]
+    infinite: Float64[Array, "*events"]
 
 
 @functools.partial(jax.jit, static_argnames="upper")
-def join(losses: Array, plus: Side, minus: Side, upper: bool) -> Atoms:
+def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool) -> Atoms:
     """The law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
 
     For c < 1 the joined profile is p - c q + c H_{1/c}(Q||P) with p, q the total masses: it stays on its side of
     the pair's if p is at least (upper) or at most (lower) both 1 and q. So the plus side is scaled until the
     profiles at c = 1 are in order, and the mass at loss zero makes the total one.
     """
+    require_float64(losses, plus, minus)
+    # A side of other knots would broadcast or be paired with the wrong losses.
+    chex.assert_shape([plus.near, plus.far, minus.near, minus.far], (losses.size - 1,))
     ratio = minus.at_one / jnp.where(plus.at_one > 0, plus.at_one, 1.0)
     scale = jnp.maximum(ratio, 1.0) if upper else jnp.minimum(ratio, 1.0)
     scale = jnp.where(plus.at_one > 0, scale, 1.0)
@@ -130,7 +143,9 @@ def join(losses: Array, plus: Side, minus: Side, upper: bool) -> Atoms:
 
 
 @jax.jit
-def symmetric_log_moments(losses: Array, side: Side, orders: Array) -> Array:
+def symmetric_log_moments(
+    losses: Float64[Array, " knots"], side: Side, orders: Float64[Array, " orders"]
+) -> Float64[Array, " orders"]:
     """log E_P e^{t L} at each t > 0 of `orders`, for the pair that has `side` in both directions and no lost mass.
 
     E_P e^{t L} - 1 = sum_j far_j (e^{t l} - 1) (e^l - e^{-t l}): all terms are positive, so moments within 1e-16 of
@@ -155,7 +170,7 @@ class Tilt(NamedTuple):
     variance: Array
 
 
-def tilt_at(atoms: Atoms, counts: Array, order: Array) -> Tilt:
+def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, ""]) -> Tilt:
     """K and its derivatives at `order`; atoms are stacked [events, atoms], counts [events]."""
     log_mass = jnp.log(atoms.masses) + order * atoms.losses
     peak = jnp.max(log_mass, axis=1, keepdims=True)
@@ -168,7 +183,9 @@ def tilt_at(atoms: Atoms, counts: Array, order: Array) -> Tilt:
 
 
 @jax.jit
-def log_moments(atoms: Atoms, counts: Array, orders: Array) -> Array:
+def log_moments(
+    atoms: Atoms, counts: Float64[Array, " events"], orders: Float64[Array, " orders"]
+) -> Float64[Array, " orders"]:
     """K(t) = sum over events of counts log E_P e^{t L} at each t > 0 of `orders`; the RDP of order t + 1 is K(t) / t.
 
     An upper bound when the atoms come from `join(..., upper=True)` and have no infinite loss.
@@ -258,11 +275,11 @@ def _later(values: Array, rate: Array) -> Array:
 @functools.partial(jax.jit, static_argnames=("points", "upper"))
 def compose(
     atoms: Atoms,
-    index: Array,
-    counts: Array,
-    spacing: Array,
+    index: Int[Array, "events atoms"],
+    counts: Float64[Array, " events"],
+    spacing: Float64[Array, ""],
     tilt: Tilt,
-    first: Array,
+    first: Int[Array, ""],
     points: int,
     upper: bool,
 ) -> Composed:
@@ -281,6 +298,8 @@ def compose(
       beyond the window, wrap-around, and FFT round-off by Parseval: with |phi| known to a in the supremum norm,
       |phi^T - computed| <= T a (|phi| + a)^(T-1), and Cauchy-Schwarz against the weights of delta.
     """
+    require_float64(atoms, counts, spacing, tilt)
+    chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
     order = tilt.order
     log_weight = jnp.log(atoms.masses) + order * atoms.losses
     log_total = jax.scipy.special.logsumexp(log_weight, axis=1, keepdims=True)

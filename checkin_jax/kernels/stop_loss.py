@@ -27,7 +27,7 @@ from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.pld import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
-_FLOOR = 1e-4
+FLOOR = 1e-4
 # Rounding of theta^2 T, of its logarithm and of the sum of them, in units of |theta|^2 T(t), with a wide margin.
 _PER_STEP = 128.0 * UNIT
 _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
@@ -76,9 +76,9 @@ def second(z: Array) -> Array:
 
 
 def log_one_plus(excess: Array) -> tuple[Array, Array]:
-    """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above _FLOOR."""
+    """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above FLOOR."""
     a, b = jnp.real(excess), jnp.imag(excess)
-    size = jnp.maximum(2.0 * a + a * a + b * b, _FLOOR**2 - 1.0)
+    size = jnp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
     return jax.lax.complex(0.5 * jnp.log1p(size), jnp.arctan2(b, 1.0 + a)), 1.0 + size
 
 
@@ -104,12 +104,12 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
     excess = theta * theta * step
     log_step, size = log_one_plus(excess)
     log_real = jnp.log1p(jnp.square(contour.order) * real)
-    floored = jnp.any(size <= 2.0 * _FLOOR**2) & (count > 0)
+    floored = jnp.any(size <= 2.0 * FLOOR**2) & (count > 0)
     return Sum(
         total.log_mgf + count * log_real,
         total.log_ratio + (log_step - log_real.astype(log_step.dtype)) * count.astype(log_step.dtype),
         total.drift + count * rounding(theta, excess, real, size),
-        total.absolute + jnp.where(floored, 2.0 * jnp.exp(count * math.log(2.0 * _FLOOR)), 0.0),
+        total.absolute + jnp.where(floored, 2.0 * jnp.exp(count * math.log(2.0 * FLOOR)), 0.0),
     )
 
 

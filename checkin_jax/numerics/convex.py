@@ -31,3 +31,25 @@ def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarra
     part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
     value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
     return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
+
+
+def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1 from 0 on, and values.
+
+    A bound f at c >= 1, both directions, is 1 - 1/c + f(c)/c at 1/c [docs/theory.md, section 2]. A convex minorant on
+    c >= 1 alone may fall faster at 1 than any pair's.
+
+    Args:
+      above: c - 1, increasing from 0. upper: bounds on the hockey-stick divergence there.
+    """
+    left, right = -above[:0:-1] / (1.0 + above[:0:-1]), above
+    mirrored = (above[:0:-1] + upper[:0:-1]) / (1.0 + above[:0:-1])
+    x, y = np.concatenate([left, right]), np.concatenate([mirrored, upper])
+    kept = hull(x, y)
+    x, y = x[kept], y[kept]
+    first = int(np.searchsorted(x, 0.0))
+    if x[first] == 0.0:
+        return x[first:], y[first:]
+    part = x[first] / (x[first] - x[first - 1])
+    at_one = (y[first] + (y[first - 1] - y[first]) * part) * (1.0 + 1e-12)
+    return np.append(0.0, x[first:]), np.append(at_one, y[first:])

@@ -44,10 +44,11 @@ def weights(rates: np.ndarray, theta: float) -> np.ndarray:
 
 def known(rates: np.ndarray, counts: np.ndarray | None, theta: float, log_inverse_mass: float) -> Pool:
     """All of the others' rates are known: n' is a sum of independent indicators."""
-    return _sum_of(weights(rates, theta), counts, log_inverse_mass)
+    return sum_of(weights(rates, theta), counts, log_inverse_mass)
 
 
-def _sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
+def sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
+    """The number of independent events that happen, of these probabilities, `counts` times each."""
     of = poisson_binomial.trials(members, counts)
     if of.number == 0:
         return certain(of.sure)
@@ -74,7 +75,7 @@ def limited(weight: float, log_inverse_mass: float) -> Pool:
 def least(number: float, low: float, high: float, theta: float, log_inverse_mass: float) -> Pool:
     """At least `number` others have rates in [low, high], high < 1 (K2)."""
     member = min(low / theta, (1.0 - high) / (1.0 - theta)) * _DOWN
-    return _sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
+    return sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
 
 
 def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
@@ -114,6 +115,7 @@ class Runs:
         start, stop = (np.asarray(end).astype(np.int64) for end in ends)
         kept = (stop >= start) & (start < size)
         start, stop = start[kept], np.minimum(stop[kept], size - 1)
+        self._start = start
         self.lower = np.add.reduceat(law.run_lower, start)
         self.upper = np.add.reduceat(law.run_upper, start)
         self.first = law.first + stride * start + 1.0
@@ -124,6 +126,24 @@ class Runs:
         entering = np.append(law.lower[start[1:]], 0.0)
         self.next_lower = np.maximum(self.lower + entering - law.upper[start], 0.0)
 
+    def ratios(self, law: Law) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds (above, below) on Pr[T = k] / Pr[T = k-1] for all k of each run; infinity and 0 where none is known.
 
-def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
-    return np.pad(values, (0, size - values.size), constant_values=value)
+        The ratio falls with k (Newton): at the first k it is at most, at the last one at least what chords tell.
+        """
+        start, after = self._start, np.append(self._start[1:], law.lower.size)
+        low, high = np.append(law.lower, 0.0), np.append(law.upper, math.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if law.stride == 1.0:
+                above, below = high[start + 1] / low[start], low[after] / high[after - 1]
+                # Past the last value, nothing.
+                above = np.where(start + 1 < law.lower.size, above, math.inf if law.above else 0.0)
+                below = np.where(after < law.lower.size, below, 0.0)
+            else:
+                above = np.where(start > 0, (high[start] / low[start - 1]) ** (1.0 / law.stride), math.inf)
+                beyond = np.minimum(after + 1, law.lower.size)
+                below = np.where(
+                    beyond < law.lower.size, (low[beyond] / high[np.minimum(after, law.lower.size)]), 0.0
+                )
+                below = below ** (1.0 / law.stride)
+        return np.where(np.isnan(above), math.inf, above), np.where(np.isnan(below), 0.0, below)

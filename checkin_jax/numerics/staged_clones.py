@@ -1,6 +1,6 @@
-"""T1+ on the host: how many early steps and stages there are, at which losses; the kernel has the game.
+"""T1+ and B on the host: how many early steps and stages there are, at which losses; the kernel has the game.
 
-docs/theory_hexagon.md has the proof, `checkin_jax.kernels.staged_clones` the evaluation.
+docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clones` the evaluation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.kernels import host, staged_clones
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import staged_clones
+from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: the first every tenth of the loss's standard deviation, the others wider.
@@ -38,13 +41,18 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
-def plan(num_clients: int, rate: float, log_inverse_mass: float) -> staged_clones.Plan | None:
+def plan(seen: Round, everybody: float, log_inverse_mass: float) -> staged_clones.Plan | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
-    mean, needed = num_clients * rate, log_inverse_mass + 3.0
+    needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
+    counts = np.asarray(seen.counts)
+    mean = rate * float(masses @ counts)
     # The round in which everybody checks in must not matter either.
-    if not (rate < 1.0 and -num_clients * math.log(rate) >= needed):
+    if everybody > math.exp(-needed):
         return None
-    before = _early_steps(num_clients, rate, needed)
+    if rate < 1.0:
+        before = _early_steps(int(counts[0]), rate, needed)
+    else:
+        before = min(math.floor(0.5 * mean), int(counts[masses > 0].min()))
     if before < _FEWEST:
         return None
     edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, staged_clones.STAGES + 1))
@@ -52,6 +60,30 @@ def plan(num_clients: int, rate: float, log_inverse_mass: float) -> staged_clone
     return staged_clones.Plan(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
     )
+
+
+def bound(
+    seen: Round, message: Message, everybody: float, log_inverse_mass: float, rules: Game
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """`profile` of any game and any law of the number of messages; it is binomial where seen.rate < 1."""
+    p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
+    variance = float(rules.largest_variance(message))
+    stages = plan(seen, everybody, log_inverse_mass)
+    above_all = 2.0 * float(message.differ) / (p_minus_1 + 2.0)
+    if stages is None or above_all < _WORTHWHILE**2 * variance:
+        return None
+    deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
+    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
+    dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
+    above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
+    losses = host(np.log1p(above))
+    binomial = bool(float(seen.rate) < 1.0)
+    upper = np.asarray(
+        staged_clones.profile_upper(seen, message, host(everybody), stages, losses, rules, binomial)
+    )
+    above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
+    # The last knot is epsilon0 itself.
+    return np.append(np.log1p(above[:-1]), float(message.epsilon0)), upper
 
 
 def profile(
@@ -88,18 +120,6 @@ def profile(
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    p_minus_1, mean = math.expm1(epsilon0), num_clients * rate
-    variance = float(staged_clones.largest_variance(host(epsilon0)))
-    stages = plan(num_clients, rate, log_inverse_mass)
-    if stages is None or 2.0 / (p_minus_1 + 2.0) < _WORTHWHILE**2 * variance:
-        return None
-    deviation = math.sqrt(mean * variance) * p_minus_1 / num_clients
-    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
-    dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
-    above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
-    losses = np.log1p(above)
-    upper = np.asarray(
-        staged_clones.profile_upper(host(num_clients), host(rate), host(epsilon0), stages, losses)
-    )
-    kept = convex.hull(np.append(above, p_minus_1), np.append(upper, 0.0))
-    return np.append(losses, epsilon0)[kept], np.append(upper, 0.0)[kept]
+    seen = Round(host(num_clients), host(rate), host([num_clients]), host([1.0]))
+    message = Message(host(epsilon0), host(1.0))
+    return bound(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
+from checkin_jax.accounting.bounds.unit import LocalPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels import batching, invert_profile
@@ -114,6 +115,12 @@ class _Singles:
 
 def _write(results: Results, one: Setting, found: Bracket | str, seconds: float) -> None:
     results.seconds[one.index] = seconds
+    if not isinstance(found, str):
+        alone = LocalPureLDP(one.unit.rate, one.unit.epsilon0)
+        try:
+            found = composer.capped(found, [(alone, one.repeats)], one.delta)
+        except ArithmeticError as error:
+            found = str(error)
     if isinstance(found, str):
         results.errors[one.index] = found
         return
@@ -121,7 +128,7 @@ def _write(results: Results, one: Setting, found: Bracket | str, seconds: float)
         one.index,
         epsilon=found.upper,
         lower=found.lower,
-        method=f"{one.unit.name}, {found.method}",
+        method=f"{found.bound or one.unit.name}, {found.method}",
         lower_method=found.lower_method,
         validity="certified",
     )

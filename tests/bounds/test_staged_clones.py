@@ -16,7 +16,8 @@ from scipy.stats import binom, norm
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels import host, staged_clones
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps, games, staged_clones
 from checkin_jax.numerics import convex
 from checkin_jax.numerics import staged_clones as host_half
 
@@ -46,8 +47,9 @@ def test_the_five_extreme_laws_are_all_there_are(p):
     """Found by solving linear equations for every set of corners; ours are a table."""
     c = F(21, 20)
     epsilon0 = host(math.log(p))
-    displacement = np.asarray(staged_clones._displacements(host(float(c - 1)), epsilon0))
-    weights = np.asarray(staged_clones._weights(epsilon0))
+    message = games.Message(epsilon0, host(1.0))
+    displacement = np.asarray(games.HEXAGON.places(host(float(c - 1)), message))
+    weights = np.asarray(games.HEXAGON.laws(message))
     corners = [*oracle.corners(p), (F(0), F(0))]
     exact = [float((z - c * y + c - 1) / (p - 1)) for z, y in corners]
     np.testing.assert_allclose(displacement, exact, rtol=1e-14, atol=1e-17)
@@ -101,10 +103,15 @@ def test_above_the_game_with_hundreds_of_messages(p, step):
     assert (ours <= 1.35 * game).all()
 
 
+def check_ins(n, rate):
+    return equal_steps.Round(host(n), host(rate), host([n]), host([1.0]))
+
+
 def profile_of_plan(n, rate, p, plan, far):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_clones.Plan(*(host(value) for value in plan))
-    values = staged_clones.profile_upper(host(n), host(rate), host(math.log(p)), made, host(losses))
+    message = games.Message(host(math.log(p)), host(1.0))
+    values = staged_clones.profile_upper(check_ins(n, rate), message, host(rate**n), made, host(losses))
     return np.asarray(values)[: len(far)]
 
 
@@ -242,7 +249,7 @@ def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
 
 @jax.jit
 def begin(moves, weights, sd, first):
-    game = staged_clones._game(moves, weights, sd, 1.5 / sd)
+    game = staged_clones._game(host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd)
     return game, staged_clones._begin(game, first)
 
 
@@ -258,8 +265,9 @@ def played(epsilon0, c_minus_1, first):
     """The game at n gamma = 100 after `first` steps of T1's law, and E(x + S + d)_+ by enumeration."""
     p = math.exp(epsilon0)
     sd = math.sqrt(100 * max(2 / (p + 2), 1 / p))
-    moves = np.asarray(staged_clones._displacements(host(c_minus_1), host(epsilon0)))
-    weights = np.asarray(staged_clones._weights(host(epsilon0)))
+    message = games.Message(host(epsilon0), host(1.0))
+    moves = np.asarray(games.HEXAGON.places(host(c_minus_1), message))
+    weights = np.asarray(games.HEXAGON.laws(message))
     game, begun = begin(moves, weights, host(sd), host(first))
     values, masses = np.zeros(1), np.ones(1)
     for _ in range(first):
@@ -311,7 +319,11 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     plan = (1, [1] + [0] * 9, 2, 1e6)
     assert profile_of_plan(14, 0.7, p, plan, [0.0])[0] >= game
     monkeypatch.setattr(staged_clones, "_failure", lambda *_: host(0.0))
-    monkeypatch.setattr(staged_clones, "profile_upper", jax.jit(staged_clones.profile_upper.__wrapped__))
+    monkeypatch.setattr(
+        staged_clones,
+        "profile_upper",
+        jax.jit(staged_clones.profile_upper.__wrapped__, static_argnames=("rules", "binomial")),
+    )
     try:
         jax.clear_caches()
         assert profile_of_plan(14, 0.7, p, plan, [0.0])[0] < game
@@ -360,7 +372,7 @@ def test_the_chosen_law_is_cheaper_than_t1_and_fails_no_more_than_allowed(epsilo
 
 @given(st.integers(2000, 10**12), st.floats(1e-3, 0.99), st.floats(20.0, 700.0))
 def test_plans_add_up_and_their_early_steps_are_nearly_certain(n, rate, mass):
-    plan = host_half.plan(n, rate, mass)
+    plan = host_half.plan(check_ins(n, rate), math.exp(n * math.log(rate)), mass)
     if plan is None:
         assert n * rate < 4.0 * (mass + 50.0) or n * -math.log(rate) < mass + 4.0
         return

@@ -24,7 +24,7 @@ def log_pmf(num_trials: int, successes: int, prob: float) -> mp.mpf:
 def pmf(num_trials: int, successes: int, prob: float) -> mp.mpf:
     """Pr[Bin(n, prob) = k]."""
     with mp.workdps(DIGITS):
-        return mp.exp(log_pmf(num_trials, successes, prob))
+        return mp.mpf(mp.exp(log_pmf(num_trials, successes, prob)))
 
 
 def upper_tail(num_trials: int, least: int, prob: float) -> mp.mpf:

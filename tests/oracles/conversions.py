@@ -11,9 +11,9 @@ DIGITS = 50
 def epsilon_at_order(order: float, rdp: float, delta: float) -> mp.mpf:
     """P1 at one order > 1: rdp + [log(1/delta) + (l-1) log(1 - 1/l) - log l] / (l-1); may be negative."""
     with mp.workdps(DIGITS):
-        order, rdp, delta = mp.mpf(order), mp.mpf(rdp), mp.mpf(delta)
-        gap = order - 1
-        return rdp + (-mp.log(delta) + gap * mp.log(gap / order) - mp.log(order)) / gap
+        l, divergence, mass = mp.mpf(order), mp.mpf(rdp), mp.mpf(delta)
+        gap = l - 1
+        return divergence + (-mp.log(mass) + gap * mp.log(gap / l) - mp.log(l)) / gap
 
 
 def epsilon_from_rdp(orders: Sequence[float], rdp: Sequence[float], delta: float) -> mp.mpf:

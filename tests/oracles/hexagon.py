@@ -56,9 +56,13 @@ def vertex_laws(p: Number) -> list[Law]:
     return found
 
 
-def game_value(p: Number, c: Number, steps: int, s: Number) -> Number:
-    """V_steps(s) by backward induction over all sums that can occur; exact for Fractions."""
-    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in vertex_laws(p)]
+def game_value(p: Number, c: Number, steps: int, s: Number, choices: Sequence[Law] | None = None) -> Number:
+    """V_steps(s) by backward induction over all sums that can occur; exact for Fractions.
+
+    choices: the laws of (z, z') that the adversary has, all extreme ones by default.
+    """
+    chosen = vertex_laws(p) if choices is None else choices
+    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in chosen]
 
     @cache
     def value(left: int, at: Number) -> Number:
@@ -91,13 +95,21 @@ def exact_profile(num_clients: int, rate: Number, p: Number, c: Number) -> Numbe
     return total
 
 
-def lattice_game(p: Fraction, c: Fraction, at: Fraction, steps: int, half_width: float) -> np.ndarray:
+def lattice_game(
+    p: Fraction,
+    c: Fraction,
+    at: Fraction,
+    steps: int,
+    half_width: float,
+    choices: Sequence[Law] | None = None,
+) -> np.ndarray:
     """Lower bounds on V_k(at + k (c - 1)) for k = 0 .. steps, very close to it; float64.
 
     Shifted by c - 1 a step, all sums lie on a lattice, so nothing is interpolated. Beyond half_width (in
     units of p - 1) V is replaced by s_+, which it exceeds.
     """
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in vertex_laws(p)]
+    chosen = vertex_laws(p) if choices is None else choices
+    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in chosen]
     values = [d for law in laws for d, _ in law] + [at]
     shared = lcm(*(d.denominator for d in values))
     spacing = Fraction(gcd(*(int(abs(d) * shared) for d in values)), shared)

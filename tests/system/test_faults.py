@@ -359,9 +359,11 @@ def test_late_callbacks_of_a_failed_checkpoint_are_quiet(monkeypatch):
     try:
         loop.call_soon_threadsafe(print)
     except RuntimeError as error:
-        outside(error.with_traceback(error.__traceback__.tb_next))
+        whole = error.__traceback__
+        assert whole is not None
+        outside(error.with_traceback(whole.tb_next))
         assert told == []
-        outside(error)  # from somebody's own code
+        outside(error.with_traceback(whole))  # from somebody's own code
     assert len(told) == 1
 
 

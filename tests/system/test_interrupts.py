@@ -50,6 +50,7 @@ def _interrupted(monkeypatch, command: str, number: int, *, at: int = 7, swallow
         cli.main(command.split())
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
     monkeypatch.setattr(RoundBar, "__call__", whole)
+    assert isinstance(stop.value.code, int)
     return stop.value.code
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.unequal import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.numerics import pools
 

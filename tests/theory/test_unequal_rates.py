@@ -13,7 +13,7 @@ from oracles import krr
 from oracles import unequal_rates as brute
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.unequal import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.numerics import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import slots, unit, ways
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, Smaller
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian, ShuffledEverybody
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.profiles import MOST_MU, GaussianProfile
+from checkin_jax.accounting.bounds.everybody import AveragedGaussian, HiddenGaussian, ShuffledEverybody
+from checkin_jax.accounting.bounds.profiles import MOST_MU
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import ADD_OR_REMOVE, REPLACE
 from checkin_jax.protocols import PROTOCOLS, AveragedUpdates, CheckInProtocol, FixedWindow, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+
+# The rate from which G2, which takes tens of milliseconds, is tried without `tight`.
+_NEARLY_ALL = 0.5
 
 
 def check_protocol(protocol: CheckInProtocol) -> CheckInProtocol:
@@ -75,8 +77,27 @@ def one_round(
     if isinstance(randomizer, Gaussian):
         return _gaussian(protocol, randomizer.mu, view, mass, tight)
     if view == "local":
-        return unit.LocalPureLDP(protocol.rate, randomizer.epsilon0)
+        return own_messages(protocol, randomizer)
     return _pure(protocol, randomizer.epsilon0, mass, tight)
+
+
+def own_messages(protocol: CheckInProtocol, randomizer: Randomizer) -> unit.LocalGaussian | unit.LocalPureLDP:
+    """The view `local` of one unit, under replacement of a record: who sees less learns no more."""
+    if isinstance(randomizer, Gaussian):
+        return unit.LocalGaussian(protocol.rate, randomizer.mu)
+    return unit.LocalPureLDP(protocol.rate, randomizer.epsilon0)
+
+
+def stronger(
+    protocol: CheckInProtocol, randomizer: Randomizer, view: str, relation: str
+) -> unit.LocalGaussian | unit.LocalPureLDP | None:
+    """What is known of one unit in the view of the strongest adversary, if this is another one's; else None.
+
+    The composer takes the smaller end, so that no view has more than `local`.
+    """
+    if view == "local" or relation != REPLACE:
+        return None
+    return own_messages(protocol, randomizer)
 
 
 def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tight: bool) -> unit.Round:
@@ -88,16 +109,21 @@ def _gaussian(protocol: CheckInProtocol, mu: float, view: str, mass: float, tigh
     n, rate = protocol.num_clients, protocol.rate
     hidden: unit.Round | None = None
     if tight and rate < 1.0 and mu <= MOST_MU:
-        hidden = HiddenMessages(n, rate, GaussianProfile(mu), mass)
+        hidden = HiddenGaussian(n, rate, mu, mass)
     if rate == 1.0:
         hidden = ShuffledEverybody(n, mu, mass)
+    elif hidden is None and rate >= _NEARLY_ALL:
+        alone = unit.ShuffledGaussian(n, rate, mu, False, mass)
+        hidden = unit.Least((alone, ShuffledEverybody(n, mu, mass)), alone.instances)
     if isinstance(protocol, AveragedUpdates):
         # Whoever takes part is hidden as in shuffled check-in, and loads are seen: sums serve as instances.
         shuffled = unit.ShuffledGaussian(n, rate, mu, False, mass) if hidden is None else hidden
         if view == "messages":
             return shuffled
         averaged = AveragedGaussian(n, protocol.num_slots, protocol.check_in_prob, mu, mass)
-        return unit.Least((averaged, shuffled), shuffled.instances)
+        # Instances of messages are none of averages.
+        summed = unit.ShuffledGaussian(n, rate, mu, False, mass)
+        return unit.Least((averaged, shuffled), summed.instances)
     if view == "messages" and hidden is not None:
         return hidden
     return unit.ShuffledGaussian(n, rate, mu, view == "aggregate", mass)

@@ -114,6 +114,57 @@ class ShuffledEverybody:
 
 
 @dataclasses.dataclass(frozen=True)
+class HiddenGaussian:
+    """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
+
+    Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
+
+    Attributes:
+      num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_MU.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    num_clients: int
+    rate: float
+    mu: float
+    log_inverse_mass: float
+
+    top = math.inf
+
+    @functools.cached_property
+    def _everybody(self) -> ShuffledEverybody:
+        return ShuffledEverybody(self.num_clients, self.mu, self.log_inverse_mass)
+
+    @functools.cached_property
+    def _hidden(self) -> HiddenMessages:
+        profile = GaussianProfile(self.mu)
+        return HiddenMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)
+
+    @functools.cached_property
+    def _everybody_helps(self) -> bool:
+        losses, value = self._hidden._profile
+        return bool(np.any(self._everybody.upper(losses) < value))
+
+    @property
+    def name(self) -> str:
+        return f"{self._hidden.name} and G2" if self._everybody_helps else self._hidden.name
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        n, mass = self.num_clients, self.log_inverse_mass
+        summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).instances
+        return (*hidden_instances(self._hidden, self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        value = self._hidden.upper(loss)
+        return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value
+
+
+@dataclasses.dataclass(frozen=True)
 class AveragedGaussian:
     """G4: A_avg with Gaussian noise, aggregate view, replacement: p_0 E delta_G(mu / sqrt(k), eps), symmetric.
 

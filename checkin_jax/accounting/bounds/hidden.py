@@ -19,13 +19,22 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, ShuffledGaussian, bucket_count
+from checkin_jax.accounting.bounds.unit import (
+    MAX_LOSS,
+    Instance,
+    Lines,
+    Round,
+    ShuffledGaussian,
+    bucket_count,
+)
 from checkin_jax.kernels import hidden_messages, hidden_messages_lower, host, subsampled_gaussian
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
+# And beyond, where subsampling alone is known.
+_BEYOND = 128
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
@@ -86,8 +95,8 @@ class _HiddenSum(abc.ABC):
         """The probability that only one message by itself is known to be enough."""
 
     @abc.abstractmethod
-    def subsampled(self) -> np.ndarray:
-        """Everybody else revealed: the bound at the knots of the profile by subsampling."""
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        """Everybody else revealed: the bound at these losses by subsampling."""
 
     @property
     def top(self) -> float:
@@ -148,14 +157,23 @@ class _HiddenSum(abc.ABC):
         """T* at the knots of the profile."""
         arguments = (host(value) for value in (*self._sum, self._steps[2]))
         value = np.asarray(hidden_messages.hidden_upper(*arguments, self._losses, self._law(self._losses)))
-        return value + self._rest * self.profile.delta(self._losses) * (1.0 + ROUNDING)
+        return value + self._rest * self._seldom(self._losses) * (1.0 + ROUNDING)
+
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        """The bound in the event of probability `_rest`."""
+        return self.profile.delta(losses)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        value = np.minimum(self.hidden(), self.subsampled())
+        losses, value = self._losses, np.minimum(self.hidden(), self.subsampled(self._losses))
+        end = min(self.top, MAX_LOSS)
+        if losses[-1] < end and value.min() > math.exp(-self.log_inverse_mass):
+            # What is left is too much to stay there for good: on by subsampling alone.
+            far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
+            losses, value = np.append(losses, far), np.append(value, self.subsampled(far))
         value = np.minimum.accumulate(value)
-        kept = convex.hull(np.expm1(self._losses), value)
-        return self._losses[kept], value[kept]
+        kept = convex.hull(np.expm1(losses), value)
+        return losses[kept], value[kept]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
@@ -175,6 +193,7 @@ class HiddenMessages(_HiddenSum):
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
       profile: of one message. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      everybody: a bound for when all clients take part, K = n; else one message by itself.
 
     Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for
     Gaussian messages, the same messages and their sum, with all other clients at one record.
@@ -187,6 +206,7 @@ class HiddenMessages(_HiddenSum):
     rate: float
     profile: Profile
     log_inverse_mass: float
+    everybody: Round | None = None
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2.0**42, num_clients=self.num_clients)
@@ -220,18 +240,24 @@ class HiddenMessages(_HiddenSum):
     def hidden(self) -> np.ndarray:
         return np.full(self._losses.shape, math.inf) if self.rate >= 1.0 else super().hidden()
 
-    def subsampled(self) -> np.ndarray:
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        alone = super()._seldom(losses)
+        return (
+            alone if self.everybody is None else np.minimum(alone, np.asarray(self.everybody.upper(losses)))
+        )
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
         n, rate = self.num_clients, self.rate
         mix = subsampled_gaussian.buckets_upper(
             *(host(v) for v in (n, rate, 1.0, self.log_inverse_mass)), bucket_count(n * rate), False
         )
         inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
         with np.errstate(divide="ignore"):
-            above = np.log(np.expm1(self._losses))[None, :]
+            above = np.log(np.expm1(losses))[None, :]
         # log(1 + (c - 1) r)
         stretched = np.logaddexp(above + np.log(inverse), 0.0)
         value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
-        return np.minimum(value, rate * self.profile.delta(self._losses) * (1.0 + ROUNDING))
+        return np.minimum(value, rate * self.profile.delta(losses) * (1.0 + ROUNDING))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,11 +290,11 @@ class HiddenSlots(_HiddenSum):
     def _rest(self) -> float:
         return self.rest
 
-    def subsampled(self) -> np.ndarray:
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            stretched = np.logaddexp(np.log(np.expm1(self._losses)) - math.log(self.used), 0.0)
+            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
         value = self.used * self.profile.delta(stretched * (1.0 - 1e-15))
-        return (value + self.rest * self.profile.delta(self._losses)) * (1.0 + ROUNDING)
+        return (value + self.rest * self.profile.delta(losses)) * (1.0 + ROUNDING)
 
 
 @jax.jit

@@ -9,7 +9,10 @@ NO_INSTANCE = "zero (no instance leaks more at this delta)"
 
 @dataclasses.dataclass(frozen=True)
 class Bracket:
-    """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta."""
+    """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta.
+
+    bound: the theorem behind the upper end where it is not the rounds' own; else empty.
+    """
 
     lower: float
     upper: float
@@ -17,6 +20,7 @@ class Bracket:
     lower_method: str = NO_INSTANCE
     optimal_order: float | None = None
     numerical_error: float = 0.0
+    bound: str = ""
 
 
 def ordered(found: Bracket) -> Bracket:

@@ -14,6 +14,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.unit import Directed, Instance, Round, upper_sides
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
+from checkin_jax.accounting.composition.counted import Local
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host, pld
@@ -35,12 +36,16 @@ def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
     return pld.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
 
 
-def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+def bracket(
+    rounds: Sequence[tuple[Round, int]], delta: float, stronger: Sequence[tuple[Local, int]] = ()
+) -> Bracket:
     """Bounds the epsilon of all rounds composed (adaptively) at this delta.
 
     Args:
       rounds: (one round, how many times) pairs.
       delta: in [1e-300, 1].
+      stronger: the same rounds for whoever sees each client's own messages with its name, which bounds them too: the
+        upper end is never above that of these. Empty where there are none.
 
     Returns:
       Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
@@ -51,12 +56,32 @@ def bracket(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
     Raises:
       ArithmeticError: the ends crossed, which would be a defect of this package.
     """
-    return _solve(rounds, delta, True)
+    return capped(_solve(rounds, delta, True), stronger, delta)
 
 
-def upper_end(rounds: Sequence[tuple[Round, int]], delta: float) -> Bracket:
+def upper_end(
+    rounds: Sequence[tuple[Round, int]], delta: float, stronger: Sequence[tuple[Local, int]] = ()
+) -> Bracket:
     """The upper end of `bracket` alone, in half the time; `lower` is zero."""
-    return _solve(rounds, delta, False)
+    return capped(_solve(rounds, delta, False), stronger, delta)
+
+
+def capped(found: Bracket, stronger: Sequence[tuple[Local, int]], delta: float) -> Bracket:
+    """The bracket, with the upper end of the stronger adversary's rounds where that is smaller.
+
+    Raises:
+      ArithmeticError: that end is below the lower one, which would be a defect of this package.
+    """
+    if not stronger or found.upper == 0.0:
+        return found
+    if any(counted.surely_above(one, count, found.upper, delta) for one, count in stronger):
+        return found
+    alone = _solve(stronger, delta, False)
+    if not alone.upper < found.upper:
+        return found
+    name = " and ".join(dict.fromkeys(one.name for one, _ in stronger))
+    found = dataclasses.replace(alone, lower=found.lower, lower_method=found.lower_method, bound=name)
+    return ordered(found)
 
 
 def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:

@@ -24,10 +24,11 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.dispatch import check_relation, one_round
+from checkin_jax.accounting.bounds.dispatch import check_relation, one_round, own_messages
 from checkin_jax.accounting.bounds.unit import Round
 from checkin_jax.accounting.composition import composer
-from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.composition.counted import Local
+from checkin_jax.accounting.guarantee import REPLACE, relation_of
 from checkin_jax.accounting.interop import ledger
 from checkin_jax.accounting.interop.events import GaussianMessageDpEvent, UnitDpEvent, to_unit
 from checkin_jax.accounting.interop.pld import to_pld
@@ -127,6 +128,17 @@ class CheckInAccountant(PrivacyAccountant):
             for event, count in self._counts.items()
         ]
 
+    def _stronger(self) -> list[tuple[Local, int]]:
+        """What was composed as whoever sees a client's own messages sees it; empty where that tells no more."""
+        units = [(to_unit(event), count) for event, count in self._counts.items()]
+        if self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
+            return []
+        found: dict[Local, int] = {}
+        for seen, count in units:
+            alone = own_messages(seen.protocol, seen.randomizer)
+            found[alone] = found.get(alone, 0) + count
+        return list(found.items())
+
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
 
@@ -139,7 +151,7 @@ class CheckInAccountant(PrivacyAccountant):
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the losses of the rounds add up.
             return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._rounds(target_delta), target_delta).upper
+        return composer.upper_end(self._rounds(target_delta), target_delta, self._stronger()).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
@@ -147,7 +159,7 @@ class CheckInAccountant(PrivacyAccountant):
         return (
             math.inf
             if self._non_private
-            else composer.bracket(self._rounds(target_delta), target_delta).lower
+            else composer.bracket(self._rounds(target_delta), target_delta, self._stronger()).lower
         )
 
     def get_delta(self, target_epsilon: float) -> float:

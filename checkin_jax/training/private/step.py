@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -197,7 +198,11 @@ def _sum_messages(
             records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
             clipped = _clipped(mechanism, loss_or_update, parameters, images, labels, records)
             present = position + offsets < count
-            return total + _contribution(mechanism, clipped, present, start + position, key)
+            part = _contribution(mechanism, clipped, present, start + position, key)
+            # Another shape would be broadcast: a release that nobody accounted for.
+            chex.assert_shape(part, total.shape)
+            chex.assert_type(part, jnp.float32)
+            return total + part
 
         microbatches = -(-count // size)
         trips = jnp.maximum(microbatches - first + step - 1, 0) // step
@@ -306,6 +311,7 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
     else:
         return total
     noise = mechanisms.gaussian_sum_noise(key, total.size, mechanism.clip_norm, multiplier, count)
+    chex.assert_equal_shape([noise, total])
     return total + noise
 
 

@@ -21,9 +21,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, stop_loss
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
@@ -33,27 +36,13 @@ _PERIOD, _SMOOTHING = 20.0, 0.02
 STAGES = 10
 # Losses treated at a time: 10 MB of grids for each.
 _BATCH = 12
-# Place of T1's law among the laws, after the five extreme ones of the game.
-_T1 = 5
-# Shares of the first three laws (3-ary randomized response, binary, its mirror image) that are tried as the main part
-# of a stage's law.
-_CANDIDATES = (
-    (1.0, 0.0, 0.0),
-    (0.0, 0.5, 0.5),
-    (0.0, 0.6, 0.4),
-    (0.0, 0.75, 0.25),
-    (0.0, 0.9, 0.1),
-    (0.0, 1.0, 0.0),
-    (0.5, 0.25, 0.25),
-    (0.5, 0.5, 0.0),
-)
 
 
 class _Game(NamedTuple):
-    """The six laws at the nodes of a contour, for one c.
+    """The laws of a game at the nodes of a contour, for one c; the last is above the others.
 
-    laws: T(theta_k), complex [6, nodes]. real: T(t), [6]. orders: two real orders beyond t on either side, for
-    Chernoff's bounds, and reach: T there, [6, 2].
+    laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: two real orders beyond t on either side, for
+    Chernoff's bounds, and reach: T there, [laws, 2]. candidates: those of the game.
     """
 
     contour: stop_loss.Contour
@@ -62,6 +51,7 @@ class _Game(NamedTuple):
     real: Array
     orders: Array
     reach: Array
+    candidates: Array
 
 
 class _Played(NamedTuple):
@@ -75,43 +65,7 @@ class _Played(NamedTuple):
     debt: Array
 
 
-def _displacements(c_minus_1: Array, epsilon0: Array) -> Array:
-    """z - c z' + c - 1 at the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), (0,0), over p - 1; [7]."""
-    per_p, one = jnp.exp(-epsilon0), jnp.ones_like(epsilon0)
-    c = 1.0 + c_minus_1
-    return jnp.stack(
-        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / jnp.expm1(epsilon0)]
-    )
-
-
-def _weights(epsilon0: Array) -> Array:
-    """Probabilities of those seven points: the five extreme laws with mean (1, 1), and T1's; [6, 7].
-
-    Seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
-    triples around the middle, which makes five extreme laws whatever p is.
-    """
-    q = jnp.exp(-epsilon0)
-    zero, pair, far = jnp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
-    three, inverse = 1.0 / (1.0 + 2.0 * q), 1.0 / (2.0 + q)
-    rows = [
-        [q * three, q * three, zero, three, zero, zero, zero],
-        [pair, zero, zero, zero, zero, far, zero],
-        [zero, pair, zero, zero, far, zero, zero],
-        [zero, zero, q * inverse, zero, inverse, inverse, zero],
-        [zero, zero, pair, far, zero, zero, zero],
-        [pair, pair, zero, zero, zero, zero, -jnp.expm1(-epsilon0) * far],
-    ]
-    return jnp.stack([jnp.stack(row) for row in rows])
-
-
-@jax.jit
-def largest_variance(epsilon0: Array) -> Array:
-    """Of a step at c = 1, in units of (p - 1)^2: 3-ary or binary randomized response."""
-    p = jnp.exp(epsilon0)
-    return jnp.maximum(2.0 / (p + 2.0), 1.0 / p)
-
-
-def _game(at: Array, weights: Array, deviation: Array, order: Array) -> _Game:
+def _game(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array) -> _Game:
     """The game with these laws on a contour for sums of this standard deviation."""
     contour = stop_loss.Contour(order, _PERIOD * deviation, _SMOOTHING * deviation)
     theta = stop_loss.nodes(contour, _NODES)
@@ -124,14 +78,14 @@ def _game(at: Array, weights: Array, deviation: Array, order: Array) -> _Game:
     real = weights @ (
         squares[:, None] * jnp.real(stop_loss.second(jnp.outer(at, orders).astype(theta.dtype)))
     )
-    return _Game(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:])
+    return _Game(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
 
 
 def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array) -> _Played:
-    """`count` steps with the mixture `share` [6] of the laws; domination fails by failed e^{t x} M_S(t) each."""
+    """`count` steps with the mixture `share` [laws] of the laws; domination fails by failed e^{t x} M_S(t) each."""
     step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
     square = jnp.square(game.contour.order)
-    largest = jnp.max(game.real[:_T1])
+    largest = jnp.max(game.real[:-1])
     # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
     growth = jnp.log1p(square * jnp.maximum(largest, real)) - jnp.log1p(square * real)
     return _Played(
@@ -149,11 +103,11 @@ def _begin(game: _Game, first: Array) -> _Played:
         0.5 * jnp.square(game.contour.smoothing * game.orders),
         nothing,
     )
-    return _add(game, alone, jnp.zeros(_T1 + 1).at[_T1].set(1.0), first, nothing)
+    return _add(game, alone, jnp.zeros_like(game.real).at[-1].set(1.0), first, nothing)
 
 
 def _grid(game: _Game, total: stop_loss.Sum) -> Array:
-    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the six laws of d, on a period; [6, _GRID]."""
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, _GRID]."""
     transform = jnp.exp(total.log_ratio)
     scale = _GRID / game.contour.period
     return jnp.fft.irfft(transform[None, :] * game.laws, n=_GRID, axis=1) * scale
@@ -168,8 +122,8 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     period, total = game.contour.period, played.total
     size = stop_loss.multiplicity(_NODES) * jnp.exp(jnp.real(total.log_ratio))
     frequency = jnp.imag(game.theta)
-    here = jnp.max(grid[:_T1] - (share @ grid)[None, :])
-    apart = jnp.abs((share.astype(game.laws.dtype) @ game.laws)[None, :] - game.laws[:_T1])
+    here = jnp.max(grid[:-1] - (share @ grid)[None, :])
+    apart = jnp.abs((share.astype(game.laws.dtype) @ game.laws)[None, :] - game.laws[:-1])
     curved = jnp.max(apart @ (size * frequency * frequency)) / period
     between = 0.125 * jnp.square(period / _GRID) * curved
 
@@ -189,32 +143,32 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
 
 
 def _choose(game: _Game, grid: Array, allowed: Array) -> Array:
-    """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [6].
+    """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [laws].
 
     On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`.
     """
-    tried = jnp.asarray(_CANDIDATES)
+    tried = game.candidates
     main = tried @ grid[: tried.shape[1]]
-    missing = jnp.max(grid[:_T1], axis=0)[None, :] - main - allowed
-    room = grid[_T1][None, :] - main
+    missing = jnp.max(grid[:-1], axis=0)[None, :] - main - allowed
+    room = grid[-1][None, :] - main
     enough = missing < room
     shares = jnp.where(enough, jnp.maximum(missing, 0.0) / jnp.where(enough, room, 1.0), 1.0)
     eta = jnp.max(jnp.where(missing > 0, shares, 0.0), axis=1)
-    real = (1.0 - eta) * (tried @ game.real[: tried.shape[1]]) + eta * game.real[_T1]
+    real = (1.0 - eta) * (tried @ game.real[: tried.shape[1]]) + eta * game.real[-1]
     best = jnp.argmin(real)
-    others = jnp.zeros(_T1 - tried.shape[1])
+    others = jnp.zeros(game.real.size - 1 - tried.shape[1])
     return jnp.concatenate([(1.0 - eta[best]) * tried[best], others, eta[best][None]])
 
 
 def _stage(game: _Game, played: _Played, allowed: Array) -> tuple[Array, Array]:
-    """The law of a stage, [6], and by how much it may fail to dominate; `allowed` bears on each."""
+    """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each."""
     grid = _grid(game, played.total)
     share = _choose(game, grid, allowed)
     # T1's law dominates by theorem.
-    return share, jnp.where(share[_T1] >= 1.0, 0.0, _failure(game, played, grid, share))
+    return share, jnp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share))
 
 
-def _finish(
+def _binomial(
     game: _Game,
     played: _Played,
     share: Array,
@@ -255,7 +209,7 @@ def _finish(
     value = stop_loss.stop_loss(late, game.contour, game.theta, x)
     # A step of the game multiplies e^{t x} by at most Q, and
     # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
-    growth = jnp.square(order) * jnp.maximum(real, jnp.max(game.real[:_T1]))
+    growth = jnp.square(order) * jnp.maximum(real, jnp.max(game.real[:-1]))
     steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
     debt = (played.debt + failed * steps) * jnp.exp(log_sum(growth) + total.log_mgf + order * x)
     return value + debt, jnp.exp(log_edge)
@@ -273,16 +227,34 @@ class Plan(NamedTuple):
     tolerance: Array
 
 
-def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) -> Array:
+def _counted(
+    game: _Game, played: _Played, share: Array, failed: Array, seen: Round, before: Array, x: Array
+) -> tuple[Array, Array]:
+    """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
+    late = (seen.masses > 0) & (seen.counts >= before)
+
+    def part(count: Array) -> Array:
+        all_of_it = _add(game, played, share, count - before, failed)
+        debt = all_of_it.debt * jnp.exp(game.contour.order * x + all_of_it.total.log_mgf)
+        return stop_loss.stop_loss(all_of_it.total, game.contour, game.theta, x) + debt
+
+    values = jax.vmap(part)(jnp.where(late, seen.counts, before))
+    return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
+
+
+def _one(
+    rules: Game, binomial: bool, seen: Round, message: Message, everybody: Array, plan: Plan, loss: Array
+) -> Array:
+    epsilon0 = message.epsilon0
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
-    at, weights = _displacements(c_minus_1, epsilon0), _weights(epsilon0)
-    mean = clients * rate
-    deviation = jnp.sqrt(mean * jnp.max(weights[:_T1] @ jnp.square(at)))
-    x = -clients * c_minus_1 / unit
+    at, weights = rules.places(c_minus_1, message), rules.laws(message)
+    mean = seen.rate * (seen.masses @ seen.counts)
+    deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
+    x = -seen.clients * c_minus_1 / unit
     # Saddle point of e^{t x} M(t) / t^2 for a normal sum.
     distance = -x / deviation
     saddle = 0.5 * (distance + jnp.sqrt(distance * distance + 8.0))
-    game = _game(at, weights, deviation, saddle / deviation)
+    game = _game(jnp.asarray(rules.candidates), at, weights, deviation, saddle / deviation)
     # About E(x + S)_+ e^{-t x} / M(t), by Mills' ratio: only what is spent depends on it.
     worth = jnp.exp(-0.5 * jnp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
     counts = jnp.append(plan.stages, jnp.maximum(mean - plan.before, 1.0))
@@ -297,18 +269,35 @@ def _one(clients: Array, rate: Array, epsilon0: Array, plan: Plan, loss: Array) 
 
     played, _ = jax.lax.scan(stage, played, (plan.stages, allowed[:-1]))
     share, failed = _stage(game, played, allowed[-1])
-    value, early = _finish(game, played, share, failed, clients, rate, plan.before, x)
+    if binomial:
+        value, early = _binomial(game, played, share, failed, seen.counts[0], seen.rate, plan.before, x)
+    else:
+        value, early = _counted(game, played, share, failed, seen, plan.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
     alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
-    value = value * unit / clients + (early + jnp.exp(clients * jnp.log(rate))) * alone
+    value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@jax.jit
-def profile_upper(clients: Array, rate: Array, epsilon0: Array, plan: Plan, losses: Array) -> Array:
+@functools.partial(jax.jit, static_argnames=("rules", "binomial"))
+def profile_upper(
+    seen: Round,
+    message: Message,
+    everybody: Float64[Array, ""],
+    plan: Plan,
+    losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
+    binomial: bool = True,
+) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
-    The plan comes from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
+    Args:
+      seen: which sums bound the round. binomial: seen.counts is [n], the number of steps Bin(n, seen.rate), rate < 1;
+        else the rate is 1. everybody: at most the probability that nobody is left to stand in for the client.
+      plan: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
+      rules: the laws of the game.
     """
-    return jax.lax.map(functools.partial(_one, clients, rate, epsilon0, plan), losses, batch_size=_BATCH)
+    require_float64(seen, message, everybody, plan, losses)
+    one = functools.partial(_one, rules, binomial, seen, message, everybody, plan)
+    return jax.lax.map(one, losses, batch_size=_BATCH)

@@ -1,0 +1,110 @@
+"""k-ary randomized response (t_k above; below, all others at a third record).
+
+One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.clones import Binary, Mixture
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.messages.total_variation import profile_of
+from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
+from checkin_jax.kernels import clones, host
+from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.numerics import convex
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ThirdRecord:
+    """k-ary randomized response, k >= 3, all other clients (and dummies) at a third record; its pair is symmetric."""
+
+    scale: Round
+    mixture: Mixture
+
+    name = "k-ary randomized response, all others at a third record"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self.mixture.lower(loss)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class KaryRound:
+    """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
+
+    Any number of participants, everybody included; both directions. Certified.
+
+    Args:
+      hiding: the protocol's unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    hiding: Hiding
+    epsilon0: float
+    num_values: int
+    log_inverse_mass: float
+
+    def __post_init__(self) -> None:
+        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.integer(2, 2**42, num_values=self.num_values)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+
+    @property
+    def name(self) -> str:
+        return f"{self.hiding.theorem} for k-ary randomized response"
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.hiding.used)
+
+    @property
+    def law(self) -> equal_steps.Law:
+        """t_k."""
+        p_minus_1 = math.expm1(self.epsilon0)
+        each = 1.0 / (p_minus_1 + self.num_values)
+        return equal_steps.Law(host(each), host(0.0), host(p_minus_1 * each))
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+        return profile_of(self.law, self.hiding, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+
+    @functools.cached_property
+    def _found(self) -> Instance:
+        mass = self.log_inverse_mass
+        if self.num_values == 2:
+            return Binary(self, self.hiding.messages(self.epsilon0, mass), self.epsilon0, mass)
+        draws, p = self.hiding.draws(mass), math.exp(self.epsilon0)
+        each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
+        present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
+        ones = np.ones_like(draws.number)
+        law = clones.Law(
+            host(draws.number),
+            host(2.0 * draws.rate * each * ones),
+            host(away / (away + present) * ones),
+            host((self.num_values - 2.0) / (p + self.num_values - 3.0) * ones),
+            host(draws.number * (1.0 - draws.used) / draws.used),
+            host(draws.used),
+            host(draws.weight),
+            host(ones),
+        )
+        return ThirdRecord(self, Mixture(law, self.epsilon0, mass))
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return (self._found,)

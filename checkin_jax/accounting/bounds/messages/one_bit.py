@@ -1,0 +1,149 @@
+"""One-bit messages with public coins: B0 for shuffled check-in, B for slots and averaged updates.
+
+Given public randomness whose law does not depend on the record, a message is (a post-processing of) one bit, eps0-LDP:
+the l2 mechanism of LDP-SGD, binary randomized response, and many more. One record is replaced; the adversary sees all
+messages of a round in random order (or slot by slot) and their number; all clients use the same randomizer
+[docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.clones import Binary
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, Shuffled, largest_loss
+from checkin_jax.accounting.bounds.messages.total_variation import (
+    losses_of,
+    most_total_variation,
+    total_variation_law,
+)
+from checkin_jax.accounting.bounds.unit import Instance
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps, one_bit
+from checkin_jax.kernels.messages.games import ONE_BIT, Message
+from checkin_jax.numerics import convex, staged_clones
+
+
+@dataclasses.dataclass(frozen=True)
+class _OneBit(abc.ABC):
+    """One-bit messages: A at its total variation, or what subclasses know besides, where that is smaller."""
+
+    hiding: Hiding
+    epsilon0: float
+    log_inverse_mass: float
+    differ: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.hiding.used)
+
+    @property
+    def message(self) -> Message:
+        """As the kernels have it."""
+        return Message(host(self.epsilon0), host(self.differ))
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Theorem behind the upper bound."""
+
+    @abc.abstractmethod
+    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+        """What is known besides, at these losses; above the bounds `plain` it is of no use."""
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+        law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
+        seen = self.hiding.sums(self.log_inverse_mass)
+        losses = losses_of(law, seen, self.epsilon0, self.log_inverse_mass)
+        plain = np.asarray(equal_steps.profile_upper(law, seen, host(self.epsilon0), host(losses)))
+        value = np.minimum(plain, self.below(losses, plain))
+        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
+        above, value = convex.full_hull(np.expm1(losses), value)
+        return np.log1p(above), value
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        if self.differ < 1.0:
+            return ()
+        messages = self.hiding.messages(self.epsilon0, self.log_inverse_mass)
+        return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitCheckIn(_OneBit):
+    """B0: shuffled check-in at a rate below one, not adaptive within the round; T1 at a rate of one. Certified.
+
+    A client's message does not depend on the other messages of the same round (on those of earlier rounds it may).
+
+    Args:
+      hiding: shuffled check-in. epsilon0: nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      differ: at most the probability, over the public coins, that two records' bits differ, in (0, 1]: below 1 (B_nu)
+        nothing is known from below.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.instance(Shuffled, hiding=self.hiding)
+
+    @property
+    def name(self) -> str:
+        return "B0" if self.hiding.everybody < 1.0 else self.hiding.theorem
+
+    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+        seen = self.hiding.sums(self.log_inverse_mass)
+        if float(seen.rate) >= 1.0:
+            return plain
+        arguments = seen.clients, seen.rate, self.message, host(losses), host(plain)
+        return np.asarray(one_bit.profile_upper(*arguments))
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitSlots(_OneBit):
+    """B: slots (T2, T2') and averaged updates (T3), adaptive within the round; where somebody may be absent. Certified.
+
+    Staged domination [docs/theory_hexagon.md] with the two laws in place of the five. Where nearly everybody is used,
+    or few messages are seen, only A at the total variation of the bits is left.
+
+    Args:
+      hiding: the protocol's unit. epsilon0: nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      differ: as in `OneBitCheckIn`.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    @property
+    def name(self) -> str:
+        return f"{self.hiding.theorem} for one-bit messages"
+
+    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+        seen = self.hiding.sums(self.log_inverse_mass)
+        found = staged_clones.bound(seen, self.message, self.hiding.everybody, self.log_inverse_mass, ONE_BIT)
+        return (
+            plain if found is None else np.where(losses < found[0][-1], convex.chords(*found, losses), plain)
+        )

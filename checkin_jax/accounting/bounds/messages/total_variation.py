@@ -1,0 +1,126 @@
+"""Messages of a known total variation (theorem A), and the profile that any dominating step makes of a round.
+
+One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.unit import Instance
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.numerics import convex
+
+# Knots of a profile: evenly up to so many standard deviations of the loss, then geometrically.
+_NEAR, _EVEN, _FAR = 4.8, 80, 100
+
+
+def total_variation_law(epsilon0: float, total_variation: float) -> equal_steps.Law:
+    """t*_beta."""
+    p_minus_1 = math.expm1(epsilon0)
+    pair = total_variation / p_minus_1
+    # Exactly no mass at (p, p) for the worst of all eps0-LDP messages.
+    high = max(1.0 - (p_minus_1 + 2.0) * pair, 0.0) / (p_minus_1 + 1.0)
+    return equal_steps.Law(host(pair), host(high), host(max(1.0 - 2.0 * pair - high, 0.0)))
+
+
+def most_total_variation(epsilon0: float) -> float:
+    """(p - 1)/(p + 1): no eps0-LDP message has more."""
+    return math.tanh(0.5 * epsilon0)
+
+
+def losses_of(
+    law: equal_steps.Law, seen: equal_steps.Round, epsilon0: float, log_inverse_mass: float
+) -> np.ndarray:
+    """Losses at which a round is evaluated: from 0 to where nothing matters any more, epsilon0 the last."""
+    top = math.expm1(epsilon0)
+    weights = float(seen.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
+    masses = np.asarray(seen.masses)
+    count, clients = float(np.max(np.where(masses > 0, seen.counts, 0.0))), float(seen.clients)
+    deviation = math.sqrt(count * 2.0 * weights[0]) * top / clients
+
+    def height(above: np.ndarray) -> np.ndarray:
+        """log E(x + S)_+, at most, by Chernoff's bound."""
+        at = np.stack([np.ones_like(above), -1.0 - above, -above, above / top], axis=-1)[:, None, :]
+        x = -clients * above / top
+        orders = np.geomspace(min(0.3 * top / (clients * deviation), 1.0), 300.0, 96)[None, :, None]
+        log_m = count * np.log1p((weights * np.expm1(orders * at)).sum(axis=-1))
+        found = orders[..., 0] * x[:, None] + log_m - np.log(orders[..., 0])
+        return found.min(axis=1)
+
+    tried = np.geomspace(min(0.1 * deviation, 0.5 * top), top, 128)
+    matters = height(tried) + math.log(top / clients) > -log_inverse_mass
+    far = float(tried[min(int(matters.sum()) + 1, 127)])
+    near = min(_NEAR * deviation, 0.5 * far)
+    above = np.append(np.linspace(0.0, near, _EVEN + 1), np.geomspace(near, far, _FAR)[1:])
+    losses = np.log1p(above)
+    return np.append(losses[losses < epsilon0], epsilon0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TotalVariationRound:
+    """A: eps0-LDP messages of the same randomizer, any two records' laws at total variation `total_variation` at most.
+
+    Adaptive within the round, any number of participants, everybody included; both directions. Certified.
+
+    Args:
+      hiding: the protocol's unit. epsilon0: nats, in (0, 50]. total_variation: beta, in (0, 1]; above
+        (p - 1)/(p + 1) it says nothing.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    hiding: Hiding
+    epsilon0: float
+    total_variation: float
+    log_inverse_mass: float
+    instances: tuple[Instance, ...] = ()
+
+    def __post_init__(self) -> None:
+        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(0.0, 1.0, open_low=True, total_variation=self.total_variation)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+
+    @property
+    def name(self) -> str:
+        return f"{self.hiding.theorem} for a total variation"
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.hiding.used)
+
+    @property
+    def law(self) -> equal_steps.Law:
+        """The dominating step."""
+        beta = min(self.total_variation, most_total_variation(self.epsilon0))
+        return total_variation_law(self.epsilon0, beta)
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+        return profile_of(self.law, self.hiding, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+
+
+def profile_of(
+    law: equal_steps.Law, hiding: Hiding, epsilon0: float, log_inverse_mass: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and upper bounds of the round that this step makes, a symmetric pair's profile."""
+    seen = hiding.sums(log_inverse_mass)
+    losses = losses_of(law, seen, epsilon0, log_inverse_mass)
+    value = np.asarray(equal_steps.profile_upper(law, seen, host(epsilon0), host(losses)))
+    value = np.where(losses >= epsilon0, 0.0, np.minimum.accumulate(value))
+    above, value = convex.full_hull(np.expm1(losses), value)
+    return np.log1p(above), value

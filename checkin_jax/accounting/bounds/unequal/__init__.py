@@ -1,0 +1,1 @@
+"""Bounds where clients check in at rates of their own, surely, or collude (docs/theory_rates.md)."""

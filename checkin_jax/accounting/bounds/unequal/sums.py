@@ -1,0 +1,116 @@
+"""Sums of Gaussian messages of clients with check-in rates of their own: G1h (docs/theory_rates.md).
+
+The adversary sees the sum of a round's messages and how many there are. The noise of everybody counts, of clients that
+always come too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.bounds.unequal.pooled import Others
+from checkin_jax.accounting.bounds.unit import Instance, Lines
+from checkin_jax.kernels import host, subsampled_gaussian
+from checkin_jax.kernels.subsampled_gaussian import GaussianBuckets
+from checkin_jax.numerics import poisson_binomial
+from checkin_jax.numerics.pools import Runs
+
+# Runs of the number of messages.
+_RUNS = 128
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalGaussian:
+    """G1h: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of how many others come; all rates are known.
+
+    q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k). Attributes: rate: g in (0, 1]. mu: 2 / noise_multiplier. summed: the
+    aggregate view, D_k that of mu / sqrt(k); else messages, D_k that of mu.
+    """
+
+    rate: float
+    others: Others
+    mu: float
+    summed: bool
+    log_inverse_mass: float
+
+    top = math.inf
+
+    @property
+    def name(self) -> str:
+        return f"G1h ({'noise of the sum' if self.summed else 'subsampling'})"
+
+    @functools.cached_property
+    def law(self) -> poisson_binomial.Law:
+        return poisson_binomial.law(self.others.trials, self.log_inverse_mass)
+
+    def spread(self, count: np.ndarray) -> np.ndarray:
+        """mu of a sum of so many messages."""
+        return self.mu / np.sqrt(count) if self.summed else np.full(count.shape, self.mu)
+
+    @functools.cached_property
+    def _above(self) -> GaussianBuckets:
+        law, g = self.law, self.rate
+        runs = Runs(law, _RUNS)
+        odds = (1.0 - g) / g
+        # 1 / q = 1 + odds P_k / P_{k-1}; the ratio falls (Newton), so that a run's lies between those at its ends.
+        most, least = runs.ratios(law)
+        seen = runs.upper > 0
+        mean = np.where(seen, runs.next_lower / np.where(seen, runs.upper, 1.0), 0.0)
+        known = np.isfinite(most)
+        most = np.where(known, most, 1.0)
+        least, mean = np.minimum(least, most), np.clip(mean, np.minimum(least, most), most)
+        gap = most - least
+        share = np.where(gap > 0, (mean - least) / np.where(gap > 0, gap, 1.0), 0.0)
+        inverse = 1.0 + odds * np.stack([least, most])
+        weight = g * np.where(known, runs.upper, 0.0) * np.stack([1.0 - share, share])
+        mu = np.broadcast_to(self.spread(runs.first), inverse.shape)
+        lost = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
+        pad = (0, 2 * _RUNS - inverse.size)
+        return GaussianBuckets(
+            host(np.pad(mu.ravel(), pad, mode="edge")),
+            host(np.pad(inverse.ravel(), pad, mode="edge")),
+            host(np.pad(weight.ravel(), pad)),
+            host(lost),
+        )
+
+    def upper(self, loss: np.ndarray) -> Array:
+        return subsampled_gaussian.profile_upper(self._above, loss)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return (UnequalGaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalGaussianSum:
+    """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
+
+    scale: UnequalGaussian
+
+    name = "subsampled Gaussian sum, all others at one record"
+    symmetric = False
+
+    @functools.cached_property
+    def _below(self) -> GaussianBuckets:
+        law, g = self.scale.law, self.scale.rate
+        runs = Runs(law, _RUNS)
+        seen = runs.lower > 0
+        mean = np.where(seen, runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
+        weight = g * np.where(seen, runs.lower, 0.0)
+        pad = (0, _RUNS - mean.size)
+        return GaussianBuckets(
+            host(np.pad(self.scale.spread(runs.last), pad, mode="edge")),
+            host(np.pad(1.0 + (1.0 - g) / g * mean, pad, mode="edge")),
+            host(np.pad(weight, pad)),
+            host(0.0),
+        )
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        mix = self._below
+        forward, backward = (subsampled_gaussian.lines_lower(mix, loss, reverse) for reverse in (False, True))
+        return forward, backward

@@ -1,0 +1,143 @@
+r"""One round of messages that are all bounded by one and the same dominating step, at any number of them.
+
+With p = e^eps0 and c = e^l in [1, p) the round's hockey-stick divergence is at most
+
+    sum_i mass_i (1/n) E( (n - K_i)(1 - c) + sum_{j <= K_i} t_j )_+ ,
+
+t_j independent, each with probability `rate` the dominating law, else 1 - c. The law puts `pair` on p - c and on 1 - cp
+each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c [docs/theory_mechanisms.md: t*_beta of a total variation
+beta, t_k of k-ary randomized response; t* of T1 is beta = (p-1)/(p+1)]. Centred, in units of p - 1, these are 1, -c,
+-(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`stop_loss`), its order chosen for each c. Every
+choice gives a bound; the cost does not grow with the number of messages.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+
+# Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
+# standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
+NODES = 1536
+_DEVIATIONS, _LEAST_TURNS, _JUMPS = 11.0, 16.0, 3.0
+SMOOTHING = 5.5 / (2.0 * math.pi * NODES)
+# Orders tried first, between which finer ones are tried afterwards.
+_ORDERS = 48
+_MOST_ORDER = 150.0
+
+
+class Law(NamedTuple):
+    """Probabilities of the dominating step, under which (z, z') has mean (1, 1): float64 scalars.
+
+    pair: of (z, z') = (p, 1), and of (1, p). high: of (p, p). low: of (0, 0). The rest is at (1, 1).
+    """
+
+    pair: Array
+    high: Array
+    low: Array
+
+
+class Round(NamedTuple):
+    """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
+
+    clients: Array
+    rate: Array
+    counts: Array
+    masses: Array
+
+
+def places(c_minus_1: Array, epsilon0: Array) -> Array:
+    """The step at (p, 1), (1, p), (p, p), (0, 0), centred, in units of p - 1; [4]."""
+    one = jnp.ones_like(c_minus_1)
+    return jnp.stack([one, -(1.0 + c_minus_1), -c_minus_1, c_minus_1 / jnp.expm1(epsilon0)])
+
+
+def moment(at: Array, weights: Array, theta: Array) -> Array:
+    """T(theta) = (E e^{theta d} - 1) / theta^2 of a centred law; [nodes]."""
+    squares = (weights * jnp.square(at)).astype(theta.dtype)
+    return stop_loss.second(theta[:, None] * at.astype(theta.dtype)[None, :]) @ squares
+
+
+def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Array]:
+    """An order near the saddle point of e^{t x} M(t) / t^2, and the standard deviation of the sum so tilted.
+
+    at, weights: [laws, atoms], the worst law counting: any order is valid.
+    """
+
+    def height(orders: Array) -> Array:
+        excess = jnp.square(orders)[:, None] * real_moment(at, weights, orders)
+        return orders * x + jnp.max(count * jnp.log1p(excess), axis=1) - 2.0 * jnp.log(orders)
+
+    deviation = jnp.sqrt(count * jnp.max(jnp.sum(weights * jnp.square(at), axis=1)))
+    low = jnp.minimum(jnp.log(0.3 / (deviation - x)), 0.0)
+    high = jnp.log(jnp.asarray(_MOST_ORDER)) + 0.0 * low
+
+    def best(low: Array, high: Array) -> Array:
+        logs = jnp.linspace(low, high, _ORDERS)
+        value = height(jnp.exp(logs))
+        return logs[jnp.argmin(jnp.where(jnp.isnan(value), jnp.inf, value))]
+
+    rough, step = best(low, high), (high - low) / (_ORDERS - 1.0)
+    order = jnp.exp(best(rough - step, rough + step))
+    tilted = weights * jnp.exp(order * at)
+    total = 1.0 + jnp.square(order) * real_moment(at, weights, order[None])[0]
+    mean = jnp.sum(tilted * at, axis=1) / total
+    variance = jnp.sum(tilted * jnp.square(at), axis=1) / total - jnp.square(mean)
+    return order, jnp.sqrt(count * jnp.maximum(jnp.max(variance), 0.0))
+
+
+def real_moment(at: Array, weights: Array, orders: Array) -> Array:
+    """T at real orders for several laws [laws, atoms]: [orders, laws]."""
+    z = orders[:, None, None] * at[None]
+    return jnp.sum(weights[None] * jnp.square(at)[None] * _second(z), axis=-1)
+
+
+def _second(z: Array) -> Array:
+    """`stop_loss.second` of real z."""
+    return jnp.real(stop_loss.second(jax.lax.complex(z, jnp.zeros_like(z))))
+
+
+def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
+    """A contour of this order for sums of this deviation, whose steps are at most about `jump`."""
+    period = jnp.maximum(_DEVIATIONS * deviation, _LEAST_TURNS / order) + _JUMPS * jump
+    return stop_loss.Contour(order, period, SMOOTHING * period)
+
+
+def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    at = places(c_minus_1, epsilon0)
+    weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
+    x = -seen.clients * c_minus_1 / unit
+    most = jnp.max(jnp.where(seen.masses > 0, seen.counts, 0.0))
+    order, deviation = saddle(at[None], weights[None], most, x)
+    path = contour(order, deviation, jnp.ones_like(order))
+    theta = stop_loss.nodes(path, NODES)
+    step, real = moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
+    begun = stop_loss.start(path, theta)
+
+    def part(count: Array) -> Array:
+        return stop_loss.stop_loss(stop_loss.add(begun, path, theta, step, real, count), path, theta, x)
+
+    values = jnp.where(seen.masses > 0, jax.vmap(part)(seen.counts), 0.0)
+    # At most what one message by itself gives away.
+    alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
+    value = (seen.masses @ values) * unit / seen.clients * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
+
+
+@jax.jit
+def profile_upper(
+    law: Law, seen: Round, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
+    """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
+    require_float64(law, seen, epsilon0, losses)
+    return jax.lax.map(functools.partial(_one, law, seen, epsilon0), losses)

@@ -1,0 +1,123 @@
+"""Laws of one message's likelihood ratios among which an adversary chooses step by step, with a law above them all.
+
+A step is z - c z', centred and in units of p - 1, where (z, z') are the ratios at x and x' over the record that would
+be there instead, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Message(NamedTuple):
+    """What is known of a message: float64 scalars.
+
+    epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
+    differ, 1 in the worst case; any other message does not use it.
+    """
+
+    epsilon0: Array
+    differ: Array
+
+
+class Game(NamedTuple):
+    """A game: static, so that kernels compile for each.
+
+    places: all values of a step, [values], from c - 1 and a message. laws: their probabilities, [laws, values]: those
+    among which the adversary chooses, last the one that is above them in convex order. candidates: shares of the first
+    of these laws, tried as the main part of a stage's law. largest_variance: of a step at c = 1.
+    """
+
+    places: Callable[[Array, Message], Array]
+    laws: Callable[[Message], Array]
+    candidates: tuple[tuple[float, ...], ...]
+    largest_variance: Callable[[Message], Array]
+
+
+def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
+    """At the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), and (0,0)."""
+    per_p, one = jnp.exp(-message.epsilon0), jnp.ones_like(message.epsilon0)
+    c = 1.0 + c_minus_1
+    return jnp.stack(
+        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / jnp.expm1(message.epsilon0)]
+    )
+
+
+def _hexagon_laws(message: Message) -> Array:
+    """The five extreme laws with mean (1, 1), and T1's.
+
+    Seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
+    triples around the middle, which makes five extreme laws whatever p is.
+    """
+    q = jnp.exp(-message.epsilon0)
+    zero, pair, far = jnp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
+    three, inverse = 1.0 / (1.0 + 2.0 * q), 1.0 / (2.0 + q)
+    rows = [
+        [q * three, q * three, zero, three, zero, zero, zero],
+        [pair, zero, zero, zero, zero, far, zero],
+        [zero, pair, zero, zero, far, zero, zero],
+        [zero, zero, q * inverse, zero, inverse, inverse, zero],
+        [zero, zero, pair, far, zero, zero, zero],
+        [pair, pair, zero, zero, zero, zero, -jnp.expm1(-message.epsilon0) * far],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def _hexagon_variance(message: Message) -> Array:
+    """3-ary or binary randomized response."""
+    p = jnp.exp(message.epsilon0)
+    return jnp.maximum(2.0 / (p + 2.0), 1.0 / p)
+
+
+# Any eps0-LDP message. The first three laws: 3-ary randomized response, binary, and its mirror image.
+HEXAGON = Game(
+    _hexagon_places,
+    _hexagon_laws,
+    (
+        (1.0, 0.0, 0.0),
+        (0.0, 0.5, 0.5),
+        (0.0, 0.6, 0.4),
+        (0.0, 0.75, 0.25),
+        (0.0, 0.9, 0.1),
+        (0.0, 1.0, 0.0),
+        (0.5, 0.25, 0.25),
+        (0.5, 0.5, 0.0),
+    ),
+    _hexagon_variance,
+)
+
+
+def _one_bit_places(c_minus_1: Array, message: Message) -> Array:
+    """Of X, of Y, of -(c - 1) xi, and t*'s fourth."""
+    c, per_p = 1.0 + c_minus_1, jnp.exp(-message.epsilon0)
+    one = jnp.ones_like(c)
+    fourth = c_minus_1 / jnp.expm1(message.epsilon0)
+    return jnp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
+
+
+def _one_bit_laws(message: Message) -> Array:
+    """X, Y, and t*_beta with beta = differ (p - 1)/(p + 1)."""
+    p_minus_1, nu = jnp.expm1(message.epsilon0), message.differ
+    rare = 1.0 / (p_minus_1 + 2.0)
+    usual, zero = 1.0 - rare, jnp.zeros_like(rare)
+    same = [(1.0 - nu) * rare, (1.0 - nu) * usual, zero]
+    pair, high = nu * rare, (1.0 - nu) / (p_minus_1 + 1.0)
+    rows = [
+        [pair, nu * usual, zero, zero, *same],
+        [zero, zero, pair, nu * usual, *same],
+        [pair, zero, pair, zero, high, zero, 1.0 - 2.0 * pair - high],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+# Messages of one bit with public coins: X, all others at x', and Y, all others at x.
+ONE_BIT = Game(
+    _one_bit_places,
+    _one_bit_laws,
+    ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
+    lambda message: message.differ * jnp.exp(-message.epsilon0),
+)

@@ -1,0 +1,217 @@
+r"""One round of shuffled check-in of one-bit messages with public coins (B0), not adaptive within the round.
+
+With p = e^eps0, c = e^l in [1, p), n clients and a rate gamma < 1 the round's hockey-stick divergence is at most
+[docs/theory_mechanisms.md]
+
+    gamma^n (p - c)/(p + 1) + (1/n) max_{0 <= m <= n-1} E( Y_1 + ... + Y_m + X_{m+1} + ... + X_{n-1} + t* )_+ ,
+
+all independent, each term with probability gamma, else 1 - c. X is p - c with probability 1/(p + 1), else 1/p - c (the
+other clients hold x'); Y is 1 - c p or 1 - c/p (they hold x). Centred, in units of p - 1, X = xi and Y = -c xi with
+xi = 1 or -1/p. Bits that differ only with probability nu are X or Y with probability nu, else -(c - 1) xi.
+
+On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node,
+whatever the branch: only whole m matter. For real m |g''| <= Q(m) = sum_k |weight_k| |U_k|^2 e^{m Re U_k}, which is
+convex. So on [a, b] with q = max(Q(a), Q(b)) g lies below its chord plus q (m - a)(b - m)/2, whose maximum is an end of
+[a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals are halved until the maximum is known to 1e-4, or until there
+are many; every choice gives a bound, and the cost does not grow with the number of clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
+from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.kernels.messages.games import ONE_BIT, Message
+from checkin_jax.kernels.pld import UNIT
+
+NODES = 1024
+# Intervals of m to begin with, and at most; relative excess over the largest value found at which halving ends.
+_FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
+
+
+class Curve(NamedTuple):
+    """g on the whole range of m: at the nodes.
+
+    base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound on the
+    error of the logarithm. height, tilt: log of e^{t x} M(t) at m = 0, and per m.
+    """
+
+    base: Array
+    slope: Array
+    kernel: Array
+    turn: Array
+    drift: Array
+    height: Array
+    tilt: Array
+
+
+def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
+    """(g, Q) at one m, rounded up."""
+    size = jnp.real(curve.base) + m * jnp.real(curve.slope)
+    phase = jnp.imag(curve.base) + m * jnp.imag(curve.slope) + curve.turn
+    modulus = curve.kernel * jnp.exp(size)
+    wrong = curve.drift + 16.0 * UNIT * (8.0 + jnp.abs(size) + jnp.abs(phase))
+    error = modulus * wrong * jnp.exp(wrong)
+    bend = jnp.square(jnp.abs(curve.slope + curve.tilt.astype(curve.slope.dtype)))
+    scale = jnp.exp(curve.height + m * curve.tilt) * (1.0 + ROUNDING)
+    value = jnp.sum(modulus * jnp.cos(phase)) + jnp.sum(error) + UNIT * modulus.size * jnp.sum(modulus)
+    return scale * value, scale * jnp.sum((modulus + error) * bend)
+
+
+class _Intervals(NamedTuple):
+    """[most] each: left end, width, values and Q at both ends, and the bound; how many there are; the best value."""
+
+    left: Array
+    width: Array
+    value: tuple[Array, Array]
+    bend: tuple[Array, Array]
+    bound: Array
+    number: Array
+    best: Array
+
+
+def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]) -> Array:
+    """The largest value between two points of a function with these values there and |g''| <= max Q."""
+    q = jnp.square(width) * jnp.maximum(*bend)
+    apart = jnp.abs(value[1] - value[0])
+    inside = 0.5 * (value[0] + value[1]) + 0.125 * q
+    inside += 0.5 * jnp.square(apart) / jnp.where(q > 0, q, 1.0)
+    inside = inside + 1e-14 * (jnp.abs(value[0]) + jnp.abs(value[1]) + q)
+    return jnp.where(2.0 * apart >= q, jnp.maximum(*value), inside)
+
+
+def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
+    """At least the largest g on [0, others]; not refined beyond `ceiling`."""
+    points = others * jnp.linspace(0.0, 1.0, _FIRST + 1)
+    value, bend = jax.vmap(functools.partial(value_at, curve))(points)
+    pad = _MOST - _FIRST
+
+    def padded(part: Array, fill: float) -> Array:
+        return jnp.pad(part, (0, pad), constant_values=fill)
+
+    width = others / _FIRST + jnp.zeros(_FIRST)
+    ends, bends = (value[:-1], value[1:]), (bend[:-1], bend[1:])
+    state = _Intervals(
+        padded(points[:-1], 0.0),
+        padded(width, 0.0),
+        (padded(ends[0], 0.0), padded(ends[1], 0.0)),
+        (padded(bends[0], 0.0), padded(bends[1], 0.0)),
+        padded(_highest(width, ends, bends), -math.inf),
+        jnp.asarray(_FIRST),
+        jnp.max(value),
+    )
+
+    def unsure(state: _Intervals) -> Array:
+        rough = jnp.max(state.bound) > state.best * (1.0 + _ENOUGH)
+        return rough & (state.number < _MOST) & (state.best < ceiling)
+
+    def halve(state: _Intervals) -> _Intervals:
+        i, j = jnp.argmax(state.bound), state.number
+        half = 0.5 * state.width[i]
+        middle = state.left[i] + half
+        value, bend = value_at(curve, middle)
+        first = (state.value[0][i], value), (state.bend[0][i], bend)
+        second = (value, state.value[1][i]), (bend, state.bend[1][i])
+        return _Intervals(
+            state.left.at[j].set(middle),
+            state.width.at[i].set(half).at[j].set(half),
+            (state.value[0].at[j].set(value), state.value[1].at[j].set(second[0][1]).at[i].set(value)),
+            (state.bend[0].at[j].set(bend), state.bend[1].at[j].set(second[1][1]).at[i].set(bend)),
+            state.bound.at[i].set(_highest(half, *first)).at[j].set(_highest(half, *second)),
+            j + 1,
+            jnp.maximum(state.best, value),
+        )
+
+    return jnp.max(jax.lax.while_loop(unsure, halve, state).bound)
+
+
+def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
+    """g at this loss, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
+    x, others = -clients * c_minus_1 / unit, clients - 1.0
+    both = jnp.broadcast_to(at, (2, at.size))
+    order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
+    path = equal_steps.contour(order, deviation, jnp.ones_like(order))
+    theta = stop_loss.nodes(path, NODES)
+    frequency = jnp.imag(theta)
+    squares = jnp.square(at).astype(theta.dtype)
+    steps = weights.astype(theta.dtype) @ (
+        squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
+    )
+    real = equal_steps.real_moment(jnp.broadcast_to(at, weights.shape), weights, order[None])[0]
+
+    one = jnp.ones_like(order)
+    begun = stop_loss.start(path, theta)
+    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
+    begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
+    first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
+    slope = second.log_ratio - first.log_ratio
+    many = others.astype(theta.dtype)
+    drift = begun.drift + others * (
+        jnp.maximum(first.drift, second.drift)
+        + 16.0 * UNIT * (jnp.abs(first.log_ratio) + jnp.abs(second.log_ratio))
+    )
+    curve = Curve(
+        begun.log_ratio + many * first.log_ratio,
+        slope,
+        stop_loss.multiplicity(NODES) / (path.period * jnp.square(jnp.abs(theta))),
+        frequency * x - 2.0 * jnp.arctan2(frequency, path.order),
+        drift + 16.0 * UNIT * jnp.abs(frequency * x),
+        path.order * x + begun.log_mgf + others * first.log_mgf,
+        second.log_mgf - first.log_mgf,
+    )
+    # Where the modulus of one step is held up, at least one such step occurs at every whole m that this changes.
+    floor = math.log(2.0 * stop_loss.FLOOR)
+
+    def held(mine: stop_loss.Sum, other: stop_loss.Sum) -> Array:
+        size = jnp.real(mine.log_ratio) + mine.log_mgf
+        rest = jnp.maximum(others - 1.0, 0.0) * jnp.maximum(jnp.real(other.log_ratio), floor)
+        return jnp.where((size <= floor) & (others > 0), 2.0 * jnp.exp(floor + rest), 0.0)
+
+    absolute = begun.absolute + held(first, second) + held(second, first)
+    tail = 2.0 * stop_loss.beyond(path, NODES) * path.period / jnp.square(2.0 * math.pi * NODES)
+    rest = tail + jnp.sum(curve.kernel * absolute)
+    top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
+
+    return curve, rest * top
+
+
+def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
+    loss, ceiling = ceiling_at
+    curve, rest = curve_of(clients, rate, message, loss)
+    unit = jnp.expm1(message.epsilon0)
+    # At most what one message by itself gives away.
+    alone = (
+        jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0) * message.differ / (unit + 2.0)
+    )
+    value = largest(curve, clients - 1.0, ceiling * clients / unit) + rest
+    value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
+
+
+@jax.jit
+def profile_upper(
+    clients: Float64[Array, ""],
+    rate: Float64[Array, ""],
+    message: Message,
+    losses: Float64[Array, " losses"],
+    ceilings: Float64[Array, " losses"],
+) -> Float64[Array, " losses"]:
+    """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    ceilings: other upper bounds; above them nothing is refined.
+    """
+    require_float64(clients, rate, message, losses, ceilings)
+    one = functools.partial(_one, clients, rate, message)
+    return jax.lax.map(one, (losses, ceilings))

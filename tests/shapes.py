@@ -1,0 +1,44 @@
+"""Checks the shapes in the kernels' signatures while the tests run; `conftest.py` hooks it into their import."""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jaxtyping
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose JAX arrays must have the shapes and types that its signature states.
+
+    Kernels see tracers, so this costs something while they compile only. Numbers and arrays of the host, which `jit`
+    has yet to turn into arrays of JAX, pass; so does everything that is not annotated by jaxtyping.
+    """
+    signature = inspect.signature(function)
+
+    def check(name: str, value: object, hint: object) -> None:
+        if (
+            isinstance(hint, type)
+            and issubclass(hint, jaxtyping.AbstractArray)
+            and isinstance(value, jax.Array)
+        ):
+            if not isinstance(value, hint):
+                raise TypeError(
+                    f"{function.__qualname__}: {name} is {value.dtype}{list(value.shape)}, not {hint}"
+                )
+        elif typing.get_origin(hint) is tuple and isinstance(value, tuple):
+            for each, part in zip(value, typing.get_args(hint)):
+                check(name, each, part)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        hints = typing.get_type_hints(function)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check(name, value, hints.get(name))
+        result = function(*args, **kwargs)
+        check("the result", result, hints.get("return"))
+        return result
+
+    return call
