@@ -47,6 +47,7 @@ def main(
         ("rate", "check-in probability $\\gamma$", np.geomspace(1e-3, 1.0, points)),
         ("epsilon0", "local privacy $\\varepsilon_0$", np.linspace(0.25, 4.0, points)),
     )
+    plotting.check(out)
     drawn, axes = plotting.figure(3, height=4.2)
     rows = []
     for axis, panel, (name, title, values) in zip(axes, "abc", sweeps):

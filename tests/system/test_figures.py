@@ -163,3 +163,15 @@ def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
     columns["epsilon"] = columns["epsilon0"] / np.sqrt(columns["num_clients"])
     columns["lower"] = 0.5 * columns["epsilon"]
     plotting.write(plotting.sweep(columns, "bracket"), tmp_path / "sweep.png")
+
+
+@pytest.mark.parametrize("name", [name for name in (*NAMES, "training_curves") if name != "pictures"])
+def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monkeypatch):
+    def work(*args, **kwargs):
+        pytest.fail("work has begun")
+
+    for module in (cj, plotting):
+        monkeypatch.setattr(module, "account" if module is cj else "figure", work)
+    runs = [run_of(tmp_path / "run").parent] if name == "training_curves" else []
+    with pytest.raises(ValueError, match="expected a file in a folder that is there"):
+        program(f"accountants/{name}.py").main(*runs, tmp_path / "missing" / "figure.png")
