@@ -33,8 +33,8 @@ def main(
       num_clients: Numbers of clients.
       points: Values of epsilon0, from 0.1 to 2.
     """
-    epsilons = np.linspace(0.1, 2.0, points)
     plotting.check(out)
+    epsilons = np.linspace(0.1, 2.0, points)
     drawn, (left, right) = plotting.figure(2, height=4.0)
     rows = []
     for n, color in zip(num_clients, plotting.SERIES):

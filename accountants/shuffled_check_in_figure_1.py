@@ -41,13 +41,13 @@ def main(
       order: Renyi order.
       points: Points of each sweep.
     """
+    plotting.check(out)
     fixed = {"num_clients": num_clients, "rate": check_in_prob, "epsilon0": epsilon0}
     sweeps = (
         ("num_clients", "number of clients n", np.geomspace(1e4, 1e8, points).round()),
         ("rate", "check-in probability $\\gamma$", np.geomspace(1e-3, 1.0, points)),
         ("epsilon0", "local privacy $\\varepsilon_0$", np.linspace(0.25, 4.0, points)),
     )
-    plotting.check(out)
     drawn, axes = plotting.figure(3, height=4.2)
     rows = []
     for axis, panel, (name, title, values) in zip(axes, "abc", sweeps):

@@ -39,6 +39,7 @@ def main(
       delta: Delta of the run.
       points: Numbers of rounds, from 1 to 10,000.
     """
+    plotting.check(out)
     rounds = np.unique(np.geomspace(1, 10_000, points).round())
     setting = (num_clients, check_in_prob, epsilon0)
     run = {"num_rounds": rounds, "delta": delta}
@@ -49,7 +50,6 @@ def main(
         (published.epsilon(published.theorem_2(*setting, ORDERS), ORDERS, **run), "--", "invalid"),
         (published.epsilon(approach, SMALL, **run), ":", "invalid"),
     )
-    plotting.check(out)
     drawn, (axis,) = plotting.figure(1, height=4.8)
     rows = []
     for bound, style, validity in curves:

@@ -27,10 +27,10 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
       out: Picture to write, .png or .svg.
       view: What the adversary sees.
     """
+    plotting.check(out)
     folders = sorted(path.parent for path in runs.glob("*/metrics.jsonl"))
     if not folders:
         raise SystemExit(f"runs={str(runs)!r}: no run directories there")
-    plotting.check(out)
     drawn, (left, right) = plotting.figure(2, height=4.2)
     rows: list[dict[str, Any]] = []
     for folder, color in zip(folders, (color for _ in folders for color in plotting.SERIES)):
