@@ -33,6 +33,7 @@ def main(
       num_clients: Numbers of clients.
       points: Values of epsilon0, from 0.1 to 2.
     """
+    plotting.check(out)
     epsilons = np.linspace(0.1, 2.0, points)
     drawn, (left, right) = plotting.figure(2, height=4.0)
     rows = []

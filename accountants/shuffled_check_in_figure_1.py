@@ -41,6 +41,7 @@ def main(
       order: Renyi order.
       points: Points of each sweep.
     """
+    plotting.check(out)
     fixed = {"num_clients": num_clients, "rate": check_in_prob, "epsilon0": epsilon0}
     sweeps = (
         ("num_clients", "number of clients n", np.geomspace(1e4, 1e8, points).round()),
@@ -71,9 +72,7 @@ def main(
         f"n = {num_clients:g}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g} where not swept",
         fontsize=10,
     )
-    drawn.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9, frameon=False
-    )
+    plotting.legend(drawn, 4, axes[0])
     print(*plotting.save(drawn, out, rows))
 
 

@@ -39,6 +39,7 @@ def main(
       delta: Delta of the run.
       points: Numbers of rounds, from 1 to 10,000.
     """
+    plotting.check(out)
     rounds = np.unique(np.geomspace(1, 10_000, points).round())
     setting = (num_clients, check_in_prob, epsilon0)
     run = {"num_rounds": rounds, "delta": delta}
@@ -74,7 +75,7 @@ def main(
         f"$\\delta$ = {delta:g}",
         fontsize=10,
     )
-    drawn.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    plotting.legend(drawn, 2)
     print(*plotting.save(drawn, out, rows))
 
 

@@ -27,6 +27,7 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
       out: Picture to write, .png or .svg.
       view: What the adversary sees.
     """
+    plotting.check(out)
     folders = sorted(path.parent for path in runs.glob("*/metrics.jsonl"))
     if not folders:
         raise SystemExit(f"runs={str(runs)!r}: no run directories there")
@@ -42,7 +43,7 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
     left.set(xscale="log", xlabel=f"certified $\\varepsilon$ at $\\delta$ = {delta:g}, view {view!r}")
     left.set(ylabel="test accuracy", title="(3a, 3b) privacy and utility")
     right.set(xlabel="round", title="(4) accuracy by round")
-    drawn.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    plotting.legend(drawn, 3)
     print(*plotting.save(drawn, out, rows))
 
 

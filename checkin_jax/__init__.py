@@ -7,6 +7,8 @@
 1.36 <= epsilon <= 1.36, certified
 """
 
+from checkin_jax import _command as _command  # isort: skip
+
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any

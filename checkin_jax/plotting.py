@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
 
@@ -30,7 +31,7 @@ def _matplotlib() -> type[Figure]:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "figures need matplotlib: install checkin-jax[plots]", name=error.name
+            f"figures need matplotlib: {how_to_install('plots')}", name=error.name
         ) from error
     return Figure
 
@@ -39,11 +40,13 @@ def check(out: Path) -> Path:
     """Returns a name that `save` will take, so that it can be refused before any work.
 
     Raises:
-      ValueError: out does not end in .png, .svg or .pdf.
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ValueError: out does not end in .png, .svg or .pdf, or is no file in a folder that is there.
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    if not out.parent.is_dir() or out.is_dir():
+        raise ValueError(f"out={str(out)!r}: expected a file in a folder that is there")
     _matplotlib()
     return out
 
@@ -52,7 +55,7 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
     """A figure with panels side by side, not attached to any window.
 
     Raises:
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     Figure = _matplotlib()
     width = 5.2 if panels == 1 else 4.3 * panels
@@ -63,6 +66,24 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     return drawn, axes
+
+
+def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
+    """The key below the panels, of one panel's curves or of all, in at most so many columns as fit beside each other.
+
+    A key that fits in no way makes the figure wider: what stands outside of the canvas is cut off.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(drawn).get_renderer()
+    shown = () if keys is None else keys.get_legend_handles_labels()
+    for count in range(columns, 0, -1):
+        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=8, frameon=False)
+        wanted = key.get_window_extent(renderer).width / drawn.dpi
+        if wanted <= drawn.get_figwidth() or count == 1:
+            drawn.set_figwidth(max(wanted, drawn.get_figwidth()))
+            return
+        key.remove()
 
 
 def bracket(
@@ -149,7 +170,7 @@ def comparison(rows: Sequence[Compared]) -> Figure:
     kinds = [kind for kind in COLORS if any(row.validity == kind for row in rows)]
     for kind in kinds:
         axis.plot([], [], "o", color=COLORS[kind], label=kind)
-    drawn.legend(loc="outside lower center", ncols=len(kinds), fontsize=8, frameon=False)
+    legend(drawn, len(kinds))
     return drawn
 
 
@@ -236,9 +257,7 @@ def sweep(columns: Mapping[str, np.ndarray], what: str, along: str | None = None
     names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
     places[0].set_ylabel(names.get(shown, "$\\varepsilon$ (nats)"))
     if lines:
-        keys = places[0].get_legend_handles_labels()
-        columns_wanted = min(len(keys[0]), 4 if len(lines) == 1 else 2)
-        drawn.legend(*keys, loc="outside lower center", ncols=columns_wanted, fontsize=8, frameon=False)
+        legend(drawn, 4 if len(lines) == 1 else 2, places[0])
     return drawn
 
 

@@ -3,9 +3,10 @@
 A protocol says what everybody may know: how many clients there are, how they choose when to check in, for how
 long. Who did check in is sensitive and never a field here.
 
-`repeats` says how many times the protocol's unit (a round, or a whole window) is run; units compose adaptively.
-`assumptions` are those without which the guarantees fail. `observed` and `compared` are the words for what an
-adversary sees and for neighboring data sets: statements, pages, audits and JSON take them from here.
+`repeats` says how many times the protocol's unit (a round, or a whole window) is run. Inputs and randomizers of a unit
+may depend on what was seen of earlier ones, the fields here may not. `assumptions` are those without which the
+guarantees fail. `observed` and `compared` are the words for what an adversary sees and for neighboring data sets:
+statements, pages, audits and JSON take them from here.
 """
 
 from __future__ import annotations
@@ -49,19 +50,6 @@ _OF_ROUNDS = {
     "aggregate": "somebody who sees only the sum of the messages of each round "
     "(a trusted server or secure aggregation)",
 }
-_OF_USED_MESSAGES = {
-    "local": _OF_ROUNDS["local"],
-    "messages": "somebody who sees the message used in each slot, in the order of the slots and without names, and no "
-    "other message",
-    "aggregate": "somebody who sees what is made of the messages used in the slots, and no other message",
-}
-_OF_USED_MESSAGES_AND_GAPS = {
-    "local": _OF_ROUNDS["local"],
-    "messages": "somebody who sees which slots are empty and the message used in each other, in the order of the slots "
-    "and without names, and no other message",
-    "aggregate": "somebody who sees which slots are empty and what is made of the messages used in the others, and no "
-    "other message",
-}
 _OF_AVERAGES = {
     "local": _OF_ROUNDS["local"],
     "messages": "somebody who sees every privatised message of every slot, shuffled within the slot, without names "
@@ -69,14 +57,6 @@ _OF_AVERAGES = {
     "aggregate": "somebody who sees only the average of the messages of each slot, and how many they are "
     "(a trusted server or secure aggregation)",
 }
-
-
-def _of_sums(observed: Mapping[str, str], minibatch: int) -> Mapping[str, str]:
-    """The same where the view "aggregate" shows sums of the messages of successive slots."""
-    if minibatch == 1:
-        return observed
-    summed = f"the sums of the messages used in {minibatch:,} successive slots each, and no single message"
-    return {**observed, "aggregate": f"somebody who sees {summed}"}
 
 
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
@@ -99,6 +79,24 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
 }
+
+
+def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
+    """What is seen of windows whose slots use one message each; which are empty, too, where there are gaps."""
+    seen = "which slots are empty and " if gaps else ""
+    if minibatch == 1:
+        made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
+    else:
+        made = (
+            f"somebody who sees {seen}the sums of the messages used in {minibatch:,} successive slots each, and no "
+            "single message"
+        )
+    return {
+        "local": _OF_ROUNDS["local"],
+        "messages": f"somebody who sees {seen}the message used in each slot, in the order of the slots and without "
+        "names, and no other message",
+        "aggregate": made,
+    }
 
 
 def _summed(minibatch: int) -> str:
@@ -454,9 +452,8 @@ class FixedWindow(_Slots):
 
     @property
     def _words(self) -> Words:
-        if self.empty_slots == "visible":
-            return Words(_of_sums(_OF_USED_MESSAGES_AND_GAPS, self.minibatch), _ONE_RECORD)
-        return Words(_of_sums(_OF_USED_MESSAGES, self.minibatch), _ONE_RECORD_OR_CLIENT)
+        gaps = self.empty_slots == "visible"
+        return Words(_of_used_messages(self.minibatch, gaps), _ONE_RECORD if gaps else _ONE_RECORD_OR_CLIENT)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -551,7 +548,7 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def _words(self) -> Words:
-        return Words(_of_sums(_OF_USED_MESSAGES, self.minibatch), _ONE_RECORD_OR_CLIENT)
+        return Words(_of_used_messages(self.minibatch), _ONE_RECORD_OR_CLIENT)
 
     @property
     def what(self) -> str:

@@ -5,12 +5,9 @@ compared one-sidedly (`upper >= exact * (1 - 1e-12)`), since a tolerance is wher
 looser than 1e-9 without a comment that names the source of the error.
 """
 
+import contextlib
 import os
-import platform
 import time
-import zlib
-from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -22,6 +19,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Before anything imports the kernels: their signatures are checked, see shapes.py.
 jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
+
+from checkin_jax.cli.compiled import release_and_machine, remove_unfinished  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30
@@ -35,20 +34,14 @@ _MOST_MAPS, _MOST_MEMORY = 20_000, 3 << 30
 def _cache_folder() -> Path:
     """Where compiled kernels are kept between runs: CHECKIN_JAX_TESTS_CACHE, or a folder of the user's cache.
 
-    Its name holds what JAX's own keys of the entries leave out: the release and the instructions of the CPU.
+    Like those of the command it has a name for the release and the instructions of the CPU.
     """
     chosen = os.environ.get("CHECKIN_JAX_TESTS_CACHE", "")
     if chosen:
         return Path(chosen).absolute()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        flags = platform.processor()
-    machine = sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return home / "checkin-jax" / "tests" / f"jaxlib-{metadata.version('jaxlib')}-{machine}"
+    return home / "checkin-jax" / "tests" / release_and_machine()
 
 
 def _forget(folder: Path, since: float) -> None:
@@ -57,16 +50,10 @@ def _forget(folder: Path, since: float) -> None:
     JAX never writes an entry twice: an unfinished one would be refused and compiled by every run to come.
     """
     for entry in folder.glob("*-cache"):
-        try:
-            written = entry.stat().st_mtime
-            if written < time.time() - _KEPT_DAYS * 86_400:
+        with contextlib.suppress(OSError):  # another run of the tests was quicker
+            if entry.stat().st_mtime < time.time() - _KEPT_DAYS * 86_400:
                 entry.unlink()
-            elif written >= since and (content := entry.read_bytes())[:1] in (b"", b"\x78"):
-                zlib.decompress(content)
-        except zlib.error:
-            entry.unlink(missing_ok=True)
-        except OSError:  # another run of the tests was quicker
-            continue
+    remove_unfinished(folder, since)
 
 
 def pytest_configure(config):

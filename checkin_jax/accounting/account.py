@@ -59,7 +59,9 @@ def account(
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
-      Rounds may be chosen adaptively. No NaN; math.inf if no finite bound was found.
+      Inputs and randomizers of a round may depend on what was seen before; the protocol's parameters and the number of
+      rounds are fixed beforehand (who stops before is covered by the bound of all planned rounds). No NaN; math.inf
+      if no finite bound was found.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; no bound is known for this

@@ -12,17 +12,18 @@ import io
 import itertools
 import os
 import sys
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import tyro
 
 from checkin_jax import _validate
+from checkin_jax._extras import how_to_install
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
+from checkin_jax.cli.compiled import keep_compiled
+from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.report import ReportPage
 from checkin_jax.cli.sweep import Sweep
@@ -42,66 +43,60 @@ Command = (
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of `checkin`: exit code 2 and one line on standard error on bad input.
 
-    Compiled kernels are kept on disk for the next run, see `keep_compiled`.
+    Compiled kernels are kept on disk for the next run, see `keep_compiled`. Ctrl-C and SIGTERM end the command at once,
+    with exit code 130 or 143; training sums up first, see `Interrupts`. Where whoever reads the output has enough of
+    it, the command ends in silence, with exit code 141.
     """
     args = list(sys.argv[1:] if args is None else args)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # letters that a terminal lacks are no reason to fail
+            stream.reconfigure(errors="replace")
+    try:
+        try:
+            _run(args)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        _close_output()
+        sys.exit(128 + 13)  # as if by SIGPIPE
+    except OSError as error:
+        _close_output()
+        _refuse(str(error))
+
+
+def _run(args: list[str]) -> None:
     if args == ["--version"]:
         print(f"checkin-jax {__version__}")
         return
-    command = _parse(args)
-    try:
-        job = command.prepare()
-    except ModuleNotFoundError as error:
-        if error.name in ("flax", "optax"):
-            _refuse(f"training needs {error.name}: install checkin-jax[train]")
-        if error.name not in ("matplotlib", "pyarrow"):
+    with AtOnce():
+        command = _parse(args)
+        try:
+            job = command.prepare()
+        except ModuleNotFoundError as error:
+            if error.name in ("flax", "optax"):
+                _refuse(f"training needs {error.name}: {how_to_install('train')}")
+            if error.name not in ("matplotlib", "pyarrow"):
+                raise
+            _refuse(str(error))
+        except (ValueError, TypeError, OSError) as error:
+            _refuse(str(error))
+        keep_compiled()
+    with contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")):
+        try:
+            job()
+        except BrokenPipeError:
             raise
-        _refuse(str(error))
-    except (ValueError, TypeError, OSError) as error:
-        _refuse(str(error))
-    keep_compiled()
-    try:
-        job()
-    except (OSError, UsageError) as error:
-        _refuse(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+        except (OSError, UsageError) as error:
+            _refuse(str(error))
+        except KeyboardInterrupt:
+            sys.exit(130)
 
 
-def keep_compiled() -> None:
-    """Turns on JAX's compilation cache, in $XDG_CACHE_HOME/checkin-jax/xla (~/.cache where that is unset).
-
-    JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, or the
-    settings of the same name in jax.config, come first. Where the folder cannot be written nothing is kept.
-    """
-    import jax
-
-    settings = jax.config.values
-    if not settings["jax_enable_compilation_cache"] or settings["jax_compilation_cache_dir"] is not None:
-        return
-    try:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        # The specification of XDG folders: a relative one is to be ignored.
-        folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "checkin-jax" / "xla"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return
-    # What is in there is run as it is: a folder that others own or may write to is none of ours.
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK) or not _is_private(folder):
-        return
-    # A full disk or a damaged file costs a compilation, no more.
-    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether only this user may write there; always true where users have no numbers."""
-    if not hasattr(os, "getuid"):
-        return True
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+def _close_output() -> None:
+    """What is still in the buffer goes nowhere, so that the interpreter has nothing to complain about at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _parse(args: list[str]) -> Command:

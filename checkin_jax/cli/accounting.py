@@ -157,7 +157,7 @@ class Compare(ProtocolOptions):
     delta0: float | None = None
     """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
     out: Path | None = None
-    """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants checkin-jax[plots]."""
+    """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots."""
     json: bool = False
     """Print one JSON array instead of a table."""
 

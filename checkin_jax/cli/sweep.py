@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax.cli.options import PROTOCOLS, Job, ProtocolName, UsageError, bounds_of
 from checkin_jax.cli.progress import RowBar
@@ -23,8 +23,10 @@ Axis = str | None
 class Sweep:
     """Many settings in one call: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
 
+    kept: ClassVar[str] = _KEPT
+
     out: Path
-    """File to write: .csv, .npz, or .parquet (which wants checkin-jax[sweep]); a row a setting."""
+    """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""
     what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
@@ -77,7 +79,7 @@ class Sweep:
     block_rows: int | None = None
     """Settings of a block; larger blocks are faster, smaller ones lose less to a kill."""
     plot: Path | None = None
-    """Also draw the results to this PNG, SVG or PDF; wants checkin-jax[plots]."""
+    """Also draw the results to this PNG, SVG or PDF; wants the extra plots."""
     plot_axis: str | None = None
     """Axis along the plot; the one with the most values when left out."""
     coordinator: str | None = None

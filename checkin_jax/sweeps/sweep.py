@@ -156,9 +156,13 @@ def sweep(
     ['0.1487', '0.3971', '0.0124', '0.0332']
 
     Args:
+      mesh: devices to use (those of this process); all when left out.
+      progress: called as progress(done, total).
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
         delta, view and neighboring_relation (replace-one by default): numbers, words, sequences, or ranges as text:
-        "1e3:1e9:log25", "0:1:lin11", ".1,.2".
+        "1e3:1e9:log25", "0:1:lin11", ".1,.2"; and the following.
+
+    Keyword Args:
       axes: the same for arguments of other names, such as those of a protocol or randomizer of your own.
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
@@ -172,7 +176,6 @@ def sweep(
       randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
       bounds: as in `account`; "fast" is what batched kernels serve, ten to a hundred times faster.
       block_rows: settings that are evaluated together.
-      mesh: devices to use (those of this process); all when left out. progress: called as progress(done, total).
 
     Returns:
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
@@ -205,8 +208,11 @@ def sweep_to_file(
     system; the first one joins them.
 
     Args:
-      out: the file; one that is there is replaced at the end. resume: go on with the blocks of a run that was stopped.
-      mesh, progress, arguments: as `sweep`.
+      out: the file; one that is there is replaced at the end.
+      resume: go on with the blocks of a run that was stopped.
+      mesh: as in `sweep`.
+      progress: as in `sweep`.
+      **arguments: as in `sweep`.
 
     Returns:
       Where, and how many rows failed. The rows are those of `sweep`, whether or not the run was stopped and resumed,

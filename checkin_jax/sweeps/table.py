@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
 
 SUFFIXES = (".csv", ".npz", ".parquet")
@@ -73,7 +74,7 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Parquet needs pyarrow: install checkin-jax[sweep]", name=error.name
+            f"Parquet needs pyarrow: {how_to_install('sweep')}", name=error.name
         ) from error
     return pyarrow
 

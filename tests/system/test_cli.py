@@ -15,6 +15,7 @@ from stand_in import quick_account
 
 from checkin_jax import cli
 from checkin_jax._version import __version__
+from checkin_jax.cli.compiled import release_and_machine
 from checkin_jax.training.examples import data
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
@@ -225,7 +226,10 @@ def test_without_flax_the_line_says_what_to_install(tmp_path):
     args = [sys.executable, "-c", code, *DIGITS, "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(args, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "checkin: training needs flax: install checkin-jax[train]\n"
+    assert (
+        done.stderr
+        == "checkin: training needs flax: run pip install '.[train]' in a copy of the repository\n"
+    )
 
 
 @pytest.mark.parametrize("delta", ["1e-300", "1"])
@@ -475,7 +479,7 @@ def settings(monkeypatch):
 
 def test_compiled_kernels_are_kept_in_the_users_cache(tmp_path, monkeypatch, settings):
     KEEP_COMPILED()
-    folder = tmp_path / "cache" / "checkin-jax" / "xla"
+    folder = tmp_path / "cache" / "checkin-jax" / "xla" / release_and_machine()
     assert settings == dict(zip(CACHE_SETTINGS, (str(folder), 0.1)))
     assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -483,7 +487,8 @@ def test_compiled_kernels_are_kept_in_the_users_cache(tmp_path, monkeypatch, set
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "5")
     settings.clear()
     KEEP_COMPILED()
-    assert settings == {CACHE_SETTINGS[0]: str(tmp_path / ".cache" / "checkin-jax" / "xla")}
+    home = tmp_path / ".cache" / "checkin-jax" / "xla"
+    assert settings == {CACHE_SETTINGS[0]: str(home / release_and_machine())}
     with warnings.catch_warnings(record=True) as caught:
         warnings.warn("Error writing persistent compilation cache entry for 'f': disk full", stacklevel=1)
     assert caught == []

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import re
 import runpy
 import shlex
@@ -129,3 +130,26 @@ def test_every_public_name_is_on_the_api_page():
         value = getattr(checkin_jax, name)
         if not name.startswith("_") and hasattr(value, "__module__"):
             assert f"::: {value.__module__}.{name}\n" in page, name
+
+
+def test_the_api_page_shows_defaults():
+    """An entry that is no parameter of the signature would be shown as a required one."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+        module, _, last = name.rpartition(".")
+        shown = getattr(importlib.import_module(module), last)
+        each = (
+            [shown]
+            if not isinstance(shown, type)
+            else [part for part in vars(shown).values() if callable(part)]
+        )
+        for function in each:
+            section = re.search(r"\n *Args:\n(.*?)(\n\n|$)", function.__doc__ or "", re.DOTALL)
+            if section is None or function is type:
+                continue
+            first = len(section[1]) - len(section[1].lstrip())
+            entries = re.findall(rf"^ {{{first}}}(\S.*?):", section[1], re.MULTILINE)
+            assert entries
+            assert {entry.lstrip("*") for entry in entries} <= set(inspect.signature(function).parameters), (
+                name
+            )

@@ -1,5 +1,6 @@
 """One source of words: statements, JSON, pages and audits name the adversary and the neighbors as the protocol does."""
 
+import dataclasses
 import html
 import json
 
@@ -7,11 +8,10 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.table import check_relation
-from checkin_jax.auditing.audit import Audit, Finding
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.run import PrivateRun
 
 PURE = cj.PureLDP(epsilon0=1.0)
 RUNS = [
@@ -20,10 +20,12 @@ RUNS = [
     cj.FixedWindow(num_clients=300, num_slots=4),
     cj.FixedWindow(num_clients=300, num_slots=4, empty_slots="visible"),
     cj.SlidingWindow(num_clients=303, window=300),
+    cj.FixedWindow(num_clients=300, num_slots=4, minibatch=2),
+    cj.FixedWindow(num_clients=300, num_slots=4, empty_slots="visible", minibatch=2),
+    cj.SlidingWindow(num_clients=303, window=300, minibatch=2),
     cj.AveragedUpdates(num_clients=300, num_slots=4),
 ]
-NAMES = [f"{type(run).__name__}-{getattr(run, 'empty_slots', '')}".rstrip("-") for run in RUNS]
-every_run = pytest.mark.parametrize("run", RUNS, ids=NAMES)
+every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
 
 
 def test_every_protocol_is_here():
@@ -64,7 +66,7 @@ def test_relations_have_words_where_they_have_bounds_and_nowhere_else(run):
 
 
 def test_the_words_tell_protocols_apart_as_what_is_seen_does():
-    shuffled, shuffle, fixed, visible, sliding, averaged = RUNS
+    shuffled, shuffle, fixed, visible, sliding, fixed_sums, visible_sums, sliding_sums, averaged = RUNS
     assert shuffled.observed("messages") == shuffle.observed("messages")
     assert fixed.observed("messages") == sliding.observed("messages")
     for run in (fixed, visible, sliding):
@@ -74,6 +76,11 @@ def test_the_words_tell_protocols_apart_as_what_is_seen_does():
         assert "which slots are empty" in visible.observed(view)
         assert "empty" not in fixed.observed(view)
         assert len({run.observed(view) for run in (shuffled, fixed, visible, averaged)}) == 4
+    for run in (fixed_sums, visible_sums, sliding_sums):
+        assert "sums of the messages used in 2 successive slots" in run.observed("aggregate")
+        assert "no single message" in run.observed("aggregate")
+        assert run.observed("messages") == dataclasses.replace(run, minibatch=1).observed("messages")
+    assert "which slots are empty" in visible_sums.observed("aggregate")
     assert len({run.observed("local") for run in RUNS}) == 1
 
 
@@ -87,9 +94,10 @@ def test_other_views_and_relations_are_refused(given):
 
 def folder_of(run, folder):
     """A run directory as the trainer leaves it after a kill."""
-    config = TrainingConfig(protocol=run, randomizer=PURE, eval_every=4, seed=7)
-    (folder / "config.json").write_text(json.dumps({**config.as_dict(), "dataset": "digits", "jax": "0.0"}))
-    lines = [{"round": index + 1, "check_ins": 1} for index in range(config.plan.num_rounds)]
+    private = PrivateRun(protocol=run, randomizer=PURE, clip_norm=0.1)
+    about = {"eval_every": 4, "seed": 7, "dataset": "digits", "jax": "0.0"}
+    (folder / "config.json").write_text(json.dumps({**private.as_dict(), **about}))
+    lines = [{"round": index + 1, "check_ins": 1} for index in range(private.schedule.num_rounds)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -122,9 +130,9 @@ def test_an_audit_speaks_as_the_statement_does(run):
         )
         for view in VIEWS
     ]
-    setting = Setting(protocol=run, randomizer=PURE)
+    private = PrivateRun(protocol=run, randomizer=PURE, clip_norm=0.1)
     found = Audit(
-        setting=setting, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
+        run=private, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
     )
     for view, said in zip(VIEWS, found.as_dict()["findings"]):
         assert (said["against"], said["compared"]) == (run.observed(view), run.compared("replace-one"))

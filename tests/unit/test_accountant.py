@@ -9,6 +9,7 @@ from dp_accounting import privacy_accountant_test
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 
 import checkin_jax as cj
+from checkin_jax.accounting.interop.accountant import MixedViewsWarning
 
 
 class TestConformance(privacy_accountant_test.PrivacyAccountantTest):
@@ -36,10 +37,12 @@ def test_agrees_with_account(randomizer, view):
 def test_a_mixed_ledger_lies_between_its_parts_and_their_sum():
     pure, noise = cj.to_event(RUN, PURE), cj.to_event(RUN, NOISE, view="aggregate")
     alone = [cj.CheckInAccountant(bounds="fast").compose(e).get_epsilon(1e-6) for e in (pure, noise)]
-    both = cj.CheckInAccountant(bounds="fast").compose(pure).compose(noise)
+    with pytest.warns(MixedViewsWarning, match="different views"):
+        both = cj.CheckInAccountant(bounds="fast").compose(pure).compose(noise)
     assert max(alone) * 0.999 <= both.get_epsilon(1e-6) <= sum(alone)
     assert both.get_lower_epsilon(1e-6) <= both.get_epsilon(1e-6)
-    again = cj.CheckInAccountant(bounds="fast").compose(dp_accounting.ComposedDpEvent([noise, pure]))
+    with pytest.warns(MixedViewsWarning):
+        again = cj.CheckInAccountant(bounds="fast").compose(dp_accounting.ComposedDpEvent([noise, pure]))
     assert again.get_epsilon(1e-6) == pytest.approx(both.get_epsilon(1e-6), rel=1e-3)  # another order of rows
 
 

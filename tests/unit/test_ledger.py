@@ -1,5 +1,6 @@
 """The accountant's memory: mixed ledgers, saved state, would_exceed, describe and dp_accounting's own PLDs."""
 
+import contextlib
 import copy
 import json
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.accounting.interop.accountant import MixedViewsWarning
 
 PURE = cj.PureLDP(epsilon0=1.0)
 UNITS = [
@@ -36,8 +38,10 @@ UNITS = [
 
 def composed(units):
     accountant = cj.CheckInAccountant(bounds="fast")
-    for protocol, randomizer, view in units:
-        accountant.compose(cj.to_event(protocol, randomizer, view=view))
+    mixed = len({view for _, _, view in units}) > 1
+    with pytest.warns(MixedViewsWarning) if mixed else contextlib.nullcontext():
+        for protocol, randomizer, view in units:
+            accountant.compose(cj.to_event(protocol, randomizer, view=view))
     return accountant
 
 
@@ -62,7 +66,8 @@ def test_state_survives_json_and_the_ledger_goes_on():
     accountant = composed(UNITS)
     state = json.loads(json.dumps(accountant.state_dict()))
     restored = cj.CheckInAccountant(bounds="fast")
-    restored.load_state_dict(state)
+    with pytest.warns(MixedViewsWarning):
+        restored.load_state_dict(state)
     assert restored.get_epsilon(1e-6) == accountant.get_epsilon(1e-6)
     assert restored.state_dict() == accountant.state_dict()
     more = cj.to_event(*UNITS[0][:2])
@@ -118,6 +123,48 @@ def test_states_of_another_making_are_refused_and_change_nothing(state, part):
         accountant.load_state_dict(state)
     assert part in str(info.value)
     assert accountant.state_dict() == before
+
+
+def test_mixed_views_and_populations_are_named():
+    run = cj.ShuffledCheckIn(num_clients=900, check_in_prob=0.3)
+    window = cj.FixedWindow(num_clients=400, num_slots=100)
+    accountant = cj.CheckInAccountant(bounds="fast").compose(cj.to_event(run, PURE))
+    accountant.compose(cj.to_event(run, PURE), 2).compose(cj.to_event(run, cj.PureLDP(epsilon0=0.5)))
+    assert accountant.notes == ()
+    accountant.compose(cj.to_event(window, PURE))
+    (populations,) = accountant.notes
+    assert (
+        "2 populations, of 400 to 900 clients; epsilon is that of a client who is in all of them"
+        in populations
+    )
+    assert accountant.describe().startswith(populations)
+    with pytest.warns(MixedViewsWarning, match="against all of these as one") as warned:
+        accountant.compose(cj.to_event(window, PURE, view="aggregate"))
+    assert warned[0].filename == __file__
+    views, also = accountant.notes
+    assert also == populations
+    for protocol, view in ((run, "messages"), (window, "messages"), (window, "aggregate")):
+        assert f"{view!r}: {protocol.observed(view)}" in views
+    accountant.compose(cj.to_event(run, PURE, view="aggregate"))  # said once for each view
+    assert accountant.describe().startswith(f"{accountant.notes[0]}\n\n{populations}\n\n")
+    restored = cj.CheckInAccountant(bounds="fast")
+    with pytest.warns(MixedViewsWarning):
+        restored.load_state_dict(accountant.state_dict())
+    assert restored.notes == accountant.notes
+
+
+def test_asking_about_another_view_is_no_mixing():
+    accountant = composed(UNITS[:1])
+    event = cj.to_event(*UNITS[0][:2], view="aggregate")
+    assert not accountant.would_exceed(event, target_epsilon=100.0, target_delta=1e-6)
+    assert accountant.notes == ()
+
+
+def test_an_absent_client_loses_no_more():
+    """The bound for a client in both populations is at least each one's alone."""
+    units = [UNITS[0], (cj.Shuffle(num_clients=200), PURE, "messages")]
+    alone = [composed([unit]).get_epsilon(1e-6) for unit in units]
+    assert composed(units).get_epsilon(1e-6) >= max(alone)
 
 
 def test_would_exceed_composes_nothing():

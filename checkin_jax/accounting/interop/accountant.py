@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 from dp_accounting import (
@@ -39,13 +40,22 @@ from checkin_jax.accounting.interop.pld import to_pld
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 
+class MixedViewsWarning(UserWarning):
+    """Units composed in one ledger are seen in different views: its epsilon is against somebody who has all of them."""
+
+
 class CheckInAccountant(PrivacyAccountant):
-    """Composes rounds of check-in protocols, of one kind or several, chosen adaptively.
+    """Composes rounds of check-in protocols, of one kind or several.
 
-    Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, in the view each event
-    names; `get_lower_epsilon` is what no analysis of the same events can go below; `get_delta` is rounded up.
+    Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, against whoever sees each unit
+    in the view that its event names, and all of them together; `get_lower_epsilon` is what no analysis of the same
+    events can go below; `get_delta` is rounded up. Units may be of different populations: the bound is that of a client
+    who is in all of them, and holds for every other client. `notes` and `describe` name views and populations that
+    differ.
 
-    Assumes: `assumptions` of every protocol composed (`describe` lists them).
+    Assumes: `assumptions` of every protocol composed (`describe` lists them). What clients compute in a unit, and their
+    randomizer, may depend on all earlier outputs; events and how many there are may not. Who plans a number of units
+    and stops before, whatever the reason, is covered by the bound of all that were planned.
 
     Args:
       neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE: then only windows with hidden dummies are supported, as
@@ -94,6 +104,21 @@ class CheckInAccountant(PrivacyAccountant):
         return self.CompositionErrorDetails(
             invalid_event=event, error_message=f"no bound is known for {type(event).__name__}"
         )
+
+    def compose(self, event: DpEvent, count: int = 1) -> Self:
+        """Adds `event` `count` times; returns the accountant.
+
+        Raises:
+          UnsupportedEventError: no bound is known for it. ValueError, TypeError: as dp_accounting's.
+
+        Warns:
+          MixedViewsWarning: it is the first one in its view, and others are there.
+        """
+        before = {each.view for each in self._counts}
+        super().compose(event, count)
+        if len({each.view for each in self._counts}) > max(1, len(before)):
+            warnings.warn(self.notes[0], MixedViewsWarning, stacklevel=2)
+        return self
 
     def _rounds(self, delta: float) -> list[tuple[Round, int]]:
         total = sum(self._counts.values())
@@ -162,7 +187,9 @@ class CheckInAccountant(PrivacyAccountant):
     ) -> bool:
         """Whether epsilon at target_delta would be above target_epsilon after composing `event` count times more.
 
-        Nothing is composed. True if the event cannot be accounted for.
+        Nothing is composed. True if the event cannot be accounted for. No privacy filter: the bound is proved for
+        events that are chosen, as many as are planned, before outputs are seen. Stopping where this says so is fine as
+        long as what is composed depends on nothing that was seen.
 
         Raises:
           TypeError, ValueError: a target or the count outside its range.
@@ -172,10 +199,31 @@ class CheckInAccountant(PrivacyAccountant):
         if not self.supports(event):
             return True
         trial = copy.deepcopy(self)
-        trial.compose(event, count)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MixedViewsWarning)
+            trial.compose(event, count)
         if sum(trial._counts.values()) > MAX_ROUNDS:
             return True
         return trial.get_epsilon(target_delta) > target_epsilon
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a careful reader should be told of this ledger: adversary and population, where units differ in them."""
+        units = [to_unit(event) for event in self._counts]
+        seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
+        out = []
+        if len({view for view, _ in seen}) > 1:
+            whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
+            out.append(
+                f"units are composed in different views; epsilon is against all of these as one: {whom}"
+            )
+        sizes = sorted({unit.protocol.num_clients for unit in units})
+        if len(sizes) > 1:
+            out.append(
+                f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
+                "of a client who is in all of them, and a client who is in some loses no more"
+            )
+        return tuple(out)
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain values (JSON), under a schema version."""
@@ -196,8 +244,8 @@ class CheckInAccountant(PrivacyAccountant):
         self._counts, self._non_private, self._ledger = fresh._counts, fresh._non_private, fresh._ledger
 
     def describe(self) -> str:
-        """What was composed and by which theorems, with their references and assumptions."""
-        blocks = []
+        """What was composed and by which theorems, with their references and assumptions; `notes` first."""
+        blocks = list(self.notes)
         for event, count in self._counts.items():
             unit = to_unit(event)
             chosen = self._chosen(event, count, 1e-6)

@@ -45,7 +45,9 @@ def to_pld(
     epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.
 
     Args:
-      protocol, randomizer, view: as in `account`; how often the protocol repeats its unit is ignored.
+      protocol: as in `account`; how often it repeats its unit is ignored.
+      randomizer: as in `account`.
+      view: as in `account`.
       value_discretization_interval: spacing of the grid, nats, in (0, 500].
       tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
       bounds, neighboring_relation: as in `account`; for an added or removed client the two directions differ.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from checkin_jax._extras import how_to_install
 from checkin_jax.training.model import Dataset
 
 DIGITS_MAX = 16
@@ -28,7 +29,7 @@ _MNIST_FILES = {
     "test_labels": "t10k-labels-idx1-ubyte",
 }
 _PREPARE = (
-    "pip install 'checkin-jax[tfds]' tensorflow-cpu; "
+    f"{how_to_install('tfds')}, and pip install tensorflow-cpu; then "
     "tensorflow_datasets.builder('mnist', file_format='array_record').download_and_prepare()"
 )
 _AGAIN = "download it again"

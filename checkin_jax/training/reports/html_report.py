@@ -62,7 +62,7 @@ def build(run: RecordedRun, account_fn: AccountFn = account) -> str:
 
     Raises:
       ValueError: no round was logged.
-      ModuleNotFoundError: matplotlib is not installed; install checkin-jax[plots].
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")

@@ -1,0 +1,177 @@
+"""No figure has text outside of its canvas, where it would be cut off: every program that draws, pages and sweeps."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.text import Text
+from test_published_programs import ROOT, program
+
+import checkin_jax as cj
+from checkin_jax import plotting
+from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.run import PrivateRun
+
+NAMES = {
+    "pictures": {"points": 2},
+    "random_check_ins_figure_2": {"points": 2},
+    "shuffled_check_in_figure_1": {"points": 2},
+    "shuffled_check_in_figure_2": {"points": 2},
+}
+
+
+def outside(drawn):
+    """What leaves the canvas, as drawn: names of artists, and their text."""
+    canvas = FigureCanvasAgg(drawn)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    width, height = drawn.bbox.width, drawn.bbox.height
+
+    def leaves(box):
+        return min(box.x0, box.y0) < -0.5 or box.x1 > width + 0.5 or box.y1 > height + 0.5
+
+    artists = drawn.get_children()
+    for axis in drawn.axes:
+        words = [axis.xaxis, axis.yaxis] if axis.axison else []
+        artists += words + [child for child in axis.get_children() if isinstance(child, Text | Legend)]
+    found = []
+    for artist in artists:
+        if artist is drawn.patch or not artist.get_visible():
+            continue
+        box = artist.get_tightbbox(renderer)
+        if box is not None and np.isfinite(box.extents).all() and leaves(box):
+            found.append(f"{artist}: {np.round(box.extents / drawn.dpi, 2)} of {drawn.get_size_inches()}")
+    return found
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Every figure that is saved in the test; at the end of it none has anything outside."""
+    figures = []
+    save = Figure.savefig
+
+    def saved(figure, *arguments, **options):
+        save(figure, *arguments, **options)
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    yield figures
+    assert figures
+    assert [outside(figure) for figure in figures] == [[] for _ in figures]
+
+
+def test_text_outside_is_found():
+    figure, (axis,) = plotting.figure()
+    axis.set(xlabel="x", ylabel="y", title="title")
+    axis.plot([1, 2], [3, 4], label="a" * 30)
+    axis.plot([1, 2], [3, 5], label="b" * 60)
+    assert not outside(figure)
+    figure.legend(loc="outside lower center", ncols=2)
+    assert any("Legend" in each for each in outside(figure))
+    figure.legends[0].remove()
+    axis.text(0.9, 0.5, "a long remark at the edge", transform=axis.transAxes).set_in_layout(False)
+    assert any("a long remark" in each for each in outside(figure))
+
+
+@pytest.mark.parametrize(
+    ("widths", "columns"), [((10, 10, 10), 3), ((30, 30, 30), 2), ((100, 10), 1), ((300,), 1)]
+)
+def test_a_legend_takes_as_many_columns_as_fit(widths, columns):
+    figure, (axis,) = plotting.figure()
+    for place, width in enumerate(widths):
+        axis.plot([0, 1], [0, place], label="n" * width)
+    plotting.legend(figure, 3)
+    assert len(figure.legends) == 1
+    assert figure.legends[0]._ncols == columns
+    assert not outside(figure)
+
+
+def test_every_program_that_draws_is_measured():
+    drawing = {
+        path.stem for path in (ROOT / "accountants").glob("*.py") if "plotting.figure(" in path.read_text()
+    }
+    assert drawing == {*NAMES, "training_curves"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
+    def account(protocol, randomizer, *, delta, **options):
+        # Numbers of the sizes that occur; the exact ones are tests of their own, and take longer.
+        size = np.log1p(protocol.repeats) / np.sqrt(protocol.num_clients) * -np.log(delta)
+        return types.SimpleNamespace(
+            epsilon=size, lower=0.9 * size, method="T1, PLD", lower_method="3-ary", validity="certified"
+        )
+
+    monkeypatch.setattr(cj, "account", account)
+    out = tmp_path if name == "pictures" else tmp_path / "figure.png"
+    program(f"accountants/{name}.py").main(out, **NAMES[name])
+    assert len(drawn) == (4 if name == "pictures" else 1)
+
+
+def run_of(folder, rounds=20):
+    """A run directory as the trainer leaves it."""
+    protocol = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=0.1, num_rounds=rounds)
+    private = PrivateRun(protocol=protocol, randomizer=cj.L2Mechanism(epsilon0=1.0), clip_norm=0.1)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**private.as_dict(), "dataset": "digits", "jax": "0.0"}))
+    with (folder / "metrics.jsonl").open("w") as file:
+        for index in range(1, rounds + 1):
+            line = {"round": index, "check_ins": 90 + index}
+            if index % 10 == 0:
+                line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
+                line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
+            file.write(json.dumps(line) + "\n")
+    return folder
+
+
+def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path):
+    for index in range(5):
+        run_of(tmp_path / "runs" / f"a_run_with_a_name_of_some_length_{index}")
+    run_of(tmp_path / "runs" / ("x" * 200))
+    program("accountants/training_curves.py").main(tmp_path / "runs", tmp_path / "curves.png")
+
+
+def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
+    html_report.build(recorded.read(run_of(tmp_path / "run")))
+    assert len(drawn) == 5
+
+
+def test_comparisons_keep_text_on_the_canvas(drawn, tmp_path):
+    rows = [
+        ComparedBound(
+            method=f"the method of bound {index}, with a name of some length",
+            source="a paper",
+            epsilon=10.0**index,
+            delta=1e-6,
+            direction="lower" if index == 0 else "upper",
+            validity=validity,
+        )
+        for index, validity in enumerate(plotting.COLORS)
+    ]
+    plotting.write(plotting.comparison(rows), tmp_path / "comparison.svg")
+
+
+def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
+    grid = np.meshgrid([1e3, 1e9], [1e-6, 0.123456789], [0.25, 8.0], [1, 10**9], indexing="ij")
+    names = ("num_clients", "check_in_prob", "epsilon0", "num_rounds")
+    columns = {name: column.ravel() for name, column in zip(names, grid)}
+    columns["epsilon"] = columns["epsilon0"] / np.sqrt(columns["num_clients"])
+    columns["lower"] = 0.5 * columns["epsilon"]
+    plotting.write(plotting.sweep(columns, "bracket"), tmp_path / "sweep.png")
+
+
+@pytest.mark.parametrize("name", [name for name in (*NAMES, "training_curves") if name != "pictures"])
+def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monkeypatch):
+    def work(*args, **kwargs):
+        pytest.fail("work has begun")
+
+    for module in (cj, plotting):
+        monkeypatch.setattr(module, "account" if module is cj else "figure", work)
+    runs = [run_of(tmp_path / "run").parent] if name == "training_curves" else []
+    with pytest.raises(ValueError, match="expected a file in a folder that is there"):
+        program(f"accountants/{name}.py").main(*runs, tmp_path / "missing" / "figure.png")

@@ -1,0 +1,219 @@
+"""The command among others: pipes, terminals, signals, and processes that share what XLA compiled."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+import checkin_jax
+from checkin_jax import cli
+from checkin_jax._files import hold
+from checkin_jax.cli import compiled
+
+ROOT = Path(checkin_jax.__file__).parents[1]
+QUICK = ["epsilon", "--num-clients", "100", "--check-in-prob", ".1", "--epsilon0", "1", "--view", "local"]
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Starts `checkin`, as the installed script does, after some lines of Python."""
+    script = tmp_path / "checkin"
+
+    def start(*args, before="", path=(), **options):
+        script.write_text(f"{before}\nfrom checkin_jax.cli import main\nmain()\n")
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **options.pop("environment", {})}
+        environment["PYTHONPATH"] = os.pathsep.join([*map(str, path), str(ROOT), *sys.path])
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([sys.executable, str(script), *args], env=environment, text=True, **options)
+
+    return start
+
+
+@pytest.mark.parametrize("args", [["--help"], ["epsilon", "--help"], QUICK])
+def test_a_terminal_without_the_letters_gets_others(command, args):
+    done = command(*args, environment={"PYTHONIOENCODING": "ascii"})
+    out, err = done.communicate()
+    assert (done.returncode, err) == (0, "")
+    assert ("--help" in out) == ("--help" in args)
+
+
+@pytest.mark.parametrize("args", [["--help"], [*QUICK, "--json"], ["--version"]])
+def test_a_reader_who_has_enough_ends_the_command_in_silence(command, args):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = command(*args, stdout=writer)
+    os.close(writer)
+    assert (done.communicate()[1], done.returncode) == ("", 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_an_output_that_is_full_is_one_line(command):
+    with open("/dev/full", "w") as full:
+        done = command(*QUICK, stdout=full)
+        err = done.communicate()[1]
+    assert (done.returncode, err) == (2, "checkin: [Errno 28] No space left on device\n")
+
+
+def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(command, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tyro.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
+    )
+    done = command(*QUICK, path=[other])
+    assert done.communicate() == ("", "")
+    assert done.returncode == -signal.SIGINT
+
+
+def test_the_library_leaves_signals_alone():
+    code = "import signal; before = signal.getsignal(2); import checkin_jax; assert signal.getsignal(2) is before"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+# A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
+_BUSY = """
+import {module} as module, time
+def prepare(self):
+    def job():
+        print("busy", flush=True)
+        time.sleep(40)
+    return job
+module.{name}.prepare = prepare
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("args", "module", "name", "told"),
+    [
+        (QUICK, "checkin_jax.cli.accounting", "Epsilon", "checkin: interrupted\n"),
+        (
+            ["sweep", "--out", "x.csv"],
+            "checkin_jax.cli.sweep",
+            "Sweep",
+            "checkin: interrupted; finished blocks are kept: run again with --resume\n",
+        ),
+    ],
+)
+def test_interrupts_are_acknowledged_at_once(command, number, code, args, module, name, told):
+    running = command(*args, before=_BUSY.format(module=module, name=name))
+    assert running.stdout.readline() == "busy\n"
+    began = time.monotonic()
+    running.send_signal(number)
+    assert running.communicate() == ("", told)
+    assert running.returncode == code
+    assert time.monotonic() - began < 20
+
+
+def test_handlers_are_as_before_and_ignored_signals_stay_ignored(capsys):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        cli.main(["--version"])
+        with cli.AtOnce():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("out", ["missing/a.png", "."])
+@pytest.mark.parametrize("what", ["compare", "sweep"])
+def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, monkeypatch, out, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    run = ["--num-clients", "1000", "--check-in-prob", ".1,.2", "--epsilon0", "1"]
+    if what == "compare":
+        run = [*(word.split(",")[0] for word in run), "--out"]
+    else:
+        run = [*run, "--out", "rows.csv", "--plot"]
+    monkeypatch.setattr(cli, "keep_compiled", lambda: pytest.fail("work has begun"))
+    with pytest.raises(SystemExit) as stop:
+        cli.main([what, *run, "folder.png" if out == "." else out])
+    assert stop.value.code == 2
+    assert "expected a file in a folder that is there" in capsys.readouterr().err
+
+
+def entry(folder, name, content, age=0.0):
+    path = folder / f"{name}-cache"
+    path.write_bytes(content)
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def test_entries_that_are_not_whole_are_removed_and_no_others(tmp_path):
+    packed = zlib.compress(os.urandom(10_000))
+    gone = [
+        entry(tmp_path, "cut", packed[:-1]),
+        entry(tmp_path, "empty", b""),
+        entry(tmp_path, "byte", packed[:1]),
+    ]
+    kept = [entry(tmp_path, "whole", packed), entry(tmp_path, "zstandard", b"\x28\xb5\x2f\xfd")]
+    kept.append(entry(tmp_path, "old", packed[:-1], age=3_600.0))
+    compiled.remove_unfinished(tmp_path, time.time() - 60.0)
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in kept)
+
+
+def test_what_killed_commands_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    at_end = []
+    monkeypatch.setattr(compiled.atexit, "register", lambda *call: at_end.append(call))
+    started = time.time_ns() - 10**10
+    dead = tmp_path / f"{started}-1.writing"
+    dead.write_text("1\n")
+    cut = entry(tmp_path, "cut", zlib.compress(bytes(1_000))[:-1])
+    compiled._tidy(tmp_path)
+    assert not dead.exists()
+    assert not cut.exists()
+    (mine,) = tmp_path.glob("*.writing")
+    # Notes of processes that are alive stay, and so does what they are writing.
+    (other,) = (tmp_path / f"{started}-2.writing",)
+    with hold(other, "other"):
+        cut = entry(tmp_path, "cut", zlib.compress(bytes(1_000))[:-1])
+        compiled._tidy(tmp_path)
+        assert other.exists()
+        assert mine.exists()
+        assert cut.exists()
+    for end, *arguments in at_end:
+        end(*arguments)
+    assert list(tmp_path.glob("*.writing")) == [other]
+
+
+def test_a_killed_command_leaves_a_note_and_a_whole_one_none(command, tmp_path):
+    unset = {"JAX_COMPILATION_CACHE_DIR": ""}
+    strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
+    done = command(*QUICK, before=strip, environment=unset)
+    assert done.communicate()[1] == ""
+    (folder,) = (tmp_path / "checkin-jax" / "xla").iterdir()
+    assert not list(folder.glob("*.writing"))
+    busy = strip + _BUSY.format(module="checkin_jax.cli.accounting", name="Epsilon")
+    killed = command(*QUICK, before=busy, environment=unset)
+    assert killed.stdout.readline() == "busy\n"
+    killed.kill()
+    killed.communicate()
+    assert len(list(folder.glob("*.writing"))) == 1
+    (folder / "cut-cache").write_bytes(zlib.compress(bytes(1_000))[:-1])
+    done = command(*QUICK, before=strip, environment=unset)
+    assert done.communicate()[1] == ""
+    assert not list(folder.glob("*.writing"))
+    assert not (folder / "cut-cache").exists()
+
+
+@pytest.mark.slow
+def test_eight_cold_commands_share_one_cache(command, tmp_path):
+    strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
+    run = [*QUICK[:-1], "messages"]
+    said = set()
+    for _ in range(2):
+        started = [command(*run, before=strip) for _ in range(8)]
+        ends = [(one.communicate(), one.returncode) for one in started]
+        assert [(err, code) for (_, err), code in ends] == [("", 0)] * 8
+        said |= {out for (out, _), _ in ends}
+    assert len(said) == 1
