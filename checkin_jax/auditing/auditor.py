@@ -71,6 +71,8 @@ class Finding:
         return {
             "test": self.test,
             "view": self.view,
+            "against": certified["against"],
+            "compared": certified["compared"],
             "protocol": certified["protocol"],
             "delta": self.delta,
             "audit_lower": self.lower,
@@ -132,6 +134,7 @@ class Audit:
                 "",
                 f"{'pass' if finding.passed else 'VIOLATION'}  view {finding.view!r}, {finding.test} of "
                 f"{_words(finding.protocol)}",
+                f"  against    {certified.against}",
                 f"  audit      epsilon >= {down(finding.lower)} at delta = {finding.delta!r} ({finding.evidence})",
                 f"  certified  {down(certified.lower)} <= epsilon <= {up(certified.epsilon)} "
                 f"at delta = {finding.delta!r} ({certified.method})",

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 # Points of a curve of epsilon: with the tight bounds each may take a second.
 _POINTS = 10
 _COLORS = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
-_AGAINST = {
-    "local": "somebody who sees each client's messages under its name",
-    "messages": "somebody who sees all messages, without names",
-    "aggregate": "somebody who sees only the sum of each round",
-}
 _STYLE = """
 body{font:17px/1.5 system-ui,sans-serif;color:#1b1f24;max-width:46rem;margin:2rem auto;padding:0 1rem}
 h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.2rem;border-top:1px solid #ddd;padding-top:1rem}
@@ -99,13 +94,14 @@ def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     return (
         f"<h1>Private training on {html.escape(_name(run))}</h1>"
         f'<p class="sub">{shown} after {run.rounds:,} rounds, {protocol.num_clients:,} clients, '
-        f"epsilon at most {_number(final['messages'].epsilon, up)} against {_AGAINST['messages']}</p>{state}"
+        f"epsilon at most {_number(final['messages'].epsilon, up)} against "
+        f"{html.escape(final['messages'].against)}</p>{state}"
     )
 
 
 def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(_AGAINST[view])}<br><small>view {view}</small></td>"
+        f"<tr><td>{html.escape(g.against)}<br><small>view {view}</small></td>"
         + "".join(
             f'<td class="number">{shown}</td>'
             for shown in (_number(g.epsilon, up), _number(g.lower, down), _times(g.epsilon))
@@ -118,7 +114,8 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     )
     return (
         "<h2>What this run promises</h2>"
-        "<p>Had any one client held another record, whatever can be concluded from what the adversary saw would have "
+        f"<p>Compared are {html.escape(final['messages'].compared)}. "
+        "Had any one client held another record, whatever can be concluded from what the adversary saw would have "
         "been concluded with nearly the same probability: at most the factor below, but for a chance of "
         f"{up(run.run.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
         "kind.</p>"
