@@ -56,7 +56,7 @@ def read(folder: Path, view: str) -> list[dict[str, Any]]:
             continue
         lower, upper, method = line["epsilon_lower"], line["epsilon"], line.get("method")
         if line.get("view") != view:
-            g = guarantee(run.config, run.config.plan.so_far(line["round"]), view)
+            g = guarantee(run.run, run.run.schedule.so_far(line["round"]), view)
             lower, upper, method = g.lower, g.epsilon, g.method
         rows.append(
             {
@@ -67,7 +67,7 @@ def read(folder: Path, view: str) -> list[dict[str, Any]]:
                 "view": view,
                 "lower": lower,
                 "epsilon": upper if upper is not None else math.inf,
-                "delta": run.config.delta,
+                "delta": run.run.delta,
                 "method": method,
             }
         )

@@ -34,10 +34,12 @@ from rich.table import Table
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data, networks
+from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.private import step
-from checkin_jax.training.train import train
+from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.samplers import mechanism_of
+from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)
 VARIANTS = {
@@ -120,7 +122,7 @@ def sweep(variants: dict[str, Variant], repeats: int) -> None:
                 variant.times.append(variant.run())
 
 
-def enlarged_digits() -> data.Dataset:
+def enlarged_digits() -> data.LabelledImages:
     """The embedded digits blown up to 28x28."""
 
     def enlarge(images: np.ndarray) -> np.ndarray:
@@ -138,7 +140,8 @@ def variants(count: int, peers: bool) -> dict[str, Variant]:
     images, labels = jnp.asarray(digits.train_images), jnp.asarray(digits.train_labels)
     parameters, apply = networks.functional(networks.build(28, jax.random.key(0)))
 
-    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+    def loss(parameters: Any, record: tuple[jax.Array, jax.Array]) -> jax.Array:
+        image, label = record
         return networks.cross_entropy(apply(parameters, scaled(image)), label.astype(jnp.int32))
 
     # Whole permutations, one after the other: neighbours are different records.
@@ -154,22 +157,28 @@ def variants(count: int, peers: bool) -> dict[str, Variant]:
             functools.partial(compiled, mean_gradient, *arguments),
         )
     for name, (randomizer, simulate, gradients) in VARIANTS.items():
-        mechanism = step.Mechanism(
-            clip_norm=training_peers.CLIP_NORM, randomizer=randomizer, simulate=simulate, gradients=gradients
-        )
-        arguments = parameters, images, labels
-        key, size = jax.random.key(1), mechanism.clients_at_once
+        mechanism = mechanism_of(randomizer, clip_norm=training_peers.CLIP_NORM, simulate=simulate)
+        performance = Performance(gradients=gradients)
+        arguments = parameters, (images, labels)
+        key, size = jax.random.key(1), performance.clients_at_once
         microbatches = -(-count // size)
         call = functools.partial(
-            step.round_sum, mechanism, loss, *arguments, records, key, capacity=microbatches * size
+            step.round_sum,
+            mechanism,
+            loss,
+            *arguments,
+            records,
+            key,
+            capacity=microbatches * size,
+            performance=performance,
         )
         buffer, place = np.zeros((microbatches * size, 1), np.int32), np.zeros((2,), np.int32)
         program = functools.partial(
-            compiled, step._sum_messages, mechanism, loss, None, *arguments, buffer, place, key
+            compiled, step._sum_messages, mechanism, performance, loss, *arguments, buffer, place, key
         )
         out[name] = Variant(call, program, microbatches)
     if peers:
-        calls = training_peers.jax_calls(plain_loss, loss, parameters, *batch)
+        calls = training_peers.jax_calls(plain_loss, lambda p, *record: loss(p, record), parameters, *batch)
         calls |= training_peers.torch_calls(
             digits.train_images[records].astype(np.float32) / data.DIGITS_MAX, digits.train_labels[records]
         )
@@ -199,7 +208,8 @@ def costs(variant: Variant, peaks: tuple[float, float]) -> tuple[str, ...]:
 def rounds_per_second(count: int, rounds: int) -> float:
     """Of the whole training loop, sampling and bookkeeping included, with this many clients a round expected."""
     protocol = ShuffledCheckIn(num_clients=10 * count, check_in_prob=0.1, num_rounds=rounds + 5)
-    config = TrainingConfig(protocol=protocol, randomizer=GAUSSIAN, eval_every=protocol.num_rounds, seed=0)
+    run = PrivateRun(protocol=protocol, randomizer=GAUSSIAN)
+    config = ImageTraining(run=run, eval_every=protocol.num_rounds, seed=0)
     times = {}
 
     def note(line: dict[str, Any]) -> None:

@@ -7,6 +7,10 @@
 1.36 <= epsilon <= 1.44, certified
 """
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from checkin_jax import _command as _command  # isort: skip
 from checkin_jax._version import __version__ as __version__
 from checkin_jax.accounting.account import account as account
@@ -33,3 +37,20 @@ from checkin_jax.randomizers import PureLDP as PureLDP
 from checkin_jax.sweeps.sweep import sweep as sweep
 from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
 from checkin_jax.sweeps.table import Sweep as Sweep
+
+if _TYPE_CHECKING:
+    from checkin_jax import auditing as auditing
+    from checkin_jax import training as training
+
+# Imported when they are used.
+_LATER = ("auditing", "training")
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

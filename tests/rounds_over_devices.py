@@ -14,6 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.private import step
+from checkin_jax.training.private.performance import AXIS, Performance
+from checkin_jax.training.private.samplers import mechanism_of
 
 RECORDS = np.insert(np.random.default_rng(0).integers(1437, size=530), [0, 77, 400], -1).astype(np.int32)
 MECHANISMS = {
@@ -27,19 +29,23 @@ def sums(mesh: jax.sharding.Mesh | None, names: Iterable[str] = tuple(MECHANISMS
     digits = data.digits()
     parameters, apply = networks.functional(networks.build(8, jax.random.key(0)))
 
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         logits = apply(parameters, image.astype(jnp.float32)[..., None] * (1 / 16))
         return networks.cross_entropy(logits, label.astype(jnp.int32))
 
-    arguments = parameters, digits.train_images, digits.train_labels
+    arguments = parameters, (digits.train_images, digits.train_labels)
     if mesh is not None:
         arguments = jax.device_put(arguments, NamedSharding(mesh, PartitionSpec()))
     out = {}
     for name in names:
         randomizer, simulate = MECHANISMS[name]
-        mechanism = step.Mechanism(clip_norm=0.1, randomizer=randomizer, simulate=simulate)
+        mechanism = mechanism_of(randomizer, clip_norm=0.1, simulate=simulate)
         key = jax.random.key(7)
-        total = step.round_sum(mechanism, loss, *arguments, RECORDS, key, capacity=400, mesh=mesh)
+        performance = Performance(mesh=mesh)
+        total = step.round_sum(
+            mechanism, loss, *arguments, RECORDS, key, capacity=400, performance=performance
+        )
         out[name] = np.asarray(total)
     return out
 
@@ -49,5 +55,5 @@ if __name__ == "__main__":
     if network:
         port, processes, process = map(int, network)
         jax.distributed.initialize(f"127.0.0.1:{port}", processes, process)
-    everything = jax.make_mesh((jax.device_count(),), (step.AXIS,), axis_types=(AxisType.Auto,))
+    everything = jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
     np.savez(path, devices=jax.device_count(), **sums(everything))  # ty: ignore

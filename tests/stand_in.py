@@ -1,8 +1,12 @@
-"""An instant stand-in for the accountant, where a test is not about numbers of privacy."""
+"""An instant stand-in for the accountant, where a test is not about numbers of privacy, and short ways to a run."""
 
 from __future__ import annotations
 
+import dataclasses
+
 from checkin_jax.accounting.guarantee import REPLACE, Guarantee
+from checkin_jax.training.examples.images import ImageTraining
+from checkin_jax.training.run import PrivateRun
 
 _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 
@@ -15,3 +19,9 @@ def quick_account(
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     about = {"protocol": protocol, "randomizer": randomizer, "neighboring_relation": neighboring_relation}
     return Guarantee(epsilon=epsilon, lower=epsilon / 2, **about, **common)
+
+
+def image_training(**settings) -> ImageTraining:
+    """Settings of a run on images, those of the private run among them."""
+    names = {field.name for field in dataclasses.fields(PrivateRun)} & {*settings}
+    return ImageTraining(run=PrivateRun(**{name: settings.pop(name) for name in names}), **settings)

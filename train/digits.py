@@ -18,9 +18,9 @@ from checkin_jax.cli.progress import RoundBar
 from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
-from checkin_jax.training.train import train
+from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.run import PrivateRun
 
 
 def main(run_dir: Path) -> None:
@@ -29,14 +29,13 @@ def main(run_dir: Path) -> None:
     Args:
       run_dir: New folder for the results.
     """
-    config = TrainingConfig(
+    run = PrivateRun(
         protocol=ShuffledCheckIn(num_clients=200_000, check_in_prob=0.01, num_rounds=1_000),
         randomizer=Gaussian(noise_multiplier=2.0),
-        learning_rate=6.0,
-        eval_every=100,
     )
+    config = ImageTraining(run=run, learning_rate=6.0, eval_every=100)
     with Interrupts(run_dir) as interrupts:
-        with RoundBar(config.plan.num_rounds) as bar:
+        with RoundBar(run.schedule.num_rounds) as bar:
             report = train(config, data.digits(), run_dir, interrupts.watching(bar))
         print(report)
         print(f"Saved in {run_dir}")

@@ -20,11 +20,10 @@ from checkin_jax.cli.progress import RoundBar
 from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.learning_rate import suggested_learning_rate
-from checkin_jax.training.schedules.schedule import Plan
-from checkin_jax.training.train import train
+from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.run import PrivateRun
 
 CLIP_NORM = 0.1
 
@@ -64,11 +63,10 @@ def main(
         protocol = ShuffledCheckIn(
             num_clients=num_clients, check_in_prob=prob / shrink, num_rounds=num_rounds
         )
-        config = TrainingConfig(
-            protocol=protocol,
-            randomizer=randomizer,
-            clip_norm=CLIP_NORM,
-            learning_rate=suggested_learning_rate(Plan(protocol=protocol), randomizer, CLIP_NORM),
+        run = PrivateRun(protocol=protocol, randomizer=randomizer, clip_norm=CLIP_NORM)
+        config = ImageTraining(
+            run=run,
+            learning_rate=suggested_learning_rate(run),
             eval_every=max(1, num_rounds // 30),
             seed=seed,
         )

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax.auditing import statistics
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing import scores, statistics
+from checkin_jax.auditing.setting import units_within
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
@@ -25,34 +25,34 @@ ALL_MESSAGES_AT_ONCE = 2e7  # numbers held for one round
 PARTS = (1.0, 0.3, 0.1)
 
 
-def affordable(setting: Setting, view: str) -> Setting | None:
+def affordable(run: PrivateRun, view: str) -> PrivateRun | None:
     """The first units of the protocol, as many as one run may cost; None where one is too many, or clients too few."""
-    units = setting.units_within(MOST_ROUNDS, MOST_MESSAGES)
-    clients = setting.protocol.num_clients
+    units = units_within(run, MOST_ROUNDS, MOST_MESSAGES)
+    clients = run.protocol.num_clients
     if not units or not FEWEST_CANARIES <= clients <= MOST_CLIENTS:
         return None
-    if view != "aggregate" and _most_at_once(setting) * FEWEST_CANARIES > ALL_MESSAGES_AT_ONCE:
+    if view != "aggregate" and _most_at_once(run) * FEWEST_CANARIES > ALL_MESSAGES_AT_ONCE:
         return None
-    return setting.repeated(units)
+    return run.repeated(units)
 
 
-def coins_and_scores(setting: Setting, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
+def coins_and_scores(run: PrivateRun, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
     """Runs the protocol once; the coins (canaries,), +-1, and (1, canaries) how much the run looks like +1 for each."""
-    n = setting.protocol.num_clients
-    most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(setting))
+    n = run.protocol.num_clients
+    most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(run))
     number = min(n, MOST_CANARIES, most)
     canaries = np.linspace(0, n - 1, number).astype(np.int64)
     coins = np.random.default_rng(next(entropies)).integers(2, size=number) * 2 - 1
-    axes = OVERSHOOT * setting.clip_norm * np.eye(number, max(number, SUM_DIMENSION), dtype=np.float32)
+    axes = OVERSHOOT * run.clip_norm * np.eye(number, max(number, SUM_DIMENSION), dtype=np.float32)
     records = np.concatenate([axes, -axes, np.zeros_like(axes[:1])])
     held = np.full(n, 2 * number)
     held[canaries] = np.arange(number) + np.where(coins > 0, 0, number)
-    stage = Stage(setting, records, messages=view != "aggregate", totals=view == "aggregate")
+    stage = Stage(run, records, messages=view != "aggregate", totals=view == "aggregate")
     if view == "local":
-        scores = _own(setting, canaries, stage.rounds(next(entropies), held))
+        seen = _own(run, canaries, stage.rounds(next(entropies), held))
     else:
-        scores = _hidden(setting, canaries, stage.rounds(next(entropies), held))
-    return coins, scores[None]
+        seen = _hidden(run, canaries, stage.rounds(next(entropies), held))
+    return coins, seen[None]
 
 
 def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> tuple[float, int, int]:
@@ -75,16 +75,16 @@ def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> 
     return max(found)
 
 
-def _most_at_once(setting: Setting) -> float:
+def _most_at_once(run: PrivateRun) -> float:
     """Messages of a round, as expected, and some more."""
-    number, rate = setting.plan.check_ins
+    number, rate = run.schedule.check_ins
     return 2.0 * number * rate + 40.0
 
 
-def _hidden(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
+def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
     """Scores where messages have no names, or only their sums are seen."""
     exposure = np.array(
-        [setting.exposure(int(client)) for client in canaries]
+        [run.schedule.exposure(int(client)) for client in canaries]
     )  # (canaries, rounds of a unit)
     total = np.zeros(len(canaries))
     seen = np.zeros((2, len(canaries))), np.zeros(len(canaries))
@@ -98,7 +98,7 @@ def _hidden(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> 
         if k:
             with np.errstate(divide="ignore"):  # outside a client's window
                 log_chance = np.log(exposure[:, place])
-            ratios = _log_ratios(setting, one, len(canaries))
+            ratios = _log_ratios(run, one, len(canaries))
             np.logaddexp(logs, ratios + log_chance, out=logs)
             exposed += k * exposure[:, place]
         if place == exposure.shape[1] - 1:
@@ -109,27 +109,23 @@ def _hidden(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> 
     return total
 
 
-def _log_ratios(setting: Setting, one: Round, number: int) -> np.ndarray:
+def _log_ratios(run: PrivateRun, one: Round, number: int) -> np.ndarray:
     """(2, canaries): log of the sum of likelihood ratios, of either record to none, over the messages of a round."""
-    k, randomizer, clip_norm = len(one.clients), setting.randomizer, setting.clip_norm
+    k, mechanism, clip_norm = len(one.clients), run.mechanism, run.clip_norm
     if one.total is not None:
         along = one.total[:number].astype(np.float64) / clip_norm
-        variance = k * setting.sum_multiplier**2
+        variance = k * mechanism.noise_multiplier**2
         return np.stack([(along - 0.5) / variance, (-along - 0.5) / variance]) + np.log(k)
     assert one.messages is not None
-    along = one.messages[:, :number].astype(np.float64) / clip_norm
-    if isinstance(randomizer, PureLDP):
-        likely, unlikely = np.log(2.0) - np.logaddexp(0.0, [-randomizer.epsilon0, randomizer.epsilon0])
-        plus, minus = np.where(along >= 0, likely, unlikely), np.where(along >= 0, unlikely, likely)
-    else:
-        variance = randomizer.noise_multiplier**2
-        plus, minus = (along - 0.5) / variance, (-along - 0.5) / variance
-    return np.stack([logsumexp(plus, axis=0), logsumexp(minus, axis=0)])
+    along = one.messages[:, :number].astype(np.float64)
+    none = mechanism.log_likelihood(along, 0.0)
+    ratios = (mechanism.log_likelihood(along, update) - none for update in (clip_norm, -clip_norm))
+    return np.stack([logsumexp(ratio, axis=0) for ratio in ratios])
 
 
-def _own(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
+def _own(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
     """Scores where messages come with names."""
-    number_of = np.full(setting.protocol.num_clients, -1)
+    number_of = np.full(run.protocol.num_clients, -1)
     number_of[canaries] = np.arange(len(canaries))
     total = np.zeros(len(canaries))
     for one in rounds:
@@ -137,5 +133,5 @@ def _own(setting: Setting, canaries: np.ndarray, rounds: Iterator[Round]) -> np.
         which = np.where(one.clients == DUMMY, -1, number_of[one.clients])
         row = np.flatnonzero(which >= 0)
         along = one.messages[row, which[row]].astype(np.float64)
-        np.add.at(total, which[row], np.sign(along) if isinstance(setting.randomizer, PureLDP) else along)
+        np.add.at(total, which[row], scores.message_log_ratio(run, along))
     return total

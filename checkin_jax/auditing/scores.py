@@ -10,12 +10,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax.auditing.setting import Setting
 from checkin_jax.auditing.trials import Trials
-from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.training.run import PrivateRun
 
 
-def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
+def of_messages(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
     """(runs, 5), to somebody who sees every message without its name.
 
     Columns: log likelihood ratio; sum along v; the largest distance of a message from the median of its round; the
@@ -23,14 +22,14 @@ def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
     """
     assert trials.messages is not None
     along, present = trials.messages[..., 0], _present(trials)
-    first = message_log_ratio(setting, along)
+    first = message_log_ratio(run, along)
     # Against what a message of another client or of a dummy looks like.
-    dummies = setting.dummies
+    dummies = run.schedule.dummies
     other = np.zeros_like(along)
     if dummies:
-        other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + _dummy_log_ratio(setting, along))
+        other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + _dummy_log_ratio(run, along))
     ratios = [np.where(present, r - other, -np.inf) for r in (first, np.zeros_like(first))]
-    scores = [_hidden(setting, canary, trials.counts, r) for r in ratios]
+    scores = [_hidden(run, canary, trials.counts, r) for r in ratios]
     masked = np.where(present[..., None], trials.messages, np.nan)
     spread = np.zeros(len(along))
     several = trials.counts >= 2
@@ -45,24 +44,24 @@ def of_messages(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
+def of_totals(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
     """(runs, 3), to somebody who sees the sum of each round.
 
     Columns: log likelihood ratio; sum along v; the spread over rounds of the noise there would be in the second world.
     """
     assert trials.totals is not None
     along, counts = trials.totals[..., 0], trials.counts
-    clip_norm = setting.clip_norm
-    if isinstance(setting.randomizer, Gaussian):
-        rest, shifts = -clip_norm * counts * (1.0 - setting.dummies), (2.0 * clip_norm, 0.0)
-    else:
+    clip_norm = run.clip_norm
+    if run.mechanism.groups_clients:  # the others hold what is orthogonal to v
         rest, shifts = 0.0 * counts, (clip_norm, -clip_norm)
-    variance = np.maximum(counts, 1) * (setting.sum_multiplier * clip_norm) ** 2
+    else:
+        rest, shifts = -clip_norm * counts * (1.0 - run.schedule.dummies), (2.0 * clip_norm, 0.0)
+    variance = np.maximum(counts, 1) * (run.mechanism.noise_multiplier * clip_norm) ** 2
     ratios = []
     for shift in shifts:
         ratio = ((along - rest) * shift - shift**2 / 2.0) / variance + np.log(np.maximum(counts, 1))
         ratios.append(np.where(counts > 0, ratio, -np.inf))
-    scores = [_hidden(setting, canary, counts, r[..., None]) for r in ratios]
+    scores = [_hidden(run, canary, counts, r[..., None]) for r in ratios]
     noise = (along - rest) / np.sqrt(variance)
     top = np.where(counts > 0, noise, -np.inf).max(axis=1)
     bottom = np.where(counts > 0, noise, np.inf).min(axis=1)
@@ -70,40 +69,37 @@ def of_totals(setting: Setting, canary: int, trials: Trials) -> np.ndarray:
     return np.stack([scores[0] - scores[1], along.sum(axis=1), spread], axis=1)
 
 
-def of_own(setting: Setting, trials: Trials) -> np.ndarray:
+def of_own(run: PrivateRun, trials: Trials) -> np.ndarray:
     """(runs, 2), to somebody who sees the canary's messages with its name: log likelihood ratio; largest along v."""
     assert trials.messages is not None
     assert trials.place is not None
     sent = trials.place >= 0
     place = np.maximum(trials.place, 0)[..., None]
     along = np.take_along_axis(trials.messages[..., 0], place, axis=2)[..., 0]
-    ratio = np.where(sent, message_log_ratio(setting, along), 0.0)
+    ratio = np.where(sent, message_log_ratio(run, along), 0.0)
     largest = np.where(sent, along, -np.finfo(np.float32).max).max(axis=1)
     return np.stack([ratio.sum(axis=1), largest], axis=1)
 
 
-def message_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
+def message_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
     """log density of a message of record +v over that of one of record -v, by its component along v."""
-    if isinstance(setting.randomizer, PureLDP):
-        return setting.randomizer.epsilon0 * np.where(along >= 0, 1.0, -1.0)
-    return 2.0 * along / (setting.clip_norm * setting.randomizer.noise_multiplier**2)
+    mechanism, clip_norm = run.mechanism, run.clip_norm
+    return mechanism.log_likelihood(along, clip_norm) - mechanism.log_likelihood(along, -clip_norm)
 
 
-def _dummy_log_ratio(setting: Setting, along: np.ndarray) -> np.ndarray:
+def _dummy_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
     """The same for a dummy against a message of record -v."""
-    if isinstance(setting.randomizer, PureLDP):
-        epsilon0 = setting.randomizer.epsilon0
-        return np.logaddexp(0.0, epsilon0) - np.log(2.0) - np.where(along < 0, epsilon0, 0.0)
-    return (along / setting.clip_norm + 0.5) / setting.randomizer.noise_multiplier**2
+    mechanism, clip_norm = run.mechanism, run.clip_norm
+    return mechanism.log_likelihood(along, 0.0) - mechanism.log_likelihood(along, -clip_norm)
 
 
-def _hidden(setting: Setting, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+def _hidden(run: PrivateRun, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     """(runs,): the log likelihood ratio of a client that is hidden among the messages, against one that is not there.
 
     Args:
       ratios: (runs, rounds, messages), log likelihood ratio of each message if it is the client's; -inf: no message.
     """
-    exposure = setting.exposure(canary)
+    exposure = run.schedule.exposure(canary)
     shape = len(counts), -1, len(exposure)
     absent = 1.0 - np.sum(counts.reshape(shape) * exposure, axis=2)
     with np.errstate(divide="ignore"):  # never there, or there for sure

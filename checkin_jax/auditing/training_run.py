@@ -1,7 +1,7 @@
-"""One run of training itself, network and all, with canary records; how many of their labels the trajectory betrays.
+"""One run of training itself, model and all, with canary records; how many of them the trajectory betrays.
 
 The test is that of `one_run`, in the view "aggregate": the attacker sees the model after every round, hence every
-round's update, and knows all records but the labels of the canaries, each of which is one of two by a coin of its own.
+round's update, and knows all records but those of the canaries, each of which is one of two by a coin of its own.
 """
 
 from __future__ import annotations
@@ -10,111 +10,131 @@ import dataclasses
 import functools
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
+from checkin_jax import _validate
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
-from checkin_jax.auditing.setting import Setting
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples.data import Dataset
-from checkin_jax.training.examples.networks import NUM_CLASSES
-from checkin_jax.training.model import model
+from checkin_jax.auditing.setting import units_within
+from checkin_jax.training.loop import train
+from checkin_jax.training.model import Dataset, Model
 from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private.clients import Records
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.train import train
+from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.server import descent
 
 MOST_CANARIES, OTHERS = 100, 100
 NOISE = 1.0, 1e-6  # variances the attacker may suppose, over the variance meant
 # What the run may cost; of a longer protocol the first units are run.
 MOST_ROUNDS, MOST_MESSAGES = 100, 5e4
-MOST_BYTES = 1e9  # of the images of all clients
+MOST_BYTES = 1e9  # of the records of all clients
 
 
-def affordable(config: TrainingConfig, dataset: Dataset) -> TrainingConfig | None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A run of training to attack.
+
+    Attributes:
+      run: what fixes its privacy.
+      model, dataset: what is trained; single records are dealt out to clients, whoever owns them.
+      alternative: records -> the other records that canaries may hold in their place, such as another label each.
+      learning_rate: of the plain steps that are taken, so that parameters move about as far as in training.
+
+    Raises:
+      ValueError, TypeError: learning_rate outside its range.
+    """
+
+    run: PrivateRun
+    model: Model
+    dataset: Dataset
+    alternative: Callable[[Records], Records]
+    learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        rate = _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate)
+        object.__setattr__(self, "learning_rate", rate)
+
+
+def affordable(trained: TrainedRun) -> TrainedRun | None:
     """The run that is audited: plain steps on one record a client, over the first units of the protocol; or None.
 
     What the server does with the sums, and how a client comes by its update, changes nothing in what is promised.
     """
-    units = Setting.of(config).units_within(MOST_ROUNDS, MOST_MESSAGES)
-    n = config.protocol.num_clients
-    if not units or n < FEWEST_CANARIES or n * dataset.image_side**2 > MOST_BYTES:
+    run = trained.run
+    units, n = units_within(run, MOST_ROUNDS, MOST_MESSAGES), run.protocol.num_clients
+    leaves = jax.tree.leaves(trained.dataset.records)
+    if not units or n < FEWEST_CANARIES or n * max(leaf.nbytes / len(leaf) for leaf in leaves) > MOST_BYTES:
         return None
-    protocol = config.protocol.repeated(units)
-    config = dataclasses.replace(
-        config,
-        protocol=protocol,
-        decay="constant",
-        momentum=0.0,
-        averaging=0.0,
-        target_accuracy=None,
-        records_per_client=1,
-        local_steps=1,
-        local_learning_rate=None,
-    )
-    return dataclasses.replace(config, eval_every=config.plan.num_rounds)
+    return dataclasses.replace(trained, run=run.repeated(units))
 
 
-def coins_and_scores(
-    config: TrainingConfig, dataset: Dataset, entropies: Iterator[int]
-) -> tuple[np.ndarray, np.ndarray]:
+def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
     """Trains once; (canaries,) the coins, +-1, and how much the trajectory looks like +1 for each.
 
     The latter is (attacks, canaries), a row for each of `NOISE`.
     """
+    run, model = trained.run, trained.model
     rng = np.random.default_rng(next(entropies))
-    n = config.protocol.num_clients
-    chosen = rng.integers(len(dataset.train_labels), size=n)
-    images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
+    n = run.protocol.num_clients
+    chosen = rng.integers(len(trained.dataset), size=n)
+    records = jax.tree.map(lambda x: np.asarray(x)[chosen], trained.dataset.records)
     number = min(n, MOST_CANARIES)
     coins = rng.integers(2, size=number) * 2 - 1
     # Record i is held by one client, nobody but the entropy knows which.
-    either = np.stack([labels[:number], (labels[:number] + 1) % NUM_CLASSES])
-    labels[:number] = np.where(coins > 0, either[0], either[1])
-    everybody = dataclasses.replace(
-        dataset,
-        train_images=images,
-        train_labels=labels,
-        test_images=dataset.test_images[:1],
-        test_labels=dataset.test_labels[:1],
+    either = _part(records, slice(number)), trained.alternative(_part(records, slice(number)))
+    held = jax.tree.map(
+        lambda one, other: np.where((coins > 0).reshape(-1, *(1,) * (one.ndim - 1)), one, other), *either
     )
-    _, unravel, loss, _ = model(dataset.image_side, config.pool_stride, config.activation, dataset.max_value)
-    gradients = functools.partial(_clipped, loss, config.clip_norm)
-    known = slice(number, number + OTHERS)
-    plan, multiplier = config.plan, Setting.of(config).sum_multiplier
+    known = _part(records, slice(number, number + OTHERS))
+    records = jax.tree.map(lambda x, own: np.concatenate([own, x[number:]]), records, held)
+    gradients = functools.partial(_clipped, model.loss, run.clip_norm)
+    unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), _shapes(model)))[1]
     counts: list[int] = []
     last: list[np.ndarray] = []
     scores = np.zeros((len(NOISE), number))
 
-    def on_model(flat: jax.Array) -> None:
-        last.append(np.asarray(flat, np.float64))
+    def on_model(current: Any) -> None:
+        last.append(np.asarray(ravel_pytree(current)[0], np.float64))
         if len(last) == 1:
             return
         before, after = last.pop(0), last[0]
         if not counts[-1]:
             return
         parameters = unravel(jnp.asarray(before, jnp.float32))
-        total = (before - after) * (plan.divisor(counts[-1]) / config.learning_rate)
-        one, other = (gradients(parameters, images[:number], label) for label in either)
-        rest = gradients(parameters, images[known], labels[known])
-        variance = counts[-1] * (multiplier * config.clip_norm) ** 2
+        total = (before - after) * (run.schedule.divisor(counts[-1]) / trained.learning_rate)
+        one, other = (gradients(parameters, each) for each in either)
+        variance = counts[-1] * (run.mechanism.noise_multiplier * run.clip_norm) ** 2
         for row, share in zip(scores, NOISE):
-            row += _evidence(total, counts[-1], n, one, other, rest, share * variance)
+            row += _evidence(total, counts[-1], n, one, other, gradients(parameters, known), share * variance)
 
     with tempfile.TemporaryDirectory(prefix="checkin-audit-") as folder:
-        seeded = dataclasses.replace(config, seed=next(entropies))
         train(
-            seeded,
-            everybody,
+            run,
+            dataclasses.replace(model, metrics=None),
+            Dataset(records=records, name=trained.dataset.name),
             Path(folder) / "run",
-            lambda line: counts.append(line["check_ins"]),
+            optimizer=descent(trained.learning_rate),
+            eval_every=run.schedule.num_rounds,
+            on_round=lambda line: counts.append(line["check_ins"]),
             on_model=on_model,
+            seed=next(entropies),
         )
     return coins, scores
+
+
+def _part(records: Records, which: slice) -> Records:
+    return jax.tree.map(lambda x: x[which], records)
+
+
+def _shapes(model: Model) -> Any:
+    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 def _evidence(
@@ -152,18 +172,15 @@ def _evidence(
     return difference @ whitened
 
 
-def _clipped(
-    loss: Loss, clip_norm: float, parameters: Any, images: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
+def _clipped(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> np.ndarray:
     """(records, d): the clipped gradient of each record."""
-    return np.asarray(
-        _clipped_rows(loss, clip_norm, parameters, images[:, None], labels[:, None]), np.float64
-    )
+    each = jax.tree.map(lambda x: x[:, None], records)
+    return np.asarray(_clipped_rows(loss, clip_norm, parameters, each), np.float64)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _clipped_rows(
-    loss: Loss, clip_norm: float, parameters: Any, images: jax.Array, labels: jax.Array
-) -> jax.Array:
-    rows = clients.update_rows(loss, parameters, images, labels, "auto")
-    return mechanisms.clip(rows, clip_norm).matrix()
+def _clipped_rows(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> jax.Array:
+    weights = jnp.ones((len(jax.tree.leaves(records)[0]), 1), jnp.float32)
+    return mechanisms.clip(
+        clients.update_rows(loss, parameters, records, weights, "auto"), clip_norm
+    ).matrix()

@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkin_jax.auditing.setting import Setting
-from checkin_jax.randomizers import PureLDP
+from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_messages, round_sum
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, Stream
-from checkin_jax.training.schedules.schedule import Draw
 
 OVERSHOOT = 3.0  # length of every record over the clip norm: clipping has work to do
 DIMENSION = 4
 # Sums of l2 messages are drawn together in at least 80 dimensions, where the updates differ.
 SUM_DIMENSION = 96
 PILOT = 100
+_PERFORMANCE = Performance(microbatch=GROUP)
 
 
 class Round(NamedTuple):
@@ -34,7 +34,7 @@ class Round(NamedTuple):
     Attributes:
       clients: (k,) whose messages they are; DUMMY for a dummy's.
       messages: (k, d), or None where they were not asked for.
-      total: (d,) their sum, drawn as `setting.simulate` says; None likewise.
+      total: (d,) their sum, drawn as `run.simulate` says; None likewise.
     """
 
     clients: np.ndarray
@@ -46,34 +46,35 @@ class Stage:
     """The trainer's rounds on fixed records.
 
     Args:
-      setting: what is run.
+      run: what is run.
       records: (number, d) float32, the possible updates before clipping.
       messages, totals: what to draw.
     """
 
-    def __init__(self, setting: Setting, records: np.ndarray, *, messages: bool, totals: bool) -> None:
-        self._setting, self._plan, self._mechanism = setting, setting.plan, setting.mechanism
+    def __init__(self, run: PrivateRun, records: np.ndarray, *, messages: bool, totals: bool) -> None:
+        self._schedule, self._mechanism = run.schedule, run.mechanism
         self._arguments = (
             _linear,
             jnp.zeros((records.shape[1],), jnp.float32),
             jnp.asarray(records, jnp.float32),
-            jnp.zeros((len(records),), jnp.int32),
         )
         self._messages, self._totals = messages, totals
-        self._rows = buffer_capacity(*self._plan.check_ins)
+        self._rows = buffer_capacity(*self._schedule.check_ins)
 
     def rounds(self, entropy: int, held: np.ndarray) -> Iterator[Round]:
         """One run; `held` (n,) is the record of every client."""
-        draw, noise_key = Draw(self._plan, entropy), draws.jax_key(entropy, Stream.NOISE)
-        for index in range(self._plan.num_rounds):
-            chosen = draw.clients(index)
+        clients, noise_key = self._schedule.draw(entropy), draws.jax_key(entropy, Stream.NOISE)
+        for index in range(self._schedule.num_rounds):
+            chosen = clients(index)
             records = np.where(chosen == DUMMY, DUMMY, held[chosen]).astype(np.int32)
             rest = *self._arguments, records, draws.round_key(noise_key, index)
             messages = total = None
             if self._messages:
                 messages = round_messages(self._mechanism, *rest, capacity=self._rows)
             if self._totals:
-                total = np.asarray(round_sum(self._mechanism, *rest, capacity=self._rows))
+                total = np.asarray(
+                    round_sum(self._mechanism, *rest, capacity=self._rows, performance=_PERFORMANCE)
+                )
             yield Round(chosen, messages, total)
 
 
@@ -95,23 +96,23 @@ class Trials:
 
 
 def two_worlds(
-    setting: Setting, runs: int, entropies: Iterator[int], *, messages: bool, totals: bool
+    run: PrivateRun, runs: int, entropies: Iterator[int], *, messages: bool, totals: bool
 ) -> tuple[int, Trials, Trials]:
     """Runs in two neighbouring worlds: one client, the canary, holds +v in the first and -v in the second.
 
     What the others hold the adversary knows: -v too, which hides the canary of the second world among its like; where
-    sums of l2 messages are drawn, vectors orthogonal to v and to each other.
+    sums are drawn by groups of clients (`Mechanism.groups_clients`), vectors orthogonal to v and to each other.
 
     Returns:
       The canary's number, and `runs` runs in each world.
     """
-    canary = _most_present(setting, entropies)
-    spread = totals and isinstance(setting.randomizer, PureLDP)
-    n = setting.protocol.num_clients
+    canary = _most_present(run, entropies)
+    spread = totals and run.mechanism.groups_clients
+    n = run.protocol.num_clients
     dimension = max(SUM_DIMENSION, n) if spread else DIMENSION
-    unit = OVERSHOOT * setting.clip_norm * np.eye(dimension, dtype=np.float32)
+    unit = OVERSHOOT * run.clip_norm * np.eye(dimension, dtype=np.float32)
     records = np.concatenate([unit, -unit[:1]])  # +v, orthogonal ones, -v
-    stage = Stage(setting, records, messages=messages, totals=totals)
+    stage = Stage(run, records, messages=messages, totals=totals)
     opposite = len(records) - 1
     held = np.arange(n) % (dimension - 1) + 1 if spread else np.full(n, opposite)
     worlds = []
@@ -123,34 +124,33 @@ def two_worlds(
 
 
 def _collect(runs: list[list[Round]], canary: int) -> Trials:
-    counts = np.array([[len(r.clients) for r in run] for run in runs])
+    counts = np.array([[len(r.clients) for r in one] for one in runs])
     messages = place = totals = None
     if runs[0][0].messages is not None:
         dimension = runs[0][0].messages.shape[1]
         messages = np.zeros((*counts.shape, max(1, counts.max()), dimension))
         place = np.full(counts.shape, -1)
-        for i, run in enumerate(runs):
-            for j, r in enumerate(run):
+        for i, one in enumerate(runs):
+            for j, r in enumerate(one):
                 messages[i, j, : len(r.clients)] = r.messages
                 found = np.flatnonzero(r.clients == canary)
                 place[i, j] = found[0] if len(found) else -1
     if runs[0][0].total is not None:
-        totals = np.array([[r.total for r in run] for run in runs], np.float64)
+        totals = np.array([[r.total for r in one] for one in runs], np.float64)
     return Trials(counts, messages, place, totals)
 
 
-def _most_present(setting: Setting, entropies: Iterator[int]) -> int:
+def _most_present(run: PrivateRun, entropies: Iterator[int]) -> int:
     """The client that checks in most often in a few runs of its own: guarantees are for every client."""
-    seen = np.zeros(setting.protocol.num_clients, np.int64)
+    seen = np.zeros(run.protocol.num_clients, np.int64)
     for _ in range(PILOT):
-        draw = Draw(setting.plan, next(entropies))
-        for index in range(setting.plan.num_rounds):
-            chosen = draw.clients(index)
+        clients = run.schedule.draw(next(entropies))
+        for index in range(run.schedule.num_rounds):
+            chosen = clients(index)
             np.add.at(seen, chosen[chosen != DUMMY], 1)
     return int(np.argmax(seen))
 
 
-def _linear(parameters: jax.Array, image: jax.Array, label: jax.Array) -> jax.Array:
+def _linear(parameters: jax.Array, record: jax.Array) -> jax.Array:
     """A loss whose gradient is the record."""
-    del label
-    return jnp.sum(parameters * image)
+    return jnp.sum(parameters * record)

@@ -6,11 +6,16 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View, randomizer_of
+
+if TYPE_CHECKING:
+    from checkin_jax.auditing.training_run import TrainedRun
+    from checkin_jax.training.examples.data import LabelledImages
+    from checkin_jax.training.reports.recorded import RecordedRun
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -43,9 +48,11 @@ class Audit(ProtocolOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job audits, prints what it found, and exits with code 1 on a violation."""
         from checkin_jax import _validate
+        from checkin_jax.accounting.account import account
         from checkin_jax.accounting.guarantee import VIEWS
-        from checkin_jax.auditing.audit import FEWEST_RUNS, MOST_RUNS, audit
-        from checkin_jax.auditing.setting import Setting
+        from checkin_jax.auditing.auditor import FEWEST_RUNS, MOST_RUNS, audit
+        from checkin_jax.auditing.setting import check_auditable
+        from checkin_jax.training.run import PrivateRun
 
         given = {name: getattr(self, name) for name in ("clip_norm", "simulate")}
         given = {name: value for name, value in given.items() if value is not None}
@@ -55,7 +62,7 @@ class Audit(ProtocolOptions):
             if self.data_dir is not None:
                 raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
             randomizer = randomizer_of(self.epsilon0, self.noise_multiplier)
-            setting = Setting(protocol=self.build_protocol(), randomizer=randomizer, **given)
+            run = PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **given)
         else:
             from checkin_jax.training.examples import data
             from checkin_jax.training.reports import recorded
@@ -66,12 +73,13 @@ class Audit(ProtocolOptions):
             if given or self.delta is not None:
                 name = next(iter(given), "delta")
                 raise UsageError(f"--{name.replace('_', '-')} is given by RUN_DIR: leave it out")
-            run = recorded.read(self.run_dir)
-            setting, delta = Setting.of(run.config), run.config.delta
+            found = recorded.read(self.run_dir)
+            run, delta = found.run, found.run.delta
             if self.data_dir is not None:
-                training = run.config, data.mnist(self.data_dir)
-            elif run.about.get("dataset") == "digits":
-                training = run.config, data.digits()
+                training = _trained(found, data.mnist(self.data_dir))
+            elif found.about.get("dataset") == "digits":
+                training = _trained(found, data.digits())
+        check_auditable(run)
         # As `audit` does, before any work.
         _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
         _validate.real(0, 1, open_low=True, open_high=True, confidence=self.confidence)
@@ -81,7 +89,7 @@ class Audit(ProtocolOptions):
 
         def job() -> None:
             found = audit(
-                setting,
+                run,
                 delta=delta,
                 views=VIEWS if self.view is None else (self.view,),
                 runs=self.runs,
@@ -89,12 +97,34 @@ class Audit(ProtocolOptions):
                 seed=self.seed,
                 training=training,
                 on_phase=_tell if sys.stderr.isatty() else None,
+                account_fn=account,
             )
             print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
             if not found.passed:
                 sys.exit(1)
 
         return job
+
+
+def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
+    """The network of the run on these images; a canary's other record has the next label."""
+    import numpy as np
+
+    from checkin_jax.auditing.training_run import TrainedRun
+    from checkin_jax.training.examples.images import ImageTraining
+    from checkin_jax.training.examples.networks import NUM_CLASSES
+
+    def relabelled(records: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return records[0], (records[1] + 1) % NUM_CLASSES
+
+    config = ImageTraining.recorded(found.run, found.about)
+    return TrainedRun(
+        run=config.run,
+        model=config.model(images),
+        dataset=images.dataset,
+        alternative=relabelled,
+        learning_rate=config.learning_rate,
+    )
 
 
 def _tell(words: str) -> None:

@@ -1,8 +1,8 @@
-"""A progress bar for a terminal: round, check-ins, accuracy and epsilon so far."""
+"""Progress bars for a terminal, on standard error; they write nothing where that is none."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -10,41 +10,68 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from checkin_jax._rounding import up
 
 
-class RoundBar:
-    """Shows the metrics line of every round on standard error; writes nothing when that is no terminal.
+class _Bar:
+    """Steps done of all, fields of its own, and the time left; use as a context manager.
 
     Args:
-      num_rounds: length of the bar.
+      unit: what is counted.
+      total: length of the bar; None: not known yet.
+      texts: what stands beside it, with fields by name.
+      fields: their first values.
     """
 
-    def __init__(self, num_rounds: int) -> None:
+    def __init__(self, unit: str, total: int | None, texts: tuple[str, ...], **fields: Any) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("round"),
+            TextColumn(unit),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
-            TextColumn("check-ins {task.fields[check_ins]}"),
-            TextColumn("accuracy {task.fields[accuracy]}"),
-            TextColumn("epsilon {task.fields[epsilon]}"),
+            *(TextColumn(text) for text in texts),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=num_rounds, check_ins="-", accuracy="-", epsilon="-")
+        self._task = self._progress.add_task("", total=total, **fields)
 
-    def __enter__(self) -> RoundBar:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._progress.stop()
 
+
+class RoundBar(_Bar):
+    """Round, check-ins, accuracy and epsilon so far, of a run of training.
+
+    Args:
+      num_rounds: length of the bar.
+    """
+
+    def __init__(self, num_rounds: int) -> None:
+        names = "check-ins", "accuracy", "epsilon"
+        texts = tuple(f"{name} {{task.fields[{name.replace('-', '_')}]}}" for name in names)
+        super().__init__("round", num_rounds, texts, check_ins="-", accuracy="-", epsilon="-")
+
     def __call__(self, line: dict[str, Any]) -> None:
         """Takes one metrics line; accuracy and epsilon stay on display until the next evaluation."""
         fields: dict[str, Any] = {"check_ins": f"{line['check_ins']:,}"}
-        if "accuracy" in line:
+        if line.get("accuracy") is not None:
             fields["accuracy"] = f"{line['accuracy']:.1%}"
         if "epsilon" in line:
             epsilon = line["epsilon"]
-            fields["epsilon"] = "infinite" if epsilon is None else f"{up(epsilon, 3)} (view {line['view']})"
+            fields["epsilon"] = "infinite" if epsilon is None else up(epsilon, 3)
         self._progress.update(self._task, completed=line["round"], **fields)
+
+
+class RowBar(_Bar):
+    """Rows of a sweep, and how many a second."""
+
+    def __init__(self) -> None:
+        super().__init__("settings", None, ("{task.fields[rate]} a second",), rate="-")
+
+    def __call__(self, done: int, total: int) -> None:
+        """Takes the number of rows that are done."""
+        speed = self._progress.tasks[0].speed
+        rate = "-" if speed is None else f"{speed:,.0f}"
+        self._progress.update(self._task, completed=done, total=total, rate=rate)

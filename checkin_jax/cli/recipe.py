@@ -13,14 +13,15 @@ import jax
 
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.learning_rate import suggested_learning_rate
-from checkin_jax.training.private.step import AXIS
+from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.loop import RoundError
+from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
-from checkin_jax.training.train import RoundError, train
+from checkin_jax.training.run import PrivateRun
 
 TRACED = 6
 
@@ -62,24 +63,27 @@ class Recipe:
         """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
 
         Args:
-          settings: of TrainingConfig, beside those that are options here.
+          settings: of PrivateRun and ImageTraining, beside those that are options here.
 
         Raises:
-          As `loop.train`.
+          As `checkin_jax.training.train`.
         """
+        from checkin_jax.accounting.account import account
+
         mesh = self._devices()
-        draft = TrainingConfig(**settings)
-        config = dataclasses.replace(
-            draft,
-            learning_rate=suggested_learning_rate(draft.plan, draft.randomizer, draft.clip_norm),
+        names = {field.name for field in dataclasses.fields(PrivateRun)}
+        run = PrivateRun(simulate=self.simulate, **{name: settings.pop(name) for name in names & {*settings}})
+        config = ImageTraining(
+            run=run,
+            learning_rate=suggested_learning_rate(run),
             seed=self.seed,
-            eval_every=self.eval_every or max(1, draft.plan.num_rounds // 30),
+            eval_every=self.eval_every or max(1, run.schedule.num_rounds // 30),
             target_accuracy=self.target_accuracy,
-            simulate=self.simulate,
+            **settings,
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
         with Interrupts(self.run_dir) as interrupts:
-            with RoundBar(config.plan.num_rounds) as bar:
+            with RoundBar(run.schedule.num_rounds) as bar:
                 report = train(
                     config,
                     records,
@@ -88,11 +92,12 @@ class Recipe:
                     checkpoint_every=self.checkpoint_every,
                     resume=self.resume,
                     mesh=mesh,
+                    account_fn=account,
                 )
             if jax.process_index() == 0:
                 metrics = recorded.read(self.run_dir).metrics
-                known = {config.plan.so_far(report.rounds): report.guarantees}
-                traced = table(points(config, metrics, TRACED, known))
+                known = {run.schedule.so_far(report.rounds): report.guarantees}
+                traced = table(points(run, metrics, TRACED, known, account))
                 print(f"{traced}\n\n{report}\nSaved in {self.run_dir}")
         return report
 

@@ -22,6 +22,7 @@ class ReportPage:
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and writes the page."""
         from checkin_jax import plotting
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import html_report, recorded
 
         run = recorded.read(self.run_dir)
@@ -33,6 +34,6 @@ class ReportPage:
             )
 
         def job() -> None:
-            print(html_report.write(run, out))
+            print(html_report.write(run, out, account))
 
         return job

@@ -8,10 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from checkin_jax.cli.options import PROTOCOLS, Job, UsageError
+from checkin_jax.cli.progress import RowBar
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.sweep import Written
@@ -178,33 +176,3 @@ class Sweep:
             print(
                 f"{written.failed:,} of them have an error instead of a result; the first: {written.first_error}"
             )
-
-
-class RowBar:
-    """Rows, rate and time left on standard error; writes nothing when that is no terminal."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("settings"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[rate]} a second"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=None, rate="-")
-
-    def __enter__(self) -> RowBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, done: int, total: int) -> None:
-        """Takes the number of rows that are done."""
-        speed = self._progress.tasks[0].speed
-        rate = "-" if speed is None else f"{speed:,.0f}"
-        self._progress.update(self._task, completed=done, total=total, rate=rate)

@@ -16,7 +16,7 @@ from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 
 if TYPE_CHECKING:
-    from checkin_jax.training.examples.data import Dataset
+    from checkin_jax.training.examples.data import LabelledImages
 
 # Options beside protocol and randomizer that a learning rate is tuned for.
 _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
@@ -71,30 +71,37 @@ class _TrainingOptions(ProtocolOptions):
     _start: ClassVar[dict[str, float]] = {}
     _learning_rate: ClassVar[float] = 1.0
 
-    def _job(self, dataset: Dataset, default: Randomizer) -> Job:
+    def _job(self, images: LabelledImages, default: Randomizer) -> Job:
+        from checkin_jax.accounting.account import account
         from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.cli.progress import RoundBar
-        from checkin_jax.training.config import TrainingConfig
-        from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+        from checkin_jax.training.examples.images import ImageTraining, train
+        from checkin_jax.training.learning_rate import suggested_learning_rate
+        from checkin_jax.training.loop import RoundError
+        from checkin_jax.training.run import PrivateRun
         from checkin_jax.training.runs.run_directory import ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
-        from checkin_jax.training.schedules.schedule import Plan
-        from checkin_jax.training.train import RoundError, train
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = randomizer_of(self.epsilon0, self.noise_multiplier) if given else default
         shuffled = self.protocol == "shuffled-check-in"
         protocol = self.build_protocol(**self._start if shuffled else {})
-        plan = Plan(protocol=protocol)
+        run = PrivateRun(
+            protocol=protocol,
+            randomizer=randomizer,
+            clip_norm=self.clip_norm,
+            simulate=self.simulate,
+            delta=self.delta,
+        )
         # The options that are fields of the configuration have their names.
-        names = {field.name for field in dataclasses.fields(TrainingConfig)} - {"protocol", "randomizer"}
+        names = {field.name for field in dataclasses.fields(ImageTraining)} - {"run"}
         options = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if self.learning_rate is None:
-            rule = suggested_learning_rate(plan, randomizer, self.clip_norm)
+            rule = suggested_learning_rate(run)
             options["learning_rate"] = (
                 self._learning_rate if self._is_default(protocol, randomizer, default) else rule
             )
-        config = TrainingConfig(protocol=protocol, randomizer=randomizer, **options)
+        config = ImageTraining(run=run, **options)
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
         every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
@@ -104,16 +111,17 @@ class _TrainingOptions(ProtocolOptions):
         def job() -> None:
             with Interrupts(self.run_dir) as interrupts:
                 try:
-                    with RoundBar(config.plan.num_rounds) as bar, source as entropy:
+                    with RoundBar(run.schedule.num_rounds) as bar, source as entropy:
                         report = train(
                             config,
-                            dataset,
+                            images,
                             self.run_dir,
                             interrupts.watching(bar),
                             checkpoint_every=every,
                             keep_checkpoints=keep,
                             resume=self.resume,
                             entropy=entropy,
+                            account_fn=account,
                         )
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error

@@ -1,67 +1,245 @@
-"""The network of a run in the form the loop needs: a flat vector of parameters, a loss of one record, an accuracy."""
+"""What is trained, on what: any parameters and loss of one record, any records. No framework is imported here."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 
-from checkin_jax.training.examples import networks
+from checkin_jax import _validate
+from checkin_jax.training.private.clients import Parameters, Records
 from checkin_jax.training.private.layers import Loss
+from checkin_jax.training.schedules import draws
+
+# (parameters, one record of the public test set) -> name -> scalar; their means are logged.
+Metrics = Callable[[Parameters, Any], Mapping[str, jax.Array]]
+_MIXES = (
+    "what it computes for one client would depend on other clients' records, or on those of earlier rounds, so that "
+    "clipping one client's update would not bound what its records change; use normalisation within a record "
+    "(GroupNorm, LayerNorm), and keep counters and random keys out of the parameters"
+)
 
 
-class Model(NamedTuple):
-    """Functions of one network; the same objects for the same network, so that nothing compiles twice.
+class Holdings(Protocol):
+    """The records of every client, by an array of clients; see `Dataset.holdings`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(clients,) or (clients, records each)."""
+        ...
+
+    def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
+        """(k,) or (k, records each) for (k,) clients."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model as pure functions; compared by them, so that the same functions compile once.
 
     Attributes:
-      size: number of parameters.
-      unravel: flat parameters -> pytree.
-      loss: (parameters, image, label) -> scalar loss of one record as it lies in the data set.
-      accuracy: (flat parameters, images, labels) -> share of labels guessed right.
+      init: key -> parameters, a pytree of floating-point arrays.
+      loss: (parameters, record) -> scalar, for one record as it lies in the data set, without a leading axis.
+      metrics: (parameters, record) -> name -> scalar, for one record of the public test set; "accuracy" in [0, 1] is
+        the one that `target_accuracy` and the pictures of the report look for. None: nothing is measured.
+      name: for reports.
     """
 
-    size: int
-    unravel: Callable[[jax.Array], Any]
+    init: Callable[[jax.Array], Parameters]
     loss: Loss
-    accuracy: Callable[..., jax.Array]
+    metrics: Metrics | None = None
+    name: str = "model"
 
 
-def initial(side: int, pool_stride: int, activation: str, key: jax.Array) -> jax.Array:
-    """(d,) float32: fresh parameters of the network for images of this side.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records that clients hold, and public ones to test on.
+
+    Attributes:
+      records: a pytree of arrays with one leading axis, a record a row: images and labels, tokens and masks, tables.
+      test: the same for the public test set, on which nothing depends but what is reported; None: there is none.
+      owner: (records,) whole numbers, whose each record is: a client holds all records of one owner. None: records
+        are dealt out to the clients.
+      name: for reports.
 
     Raises:
-      ValueError: there is no network for this size.
+      ValueError, TypeError: there are no records, or leading axes differ; owners are not whole numbers, one a record.
     """
-    return ravel_pytree(_parameters(side, pool_stride, activation, key)[0])[0]
+
+    records: Records
+    test: Records | None = None
+    owner: np.ndarray | None = None
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        number = _rows(self.records, "records")
+        if self.test is not None:
+            _rows(self.test, "test")
+        if self.owner is not None:
+            try:
+                owner = np.asarray(self.owner)
+            except ValueError as error:  # lists of lists of different lengths
+                raise ValueError(
+                    f"owner={_validate.shown(self.owner)}: expected {number} whole numbers"
+                ) from error
+            if owner.shape != (number,) or not np.issubdtype(owner.dtype, np.integer):
+                raise ValueError(
+                    f"owner: expected {number} whole numbers, one a record, got {owner.dtype} of shape {owner.shape}"
+                )
+            object.__setattr__(self, "owner", owner)
+
+    def __len__(self) -> int:
+        """Number of records that clients hold."""
+        return len(jax.tree.leaves(self.records)[0])
+
+    def holdings(self, entropy: int, num_clients: int, each: int | None) -> Holdings:
+        """Which records each client holds, fixed for the whole run.
+
+        Args:
+          entropy: of the run.
+          num_clients: clients of the protocol. With fewer owners, or fewer records than all clients need, clients draw
+            theirs with replacement: what is protected is then a client's holding, not a record.
+          each: records a client, the largest number where it owns fewer or more; None: one, or all that it owns.
+
+        Returns:
+          What gives, for an array of k clients, (k,) or (k, r) int32 indices of records; a row of fewer ends in -1.
+        """
+        if self.owner is None:
+            return draws.client_records(entropy, num_clients, len(self), each or 1)
+        order = draws.generator(entropy, draws.Stream.CLIENT_RECORDS, 2).permutation(len(self))
+        order = order[np.argsort(self.owner[order], kind="stable")]
+        _, starts, counts = np.unique(self.owner[order], return_index=True, return_counts=True)
+        most = counts.max() if each is None else min(each, counts.max())
+        places = np.arange(most)
+        inside = places < counts[:, None]
+        rows = np.where(inside, order[np.minimum(starts[:, None] + places, len(order) - 1)], draws.DUMMY)
+        return _Owned(rows.astype(np.int32), draws.client_records(entropy, num_clients, len(rows)))
+
+    def sharing(self, num_clients: int, each: int | None) -> str | None:
+        """What clients have in common, in words; None where every record is one client's at most."""
+        if self.owner is not None:
+            owners = len(np.unique(self.owner))
+            if num_clients <= owners:
+                return None
+            return (
+                f"{num_clients:,} clients drew their holdings with replacement from those of {owners:,} owners: the "
+                "guarantee is per client, and records that several clients share are protected less"
+            )
+        if num_clients * (each or 1) <= len(self):
+            return None
+        return (
+            f"{num_clients:,} clients drew their records with replacement from {len(self):,}: the guarantee is per "
+            "client, and a record that several clients share is protected less"
+        )
 
 
-@functools.cache
-def model(side: int, pool_stride: int, activation: str, max_value: int) -> Model:
-    """The network for images of this side whose pixels go up to `max_value`."""
-    # Only shapes matter here, so any key will do.
-    structure, apply = _parameters(side, pool_stride, activation, jax.random.key(0))
-    flat, unravel_leaves = ravel_pytree(structure)
-    unravel = jax.jit(unravel_leaves)
+class _Owned:
+    """The records of owners, by clients each of whom stands for one owner."""
 
-    def logits(parameters: Any, image: jax.Array) -> jax.Array:
-        return apply(parameters, image.astype(jnp.float32)[..., None] * (1.0 / max_value))
+    def __init__(self, rows: np.ndarray, owner_of: Holdings) -> None:
+        self._rows, self._owner_of = rows, owner_of
+        self.shape = (*owner_of.shape, rows.shape[1])
 
-    def loss(parameters: Any, image: jax.Array, label: jax.Array) -> jax.Array:
-        return networks.cross_entropy(logits(parameters, image), label.astype(jnp.int32))
-
-    @jax.jit
-    def accuracy(flat: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
-        parameters = unravel(flat)
-        guesses = jax.lax.map(lambda image: jnp.argmax(logits(parameters, image)), images, batch_size=100)
-        return jnp.mean((guesses == labels.astype(guesses.dtype)).astype(jnp.float32))
-
-    return Model(flat.size, unravel, loss, accuracy)
+    def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
+        return self._rows[self._owner_of[clients]]
 
 
-def _parameters(side: int, pool_stride: int, activation: str, key: jax.Array) -> tuple[Any, Any]:
-    """Initial parameters, and the function that applies them."""
-    return networks.functional(networks.build(side, key, pool_stride=pool_stride, activation=activation))
+def check_model(model: Model, dataset: Dataset) -> Any:
+    """The shapes of the parameters, once the model is seen to be one that private training can be made of.
+
+    Raises:
+      TypeError: parameters that are not floating-point arrays, a loss that is not a scalar.
+      ValueError: state of batch normalisation among the parameters, a loss that speaks to other clients or to the host.
+    """
+    parameters = jax.eval_shape(model.init, jax.random.key(0))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if "batch_stats" in name.split("/") or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"parameters {name!r} of type {leaf.dtype}: expected floating-point arrays that the loss is "
+                f"differentiated by; as for running statistics of batch normalisation and other state, {_MIXES}"
+            )
+    kinds = {type(x).__name__ for x in _variables(parameters)}
+    if "BatchStat" in kinds:
+        raise TypeError(f"parameters with running statistics of batch normalisation: {_MIXES}")
+    record = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), dataset.records)
+    try:
+        traced = jax.make_jaxpr(model.loss)(parameters, record)
+    except NameError as error:  # an axis of clients, over which batch normalisation would take means
+        raise ValueError(f"the loss of one record speaks to others ({error}): {_MIXES}") from error
+    shapes = [value.shape for value in traced.out_avals if hasattr(value, "shape")]
+    if shapes != [()] or not jnp.issubdtype(traced.out_avals[0].dtype, jnp.floating):  # type: ignore[attr-defined]
+        raise TypeError(f"the loss of one record is {traced.out_avals}: expected one floating-point scalar")
+    if traced.effects:
+        raise ValueError(
+            f"the loss of one record has side effects ({', '.join(map(str, traced.effects))}): what leaves it "
+            "otherwise than through the clipped update is covered by no guarantee"
+        )
+    return parameters
+
+
+def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:
+    """The parameters as NumPy arrays under their paths, such as "conv1/kernel", for saving."""
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    return {_name(path): np.asarray(leaf).astype(_stored(leaf.dtype)) for path, leaf in leaves}
+
+
+def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Parameters:
+    """The parameters behind `named_arrays`, in the structure of `like`.
+
+    Raises:
+      ValueError: other names, shapes or types.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, _ in paths]
+    if sorted(names) != sorted(arrays):
+        raise ValueError(
+            f"parameters {_validate.shown(sorted(arrays))}: expected {_validate.shown(sorted(names))}"
+        )
+    for name, (_, leaf) in zip(names, paths):
+        found = arrays[name]
+        if (found.shape, found.dtype) != (leaf.shape, _stored(leaf.dtype)):
+            raise ValueError(
+                f"parameters {name!r} of {found.dtype} {found.shape}: expected {_stored(leaf.dtype)} {leaf.shape}"
+            )
+    leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, (_, leaf) in zip(names, paths)]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """NumPy's files know no bfloat16, every number of which is one of float32."""
+    return np.dtype(np.float32) if dtype.kind == "V" else dtype
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """A leaf's path; flax's variables keep their array under a name of their own, which is left out."""
+    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value") or "parameters"
+
+
+def _variables(tree: Any) -> list[Any]:
+    """Nodes that wrap one array, such as flax's variables."""
+    found: list[Any] = []
+
+    def stop(node: Any) -> bool:
+        wraps = hasattr(type(node), "value") or hasattr(type(node), "get_value")
+        if wraps:
+            found.append(node)
+        return wraps
+
+    jax.tree.leaves(tree, is_leaf=stop)
+    return found
+
+
+def _rows(records: Records, name: str) -> int:
+    """The common length of the leading axes."""
+    leaves = jax.tree.leaves(records)
+    lengths = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            f"{name}: expected arrays with one leading axis of at least 1, got {sorted(lengths)}"
+        )
+    return lengths.pop()

@@ -3,49 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
-from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.private.clients import Parameters
 
 
 class State(NamedTuple):
-    """The model as one flat vector, the optimizer's state, and the running average of the parameters."""
+    """The parameters, the optimizer's state, and the running average of the parameters in float32."""
 
-    flat: jax.Array
+    parameters: Parameters
     optimizer: optax.OptState
-    average: jax.Array
+    average: Parameters
 
 
 class Server(NamedTuple):
     """The server's two functions.
 
     Attributes:
-      start: flat parameters -> the first state.
+      start: parameters -> the first state.
       update: (state, sum of messages, divisor, rounds averaged so far or 0) -> the next state.
     """
 
-    start: Callable[[jax.Array], State]
+    start: Callable[[Parameters], State]
     update: Callable[[State, jax.Array, float, int], State]
 
 
-def server(config: TrainingConfig) -> Server:
-    """The server of a run: gradient steps with momentum and decay on the mean message, and the average."""
-    rate = config.learning_rate
-    if config.decay == "linear":
-        rate = optax.linear_schedule(config.learning_rate, 0.0, config.plan.num_rounds)
-    optimizer = optax.sgd(rate, momentum=config.momentum or None)
+def server(optimizer: optax.GradientTransformation) -> Server:
+    """Steps of any optax optimizer on the mean message, taken for a gradient, and the average of the parameters."""
+
+    def start(parameters: Parameters) -> State:
+        # Copies: no two leaves of a state are one array, since they are handed on separately.
+        average = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), parameters)
+        return State(parameters, optimizer.init(parameters), average)
 
     @jax.jit
     def apply(state: State, total: jax.Array, scale: np.float32, weight: np.float32) -> State:
-        updates, optimizer_state = optimizer.update(total * scale, state.optimizer, state.flat)
-        flat = state.flat + cast(jax.Array, updates)
-        return State(flat, optimizer_state, state.average + weight * (flat - state.average))
+        gradient = unflatten(total * scale, state.parameters)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
+        parameters = jax.tree.map(lambda p, u: p + u.astype(p.dtype), state.parameters, updates)
+        average = jax.tree.map(
+            lambda a, p: a + weight * (p.astype(jnp.float32) - a), state.average, parameters
+        )
+        return State(parameters, optimizer_state, average)
 
     def update(state: State, total: jax.Array, divisor: float, averaged: int) -> State:
         return apply(state, total, np.float32(1.0 / divisor), np.float32(1.0 / max(1, averaged)))
 
-    return Server(lambda flat: State(flat, optimizer.init(flat), flat), update)
+    return Server(start, update)
+
+
+def descent(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    """Plain stochastic gradient descent."""
+    return optax.sgd(learning_rate)
+
+
+def averaged(state: State) -> Parameters:
+    """The average as parameters, in their own precision: what is tested and saved."""
+    return jax.tree.map(lambda a, p: a.astype(p.dtype), state.average, state.parameters)
+
+
+def unflatten(vector: jax.Array, like: Parameters) -> Parameters:
+    """A vector in the order of `jax.tree.leaves(like)` in the structure, shapes and types of `like`."""
+    leaves, structure = jax.tree.flatten(like)
+    pieces = jnp.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    shaped = [piece.reshape(leaf.shape).astype(leaf.dtype) for piece, leaf in zip(pieces, leaves)]
+    return jax.tree.unflatten(structure, shaped)

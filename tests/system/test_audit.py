@@ -14,18 +14,15 @@ from scipy import stats
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.account import account
-from checkin_jax.auditing import audit as audit_module
-from checkin_jax.auditing import one_run
-from checkin_jax.auditing.audit import audit
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing import TrainedRun, audit, one_run
+from checkin_jax.auditing.setting import small, units_within
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
 from checkin_jax.auditing.trials import Stage
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples import data
+from checkin_jax.training.examples import data, images
 from checkin_jax.training.private import mechanisms
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY
-from checkin_jax.training.schedules.schedule import Draw
 
 GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
 SMALL = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
@@ -34,17 +31,13 @@ SMALL_OPTIONS = ["--num-clients", "3", "--check-in-prob", "0.5", "--noise-multip
 CLIP_NORMS = itertools.count(1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _account_once():
-    """What is certified is asked for again and again, and is the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit_module, "account", functools.cache(account))
-        yield
+# What is certified is asked for again and again, and is the same.
+account_once = functools.cache(account)
 
 
 def audited(protocol, randomizer, *, runs=500, **options):
-    setting = Setting(protocol=protocol, randomizer=randomizer, clip_norm=0.1 * next(CLIP_NORMS))
-    return audit(setting, runs=runs, seed=7, **options)
+    run = PrivateRun(protocol=protocol, randomizer=randomizer, clip_norm=0.1 * next(CLIP_NORMS))
+    return audit(run, runs=runs, seed=7, account_fn=account_once, **options)
 
 
 # Statistics.
@@ -135,7 +128,7 @@ def test_one_run_finds_most_of_epsilon_in_randomized_response():
 @pytest.mark.parametrize("randomizer", [GAUSSIAN, PURE])
 def test_the_messages_of_a_round_are_those_that_make_its_sum(randomizer):
     protocol = cj.ShuffledCheckIn(num_clients=60, check_in_prob=0.9)
-    setting = Setting(protocol=protocol, randomizer=randomizer, simulate="messages")
+    setting = PrivateRun(protocol=protocol, randomizer=randomizer, simulate="messages")
     records = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     (found,) = Stage(setting, records, messages=True, totals=True).rounds(5, np.arange(60))
     assert found.messages.shape == (len(found.clients), 5)
@@ -155,16 +148,16 @@ def test_the_messages_of_a_round_are_those_that_make_its_sum(randomizer):
     ],
 )
 def test_a_client_is_hidden_where_the_attack_thinks(protocol):
-    setting, client, units = Setting(protocol=protocol, randomizer=PURE), 4 % protocol.num_clients, 3000
-    draw = Draw(setting.repeated(units).plan, 11)
-    rounds = [draw.clients(i) for i in range(units * setting.plan.rounds_per_unit)]
+    setting, client, units = PrivateRun(protocol=protocol, randomizer=PURE), 4 % protocol.num_clients, 3000
+    clients = setting.repeated(units).schedule.draw(11)
+    rounds = [clients(i) for i in range(units * setting.schedule.rounds_per_unit)]
     counts = np.array([len(r) for r in rounds]).reshape(units, -1)
     there = np.array([np.any(r == client) for r in rounds]).reshape(units, -1)
-    expected = (counts * setting.exposure(client)).mean(axis=0)
+    expected = (counts * setting.schedule.exposure(client)).mean(axis=0)
     # Five standard errors of a mean of 3,000 zeros and ones.
     np.testing.assert_allclose(there.mean(axis=0), expected, atol=5 * 0.5 / math.sqrt(units))
     dummies = sum(np.sum(r == DUMMY) for r in rounds) / counts.sum()
-    assert dummies == pytest.approx(setting.dummies, abs=0.03)
+    assert dummies == pytest.approx(setting.schedule.dummies, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -179,21 +172,21 @@ def test_a_client_is_hidden_where_the_attack_thinks(protocol):
     ],
 )
 def test_the_stand_in_is_small_of_the_same_kind_and_no_longer(protocol):
-    setting = Setting(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=20.0))
-    small = setting.small()
-    assert type(small.protocol) is type(protocol)
-    assert small.protocol.num_clients <= 4
-    assert small.protocol.repeats <= protocol.repeats
-    assert small.small() == small
-    assert small.units_within(16, 64) == small.protocol.repeats
+    setting = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=20.0))
+    fewer = small(setting)
+    assert type(fewer.protocol) is type(protocol)
+    assert fewer.protocol.num_clients <= 4
+    assert fewer.protocol.repeats <= protocol.repeats
+    assert small(fewer) == fewer
+    assert units_within(fewer, 16, 64) == fewer.protocol.repeats
 
 
 def test_a_setting_that_cannot_be_audited_is_refused():
     with pytest.raises(ValueError, match="central-limit"):
-        Setting(protocol=SMALL, randomizer=PURE, simulate="central-limit")
+        audit(PrivateRun(protocol=SMALL, randomizer=PURE, simulate="central-limit"))
     with pytest.raises(ValueError, match="epsilon0=0"):
-        Setting(protocol=SMALL, randomizer=cj.PureLDP(epsilon0=0.0))
-    setting = Setting(protocol=SMALL, randomizer=PURE)
+        PrivateRun(protocol=SMALL, randomizer=cj.PureLDP(epsilon0=0.0))
+    setting = PrivateRun(protocol=SMALL, randomizer=PURE)
     with pytest.raises(ValueError, match="views"):
         audit(setting, views=())
     with pytest.raises(ValueError, match=r"runs=19.*\[20"):
@@ -255,7 +248,7 @@ def test_the_trainer_as_it_is_passes():
     for finding in found.findings:
         assert 0.0 <= finding.lower <= finding.guarantee.epsilon
     # It sees something: at the run's own delta an attack on messages with names is no guessing.
-    assert next(f.lower for f in found.findings if f.view == "local" and f.delta == 1e-6) > 0.3
+    assert next(f.lower for f in found.findings if f.view == "local" and f.delta == 1e-6) > 0.2
     json.dumps(found.as_dict(), allow_nan=False)
     assert "PASS" in str(found)
     assert str(found).count("clients are too few") == 3
@@ -275,7 +268,7 @@ def test_the_trainer_as_it_is_passes():
 )
 def test_a_fault_is_reported_as_a_violation(fault, view, monkeypatch):
     fault(monkeypatch)
-    found = audited(SMALL, GAUSSIAN, views=(view,))
+    found = audited(SMALL, GAUSSIAN, views=(view,), runs=1_000)
     assert violated(found) == {view}
     assert "VIOLATION" in str(found)
 
@@ -332,7 +325,7 @@ def test_every_protocol_passes_with_both_tests(protocol, randomizer):
 
 
 def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
-    setting = Setting(
+    setting = PrivateRun(
         protocol=cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.5, num_rounds=4),
         randomizer=GAUSSIAN,
         clip_norm=0.1 * next(CLIP_NORMS),
@@ -340,7 +333,7 @@ def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
     entropies = iter(range(100))
     honest = one_run.lower(*one_run.coins_and_scores(setting, "aggregate", entropies), 1e-6, 0.05)
     monkeypatch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
-    silent = Setting(protocol=setting.protocol, randomizer=GAUSSIAN, clip_norm=0.1 * next(CLIP_NORMS))
+    silent = PrivateRun(protocol=setting.protocol, randomizer=GAUSSIAN, clip_norm=0.1 * next(CLIP_NORMS))
     bare = one_run.lower(*one_run.coins_and_scores(silent, "aggregate", entropies), 1e-6, 0.05)
     assert honest[0] < 0.5
     assert bare[0] > 3.0
@@ -348,14 +341,22 @@ def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
 
 @pytest.mark.slow
 def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
-    config = TrainingConfig(
-        protocol=cj.ShuffledCheckIn(num_clients=200, check_in_prob=0.5, num_rounds=400),
-        randomizer=GAUSSIAN,
-        learning_rate=1.0,
+    run = PrivateRun(
+        protocol=cj.ShuffledCheckIn(num_clients=200, check_in_prob=0.5, num_rounds=400), randomizer=GAUSSIAN
     )
+    digits = data.digits()
+
+    def relabelled(records):
+        return records[0], (records[1] + 1) % 10
+
     for clip_norm, expected in ((0.05, set()), (0.06, {"one run of training"})):
-        run = dataclasses.replace(config, clip_norm=clip_norm), data.digits()
-        found = audit(Setting.of(run[0]), views=("aggregate",), runs=100, training=run, seed=3)
+        trained = TrainedRun(
+            run=dataclasses.replace(run, clip_norm=clip_norm),
+            model=images.ImageTraining(run=run).model(digits),
+            dataset=digits.dataset,
+            alternative=relabelled,
+        )
+        found = audit(trained.run, views=("aggregate",), runs=100, training=trained, seed=3)
         assert found.findings[-1].test == "one run of training"
         assert found.findings[-1].protocol.num_rounds == 100
         assert expected <= {f.test for f in found.findings if not f.passed}

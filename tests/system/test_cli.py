@@ -17,7 +17,7 @@ from checkin_jax import cli
 from checkin_jax._version import __version__
 from checkin_jax.cli.compiled import release_and_machine
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training.learning_rate import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
@@ -35,7 +35,6 @@ def no_cache(monkeypatch, tmp_path):
 def quick(monkeypatch):
     # By name: the package's attribute `account` is the function, not the module.
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
-    monkeypatch.setattr("checkin_jax.training.reports.report.account", quick_account)
 
 
 def _refused(capsys, args: list[str]) -> str:
@@ -349,11 +348,13 @@ def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch
     """What `--help` says: tuned for the default setting, elsewhere a rule of thumb."""
     seen = []
     monkeypatch.setattr("checkin_jax.training.examples.data.mnist", lambda folder: data.digits())
-    monkeypatch.setattr("checkin_jax.training.train.train", lambda config, *a, **k: seen.append(config) or {})
+    monkeypatch.setattr(
+        "checkin_jax.training.examples.images.train", lambda config, *a, **k: seen.append(config) or {}
+    )
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     cli.main(["train", *options.split(), "--run-dir", str(tmp_path)])
     (config,) = seen
-    rule = suggested_learning_rate(config.plan, config.randomizer, config.clip_norm)
+    rule = suggested_learning_rate(config.run)
     expected = rate if rate in (1.3, 6.0, 5.0) else rule
     assert config.learning_rate == expected
     assert not rate or expected == pytest.approx(rate, rel=0.02)

@@ -24,7 +24,6 @@ from stand_in import quick_account
 from checkin_jax import _files, cli
 from checkin_jax.sweeps import table
 from checkin_jax.sweeps.store import Store
-from checkin_jax.training.reports import report
 from checkin_jax.training.runs import checkpoints
 from checkin_jax.training.runs.run_directory import RunDirectory
 
@@ -37,7 +36,7 @@ SWEEP = f"{SWEEP} --epsilon0 .5,80 --block-rows 16 --resume --out"
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Where the commands run, with an instant accountant and no cache of the user's."""
-    monkeypatch.setattr(report, "account", quick_account)
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -47,7 +46,7 @@ def folder(monkeypatch, tmp_path):
 def trained(tmp_path_factory):
     """The folder of a run that met no fault."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "account", quick_account)
+        patch.setattr("checkin_jax.accounting.account.account", quick_account)
         patch.chdir(tmp_path_factory.mktemp("trained"))
         cli.main(TRAIN.split())
         return Path.cwd() / "run"

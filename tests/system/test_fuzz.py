@@ -40,15 +40,16 @@ from checkin_jax.accounting import published
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
-from checkin_jax.auditing.audit import audit
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.auditor import audit
+from checkin_jax.auditing.setting import small
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.published import BOUNDS
 from checkin_jax.sweeps.table import load
-from checkin_jax.training.config import TrainingConfig
+from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.private import mechanisms
 from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.run import PrivateRun
 
 CASES = {}
 ROUNDING = 1e-9
@@ -469,7 +470,8 @@ training_fields = {
     "local_steps": st.sampled_from([1, 5]),
     "local_learning_rate": st.one_of(st.none(), spread(1e-9, 1e9)),
 }
-assert set(training_fields) == set(fields(TrainingConfig))
+of_the_run = set(fields(PrivateRun))
+assert set(training_fields) == of_the_run | {*fields(ImageTraining)} - {"run"}
 
 
 @case(
@@ -477,26 +479,28 @@ assert set(training_fields) == set(fields(TrainingConfig))
     st.lists(st.sampled_from([name for name in training_fields if name not in ("protocol", "randomizer")]))
     .map(lambda names: {name: training_fields[name] for name in ("protocol", "randomizer", *names)})
     .flatmap(lambda own: arguments([], 2, **own)),
-    covers=(TrainingConfig,),
+    covers=(ImageTraining, PrivateRun),
     few=150,
     many=8_000,
 )
 def configuring(values):
-    config = call(TrainingConfig, **values)
-    json.dumps(config.as_dict(), allow_nan=False)
+    run = call(PrivateRun, **{name: value for name, value in values.items() if name in of_the_run})
+    others = {name: value for name, value in values.items() if name not in of_the_run}
+    config = call(ImageTraining, run=run, **others)
+    json.dumps(run.as_dict(), allow_nan=False)
     assert dataclasses.replace(config) == config
 
 
 @case(
     CASES,
-    arguments([], 2, **{name: training_fields[name] for name in fields(Setting)}),
-    covers=(Setting,),
+    arguments([], 2, **{name: training_fields[name] for name in fields(PrivateRun)}),
+    covers=(PrivateRun,),
     few=150,
     many=8_000,
 )
 def setting_up_an_audit(values):
-    setting = call(Setting, **values)
-    assert setting.small().protocol.num_clients <= max(setting.protocol.num_clients, 3)
+    run = call(PrivateRun, **values)
+    assert small(run).protocol.num_clients <= max(run.protocol.num_clients, 3)
 
 
 counts = arguments(
@@ -575,7 +579,7 @@ def test_a_result_or_a_refusal_many_times(name, record_property):
     try_many(CASES[name], record_property)
 
 
-AUDITED = Setting(protocol=cj.Shuffle(num_clients=9), randomizer=cj.PureLDP(epsilon0=1.0))
+AUDITED = PrivateRun(protocol=cj.Shuffle(num_clients=9), randomizer=cj.PureLDP(epsilon0=1.0))
 HUGE = 10**5000  # of more digits than Python writes down
 
 
@@ -655,9 +659,8 @@ def test_logarithmic_ranges_of_numbers_whose_product_is_no_number():
 
 def test_whole_numbers_beyond_floats_are_whole():
     protocol = cj.ShuffledCheckIn(num_clients=10, check_in_prob=0.5)
-    config = TrainingConfig(
-        protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=1.0), eval_every=10**400
-    )
+    run = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=1.0))
+    config = ImageTraining(run=run, eval_every=10**400)
     assert config.eval_every == 10**400
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [
     cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=40),
@@ -26,15 +26,15 @@ PROTOCOLS = [
 def run_dir(tmp_path, request):
     """The folder of a run that was killed in its last round, as the trainer leaves it."""
     protocol = getattr(request, "param", PROTOCOLS[0])
-    config = TrainingConfig(protocol=protocol, randomizer=cj.PureLDP(epsilon0=1.0), eval_every=20, seed=7)
+    private = PrivateRun(protocol=protocol, randomizer=cj.PureLDP(epsilon0=1.0))
     folder = tmp_path / "run"
     folder.mkdir()
-    about = {**config.as_dict(), "dataset": "<digits>", "jax": "0.0"}
+    about = {**private.as_dict(), "eval_every": 20, "seed": 7, "dataset": "<digits>", "jax": "0.0"}
     (folder / "config.json").write_text(json.dumps(about))
     rng = np.random.default_rng(0)
-    number, rate = config.plan.check_ins
+    number, rate = private.schedule.check_ins
     with (folder / "metrics.jsonl").open("w") as file:
-        for index in range(1, config.plan.num_rounds + 1):
+        for index in range(1, private.schedule.num_rounds + 1):
             line = {"round": index, "check_ins": int(rng.binomial(number, rate))}
             if index % 20 == 0:
                 line |= {"accuracy": index / 100, "epsilon": 1.0, "epsilon_lower": 0.5}
@@ -73,7 +73,7 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert "@import" not in text
     for view in ("local", "messages", "aggregate"):
         g = cj.account(
-            run.config.plan.so_far(run.rounds), run.config.randomizer, delta=1e-6, view=view, tight=True
+            run.run.schedule.so_far(run.rounds), run.run.randomizer, delta=1e-6, view=view, tight=True
         )
         assert up(g.epsilon, 4) in parsed.text
         assert down(g.lower, 4) in parsed.text
@@ -83,15 +83,15 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert "<digits>" not in text
     assert f"{sum(line['check_ins'] for line in run.metrics):,} messages" in parsed.text
     # Accuracy, its cost, the cost of the rounds, update norms; and check-ins unless the protocol fixes them.
-    fixed = isinstance(run.config.protocol, cj.FixedWindow)
+    fixed = isinstance(run.run.protocol, cj.FixedWindow)
     assert len(re.findall("<svg", text)) == (4 if fixed else 5)
 
 
 def test_reading_leaves_out_the_line_that_was_cut_short(run_dir):
     run = recorded.read(run_dir)
     assert run.rounds == 40
-    assert run.config.protocol == PROTOCOLS[0]
-    assert run.config.seed == 7
+    assert run.run.protocol == PROTOCOLS[0]
+    assert run.about["seed"] == 7
 
 
 def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):

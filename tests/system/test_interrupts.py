@@ -15,7 +15,6 @@ from stand_in import quick_account
 from checkin_jax import cli
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.training.reports import report
 
 ROOT = Path(__file__).parents[2]
 DIGITS = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
@@ -24,7 +23,7 @@ DIGITS = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Where the commands run, with an instant accountant and no cache of the user's."""
-    monkeypatch.setattr(report, "account", quick_account)
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -81,7 +80,7 @@ def test_without_checkpoints_it_says_so(capfd, monkeypatch):
 def test_an_interrupt_before_the_first_round_leaves_a_folder_that_may_be_used(folder, capfd, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "checkin_jax.training.train.round_sum",
+            "checkin_jax.training.loop.round_sum",
             lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGINT),
         )
         with pytest.raises(SystemExit) as stop:

@@ -28,8 +28,8 @@ PROGRAM = """
 import sys
 from stand_in import quick_account
 from checkin_jax import cli
-from checkin_jax.training.reports import report
-report.account = quick_account
+from checkin_jax.accounting import account
+account.account = quick_account
 cli.main(sys.argv[1:])
 """
 RUN = (
@@ -269,10 +269,11 @@ import sys
 from pathlib import Path
 from stand_in import quick_account
 from checkin_jax import cli
-from checkin_jax.training.reports import html_report, report
+from checkin_jax.accounting import account
+from checkin_jax.training.reports import html_report
 from checkin_jax.training.runs import checkpoints
 import test_kills
-report.account = quick_account
+account.account = quick_account
 test_kills.kill_before_changes(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path.cwd())
 """
 

@@ -16,8 +16,8 @@ from stand_in import quick_account
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.reports import report, trace
+from checkin_jax.training.reports import trace
+from checkin_jax.training.run import PrivateRun
 
 ROOT = Path(__file__).parents[2]
 # Of one size where that is possible: they compile once.
@@ -32,7 +32,7 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "account", quick_account)
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     spec = importlib.util.spec_from_file_location(name, ROOT / "train" / f"{name}.py")
     program = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, program)
@@ -51,16 +51,15 @@ def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, 
     assert len(metrics) == 3
 
 
-def test_points_account_for_whole_windows_and_end_with_the_last(monkeypatch):
-    monkeypatch.setattr(report, "account", quick_account)
+def test_points_account_for_whole_windows_and_end_with_the_last():
     window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
-    config = TrainingConfig(protocol=window, randomizer=PureLDP(epsilon0=1.0))
+    run = PrivateRun(protocol=window, randomizer=PureLDP(epsilon0=1.0))
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
-    found = trace.points(config, metrics, 3, {})
+    found = trace.points(run, metrics, 3, {}, quick_account)
     assert [point.round for point in found] == [1, 5, 9]
     assert [point.guarantees["local"].protocol.num_epochs for point in found] == [1, 2, 3]
     assert [point.accuracy for point in found] == [0.1, 0.5, 0.9]
-    assert trace.points(config, metrics[1::2], 3, {}) == []
+    assert trace.points(run, metrics[1::2], 3, {}, quick_account) == []
 
 
 SHARED = """

@@ -12,27 +12,21 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from stand_in import quick_account
+from stand_in import image_training, quick_account
 
 from checkin_jax.protocols import FixedWindow, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import train
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples import data
-from checkin_jax.training.reports import recorded, report
+from checkin_jax.training import loop
+from checkin_jax.training.examples import data, images
+from checkin_jax.training.reports import recorded
 from checkin_jax.training.runs.checkpoints import Checkpoints
 from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(report, "account", quick_account)
-
-
-def _config(protocol=None, **others) -> TrainingConfig:
+def _config(protocol=None, **others) -> images.ImageTraining:
     protocol = protocol or ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
     settings = {"seed": 1, "momentum": 0.5, "averaging": 0.5, "eval_every": 5, **others}
-    return TrainingConfig(protocol=protocol, randomizer=Gaussian(noise_multiplier=2.0), **settings)
+    return image_training(protocol=protocol, randomizer=Gaussian(noise_multiplier=2.0), **settings)
 
 
 def _train(folder, config=None, stop_after=None, **options):
@@ -42,7 +36,7 @@ def _train(folder, config=None, stop_after=None, **options):
         if line["round"] == stop_after:
             raise _KilledError
 
-    return train.train(config or _config(), data.digits(), folder, kill, **options)
+    return images.train(config or _config(), data.digits(), folder, kill, account_fn=quick_account, **options)
 
 
 class _KilledError(Exception):
@@ -102,7 +96,12 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch, config):
     resumed = _train(folder, config, resume=True)
     assert _outcome(folder) == _outcome(tmp_path / "whole")
     assert {p.name for p in folder.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
-    same = {"config": whole.config, "guarantees": whole.guarantees, "rounds": whole.rounds}
+    same = {
+        "run": whole.run,
+        "settings": whole.settings,
+        "guarantees": whole.guarantees,
+        "rounds": whole.rounds,
+    }
     assert {name: getattr(resumed, name) for name in same} == same
     assert resumed.seconds > 0
 
@@ -121,7 +120,7 @@ def test_checkpoints_are_secret_few_and_gone_at_the_end(tmp_path):
 def test_the_first_checkpoint_is_written_before_the_first_round(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        train, "round_sum", lambda *args, **kwargs: seen.append(_steps(tmp_path / "run")) or 1 / 0
+        loop, "round_sum", lambda *args, **kwargs: seen.append(_steps(tmp_path / "run")) or 1 / 0
     )
     with pytest.raises(ZeroDivisionError):
         _train(tmp_path / "run", checkpoint_every=100)
@@ -144,7 +143,9 @@ def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path):
             raise KeyboardInterrupt
 
     folder = tmp_path / "run"
-    first = train.train(_config(), data.digits(), folder, interrupt, checkpoint_every=3)
+    first = images.train(
+        _config(), data.digits(), folder, interrupt, checkpoint_every=3, account_fn=quick_account
+    )
     assert (first.rounds, first.stopped) == (7, "interrupted")
     # Killed once more: the report of the seven rounds must not stay behind as if it were of all, and is not lost.
     results = {name: (folder / name).read_bytes() for name in ("report.json", "report.txt", "parameters.npz")}
@@ -333,7 +334,7 @@ def test_a_machine_that_repeats_a_round_otherwise_is_told(tmp_path):
 def test_a_run_that_was_killed_before_its_first_round_may_begin_again(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train, "round_sum", lambda *args, **kwargs: 1 / 0)
+        patch.setattr(loop, "round_sum", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             _train(folder)
     assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl"}
@@ -355,7 +356,7 @@ def test_another_run_is_refused_and_nothing_is_lost(tmp_path, change, told):
     _killed(folder, 8)
     before = (folder / "metrics.jsonl").read_bytes()
     with pytest.raises(ResumeError, match=told):
-        _train(folder, dataclasses.replace(_config(), **change), resume=True)
+        _train(folder, _config(**change), resume=True)
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert _steps(folder) == [3, 6]
 
@@ -366,9 +367,9 @@ def test_another_version_machine_or_data_set_is_refused(tmp_path, monkeypatch):
     digits = data.digits()
     other = dataclasses.replace(digits, train_labels=digits.train_labels[::-1].copy())
     with pytest.raises(ResumeError, match=r"dataset\.digest was"):
-        train.train(_config(), other, folder, resume=True)
+        images.train(_config(), other, folder, resume=True, account_fn=quick_account)
     with monkeypatch.context() as patch:
-        patch.setattr("checkin_jax.training.config.__version__", "9.9.9")
+        patch.setattr("checkin_jax.training.runs.session.__version__", "9.9.9")
         with pytest.raises(ResumeError, match=r"config\.version was '.*', is '9\.9\.9'"):
             _train(folder, resume=True)
     with monkeypatch.context() as patch:

@@ -11,35 +11,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stand_in import quick_account
+from stand_in import image_training, quick_account
 
 from checkin_jax._rounding import up
 from checkin_jax.accounting.account import account
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training import train
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples import data, networks
-from checkin_jax.training.examples.learning_rate import suggested_learning_rate
+from checkin_jax.training import loop
+from checkin_jax.training.examples import data, images, networks
+from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.reports import report, spent
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
 from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.schedule import Plan
 
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(report, "account", quick_account)
-
-
-def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> TrainingConfig:
+def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> images.ImageTraining:
     protocol = protocol or ShuffledCheckIn(num_clients=n, check_in_prob=prob, num_rounds=rounds)
     settings = {"seed": 1, "decay": "constant", "eval_every": 1_000, **others}
-    return TrainingConfig(
+    return image_training(
         protocol=protocol, randomizer=randomizer or Gaussian(noise_multiplier=2.0), **settings
     )
+
+
+def _run(config, folder, on_round=None, account_fn=quick_account, **options) -> report.Report:
+    return images.train(config, data.digits(), folder, on_round, account_fn=account_fn, **options)
 
 
 def _parameters(folder) -> dict[str, np.ndarray]:
@@ -52,7 +50,7 @@ def _flat(folder) -> np.ndarray:
 
 
 def _train(folder, **settings) -> np.ndarray:
-    train.train(_config(**settings), data.digits(), folder)
+    _run(_config(**settings), folder)
     return _flat(folder)
 
 
@@ -66,12 +64,12 @@ def _initial(seed=1) -> np.ndarray:
     return np.concatenate([array.ravel() for array in arrays.values()]).astype(np.float64)
 
 
-def test_private_training_learns_the_digits(tmp_path, quick):
+def test_private_training_learns_the_digits(tmp_path):
     config = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=0.3), learning_rate=8.0)
-    result = train.train(config, data.digits(), tmp_path / "run")
+    result = _run(config, tmp_path / "run")
     assert result.accuracy > 0.8
     noisy = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=100.0), learning_rate=8.0)
-    assert train.train(noisy, data.digits(), tmp_path / "noisy").accuracy < 0.5
+    assert _run(noisy, tmp_path / "noisy").accuracy < 0.5
 
 
 def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
@@ -93,7 +91,7 @@ def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
     return (rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
 
 
-def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path, quick):
+def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path):
     moved = _train(tmp_path / "run", rounds=1, randomizer=NOISELESS, learning_rate=2.0) - _initial()
     protocol = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.05)
     chosen = draws.participants(1, protocol, 0)
@@ -101,7 +99,7 @@ def test_a_step_divides_by_the_expected_count_never_by_the_realised_one(tmp_path
     np.testing.assert_allclose(moved, -2.0 * _clipped_sum(chosen) / 50, atol=3e-7)
 
 
-def test_momentum_averaging_and_decay_do_what_they_say(tmp_path, quick):
+def test_momentum_averaging_and_decay_do_what_they_say(tmp_path):
     common = {"randomizer": NOISELESS, "learning_rate": 2.0}
     plain = [_initial()] + [_train(tmp_path / f"p{t}", rounds=t, **common) for t in (1, 2, 3, 4)]
     with_momentum = _train(tmp_path / "m", rounds=2, momentum=0.5, **common)
@@ -112,17 +110,17 @@ def test_momentum_averaging_and_decay_do_what_they_say(tmp_path, quick):
     np.testing.assert_allclose(decayed - plain[1], 0.5 * (plain[2] - plain[1]), atol=1e-6)
 
 
-def test_empty_rounds_change_nothing_and_are_counted(tmp_path, quick):
-    result = train.train(_config(2, 1e-6, 5, momentum=0.9), data.digits(), tmp_path / "run")
+def test_empty_rounds_change_nothing_and_are_counted(tmp_path):
+    result = _run(_config(2, 1e-6, 5, momentum=0.9), tmp_path / "run")
     np.testing.assert_array_equal(_flat(tmp_path / "run"), _initial())
     assert result.rounds == 5
     assert [line["check_ins"] for line in _metrics(tmp_path / "run")] == [0] * 5
 
 
 @pytest.mark.parametrize("simulate", ["aggregate", "messages", "central-limit"])
-def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate, quick):
+def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate):
     config = _config(randomizer=PureLDP(epsilon0=2.0), simulate=simulate, rounds=2)
-    result = train.train(config, data.digits(), tmp_path / "run")
+    result = _run(config, tmp_path / "run")
     text = (tmp_path / "run" / "report.txt").read_text()
     assert repr(simulate) in text
     assert (report.SIMULATED in text) == (simulate == "central-limit")
@@ -131,15 +129,15 @@ def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate, quick):
     assert result.message == (2.0, 0.0)
 
 
-def test_a_run_directory_is_complete_and_consistent(tmp_path, quick):
+def test_a_run_directory_is_complete_and_consistent(tmp_path):
     folder = tmp_path / "runs" / "one"
     lines = []
-    result = train.train(_config(rounds=5, eval_every=2), data.digits(), folder, lines.append)
+    result = _run(_config(rounds=5, eval_every=2), folder, lines.append)
     names = {path.name for path in folder.iterdir()}
     assert names == {"config.json", "metrics.jsonl", "parameters.npz", "report.json", "report.txt"}
     assert _metrics(folder) == lines
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
-    protocol = result.config.protocol
+    protocol = result.run.protocol
     assert [line["check_ins"] for line in lines] == [
         len(draws.participants(1, protocol, t)) for t in range(5)
     ]
@@ -155,13 +153,13 @@ def test_a_run_directory_is_complete_and_consistent(tmp_path, quick):
     for view in ("local", "messages", "aggregate"):
         assert str(result.guarantees[view]) in str(result)
         assert result.guarantees[view].protocol == protocol
-        assert result.guarantees[view].randomizer == result.config.randomizer
+        assert result.guarantees[view].randomizer == result.run.randomizer
     assert result.messages_per_client == pytest.approx(0.25)
     assert result.planned == {}
     assert sum(array.size for array in _parameters(folder).values()) == 1_722
 
 
-def test_a_seed_reproduces_a_run_and_the_report_warns(tmp_path, quick):
+def test_a_seed_reproduces_a_run_and_the_report_warns(tmp_path):
     first, second = (_train(tmp_path / name, rounds=4) for name in "ab")
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, _train(tmp_path / "c", rounds=4, seed=2))
@@ -169,7 +167,7 @@ def test_a_seed_reproduces_a_run_and_the_report_warns(tmp_path, quick):
     assert report.SEEDED in (tmp_path / "a" / "report.txt").read_text()
 
 
-def test_without_a_seed_the_entropy_is_fresh_and_never_written(tmp_path, monkeypatch, quick):
+def test_without_a_seed_the_entropy_is_fresh_and_never_written(tmp_path, monkeypatch):
     drawn = []
     fresh = draws.fresh_entropy
     monkeypatch.setattr(draws, "fresh_entropy", lambda: drawn.append(fresh()) or drawn[-1])
@@ -183,14 +181,14 @@ def test_without_a_seed_the_entropy_is_fresh_and_never_written(tmp_path, monkeyp
     assert report.SEEDED not in (tmp_path / "a" / "report.txt").read_text()
 
 
-def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path, quick):
+def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path):
     def dice(count):
         return next(stream).to_bytes(count, "big")
 
     def run(name, start, **settings):
         nonlocal stream
         stream = itertools.count(start)
-        train.train(_config(rounds=2, **settings), data.digits(), tmp_path / name, entropy=dice)
+        _run(_config(rounds=2, **settings), tmp_path / name, entropy=dice)
         return _flat(tmp_path / name)
 
     stream = itertools.count()
@@ -204,17 +202,17 @@ def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path, quick):
     with pytest.raises(ValueError, match="expected None with seed=1"):
         run("d", 1, seed=1)
     with pytest.raises(TypeError, match="expected a function"):
-        train.train(_config(seed=None), data.digits(), tmp_path / "e", entropy=7)  # type: ignore[arg-type]
+        _run(_config(seed=None), tmp_path / "e", entropy=7)  # type: ignore[arg-type]
     assert not (tmp_path / "d").exists()
     assert not (tmp_path / "e").exists()
 
 
-def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path, quick):
+def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path):
     def interrupt(line):
         if line["round"] == 3:
             raise KeyboardInterrupt
 
-    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run", interrupt)
+    result = _run(_config(rounds=10), tmp_path / "run", interrupt)
     assert result.rounds == 3
     assert result.stopped == "interrupted"
     assert len(_metrics(tmp_path / "run")) == 3
@@ -224,39 +222,38 @@ def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path, quick):
     np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=3))
 
 
-def test_an_interrupt_inside_a_round_leaves_it_out(tmp_path, monkeypatch, quick):
+def test_an_interrupt_inside_a_round_leaves_it_out(tmp_path, monkeypatch):
     """Nobody has seen anything of it."""
-    whole, left = train.round_sum, itertools.count()
+    whole, left = loop.round_sum, itertools.count()
 
     def interrupted(*args, **kwargs):
         if next(left) == 5:
             raise KeyboardInterrupt
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(train, "round_sum", interrupted)
+    monkeypatch.setattr(loop, "round_sum", interrupted)
     seen = []
-    result = train.train(_config(rounds=10), data.digits(), tmp_path / "run", seen.append)
-    assert 5 - train.AHEAD <= result.rounds <= 5
+    result = _run(_config(rounds=10), tmp_path / "run", seen.append)
+    assert 5 - loop.AHEAD <= result.rounds <= 5
     assert _metrics(tmp_path / "run") == seen
     assert len(seen) == result.rounds
     assert result.guarantees["messages"].protocol.num_rounds == result.rounds
     monkeypatch.undo()
-    monkeypatch.setattr(report, "account", quick_account)
     np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=result.rounds))
 
 
-def test_the_loop_is_never_more_than_a_few_rounds_ahead(tmp_path, monkeypatch, quick):
+def test_the_loop_is_never_more_than_a_few_rounds_ahead(tmp_path, monkeypatch):
     """And logs nothing that was not computed."""
-    whole, begun, under_way, seen = train.round_sum, itertools.count(1), [], []
+    whole, begun, under_way, seen = loop.round_sum, itertools.count(1), [], []
 
     def count(*args, **kwargs):
         under_way.append(next(begun) - len(seen))
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(train, "round_sum", count)
-    train.train(_config(rounds=30), data.digits(), tmp_path / "run", seen.append)
-    assert max(under_way) == train.AHEAD + 1
-    assert min(under_way[train.AHEAD :]) == train.AHEAD + 1  # the device does not wait for the log either
+    monkeypatch.setattr(loop, "round_sum", count)
+    _run(_config(rounds=30), tmp_path / "run", seen.append)
+    assert max(under_way) == loop.AHEAD + 1
+    assert min(under_way[loop.AHEAD :]) == loop.AHEAD + 1  # the device does not wait for the log either
 
     def fail(waited):
         if next(waits) == 12:
@@ -265,46 +262,45 @@ def test_the_loop_is_never_more_than_a_few_rounds_ahead(tmp_path, monkeypatch, q
     waits, ready = itertools.count(1), jax.block_until_ready
     monkeypatch.setattr(jax, "block_until_ready", lambda waited: fail(waited) or ready(waited))
     with pytest.raises(
-        train.RoundError, match=r"round 12 could not be computed: INTERNAL: Connection closed by peer$"
+        loop.RoundError, match=r"round 12 could not be computed: INTERNAL: Connection closed by peer$"
     ):
-        train.train(_config(rounds=1_000), data.digits(), tmp_path / "failed")
+        _run(_config(rounds=1_000), tmp_path / "failed")
     assert len(_metrics(tmp_path / "failed")) == 11
 
 
 def test_one_epsilon_for_one_run(tmp_path):
     """Where the quick bound is another one: metrics, report and page of evaluations say the same."""
     config = _config(n=20_000, prob=0.001, rounds=6, eval_every=2, target_accuracy=0.99)
-    result = train.train(config, data.digits(), tmp_path / "run")
+    result = _run(config, tmp_path / "run", account_fn=account)
     lines = [line for line in _metrics(tmp_path / "run") if "accuracy" in line]
     assert [line["round"] for line in lines] == [2, 4, 6]
     for line in lines:
-        right = report.guarantee(config, config.plan.so_far(line["round"]), "messages")
+        right = report.guarantee(config.run, config.run.schedule.so_far(line["round"]), "messages")
         assert (line["epsilon"], line["epsilon_lower"]) == (right.epsilon, right.lower)
         assert (line["view"], line["method"]) == (right.view, right.method)
     assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
     stated = f"({up(lines[-1]['epsilon'])}, 1e-06)-differential privacy, certified, view 'messages'"
     assert stated in (tmp_path / "run" / "report.txt").read_text()
-    quick = account(config.protocol, config.randomizer, delta=1e-6, view="messages")
+    quick = account(config.run.protocol, config.run.randomizer, delta=1e-6, view="messages")
     assert lines[-1]["epsilon"] <= quick.epsilon
 
 
-def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path, monkeypatch):
+def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path):
     asked = []
 
     def counted(protocol, randomizer, **options):
         asked.append((protocol, options["view"]))
         return quick_account(protocol, randomizer, **options)
 
-    monkeypatch.setattr(report, "account", counted)
-    train.train(_config(rounds=5, eval_every=2), data.digits(), tmp_path / "run")
+    _run(_config(rounds=5, eval_every=2), tmp_path / "run", account_fn=counted)
     assert len(set(asked)) == len(asked) == 3 + 2 + 1  # one message by itself
     asked.clear()
     window = FixedWindow(num_clients=50, num_slots=12)
-    train.train(_config(protocol=window, eval_every=1), data.digits(), tmp_path / "window")
+    _run(_config(protocol=window, eval_every=1), tmp_path / "window", account_fn=counted)
     assert len(asked) == 4
     asked.clear()
     many = _config(n=50, rounds=201, eval_every=1)
-    train.train(many, data.digits(), tmp_path / "many")
+    _run(many, tmp_path / "many", account_fn=counted)
     assert len(asked) <= spent.MOST + 4
     lines = _metrics(tmp_path / "many")
     assert all("accuracy" in line for line in lines)
@@ -317,20 +313,20 @@ def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch)
 
     monkeypatch.setattr(draws, "participants", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train.train(_config(), data.digits(), tmp_path / "run")
+        _run(_config(), tmp_path / "run")
 
 
-def test_a_target_accuracy_ends_the_run_and_both_ledgers_are_shown(tmp_path, quick):
+def test_a_target_accuracy_ends_the_run_and_both_ledgers_are_shown(tmp_path):
     config = _config(rounds=10, eval_every=2, target_accuracy=1e-9)
-    result = train.train(config, data.digits(), tmp_path / "run")
+    result = _run(config, tmp_path / "run")
     assert result.rounds == 2
     assert result.stopped == "reached accuracy 1e-09"
     assert result.planned["aggregate"].protocol.num_rounds == 10
 
 
-def test_shared_records_are_disclosed(tmp_path, quick):
-    train.train(_config(5_000, rounds=1), data.digits(), tmp_path / "shared")
-    train.train(_config(1_437, rounds=1), data.digits(), tmp_path / "own")
+def test_shared_records_are_disclosed(tmp_path):
+    _run(_config(5_000, rounds=1), tmp_path / "shared")
+    _run(_config(1_437, rounds=1), tmp_path / "own")
     assert "drew their records with replacement" in (tmp_path / "shared" / "report.txt").read_text()
     assert "drew their records with replacement" not in (tmp_path / "own" / "report.txt").read_text()
 
@@ -338,7 +334,7 @@ def test_shared_records_are_disclosed(tmp_path, quick):
 def test_a_used_run_directory_is_refused_and_left_alone(tmp_path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not empty"):
-        train.train(_config(), data.digits(), tmp_path)
+        _run(_config(), tmp_path)
     with pytest.raises(FileExistsError, match="not empty"):
         RunDirectory(tmp_path / "note.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
@@ -356,18 +352,18 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
 
 
 def test_images_without_a_network_are_refused(tmp_path):
-    images = np.zeros((4, 9, 9), np.uint8)
+    pixels = np.zeros((4, 9, 9), np.uint8)
     labels = np.zeros(4, np.uint8)
-    odd = data.Dataset(
+    odd = data.LabelledImages(
         name="odd",
-        train_images=images,
+        train_images=pixels,
         train_labels=labels,
-        test_images=images,
+        test_images=pixels,
         test_labels=labels,
         max_value=1,
     )
     with pytest.raises(ValueError, match="image_side=9"):
-        train.train(_config(), odd, tmp_path / "run")
+        images.train(_config(), odd, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -404,31 +400,34 @@ def test_the_l2_mechanism_needs_a_privacy_budget():
         _config(randomizer=PureLDP(epsilon0=0.0))
 
 
-def test_a_report_needs_rounds_that_ran(quick):
-    common = {"dataset": "d", "num_records": 1, "accuracy": 0.5, "seconds": 1.0, "stopped": None}
+def test_a_report_needs_rounds_that_ran():
+    common = {"dataset": "d", "num_records": 1, "metrics": {"accuracy": 0.5}, "seconds": 1.0, "stopped": None}
+    common |= {"account_fn": quick_account}
     with pytest.raises(ValueError, match="rounds=0"):
-        report.make_report(_config(), rounds=0, **common)
+        report.make_report(_config().run, rounds=0, **common)
     with pytest.raises(ValueError, match="rounds=4"):
-        report.make_report(_config(rounds=3), rounds=4, **common)
-    assert dataclasses.is_dataclass(report.make_report(_config(rounds=3), rounds=3, **common))
+        report.make_report(_config(rounds=3).run, rounds=4, **common)
+    assert dataclasses.is_dataclass(report.make_report(_config(rounds=3).run, rounds=3, **common))
 
 
 def test_one_gaussian_message_is_stated_at_its_own_delta():
     protocol = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
     for noise, expected in ((4.968, 2.0), (1.420, 8.0)):
-        epsilon0, delta0 = report.message_privacy(protocol, Gaussian(noise_multiplier=noise))
+        epsilon0, delta0 = report.message_privacy(
+            _config(protocol=protocol, randomizer=Gaussian(noise_multiplier=noise)).run
+        )
         assert delta0 == pytest.approx(60_000**-1.5)
         assert epsilon0 == pytest.approx(expected, rel=1e-3)
     alone = ShuffledCheckIn(num_clients=1, check_in_prob=1.0)
-    assert report.message_privacy(alone, Gaussian(noise_multiplier=2.0))[1] == 0.1
+    assert report.message_privacy(_config(protocol=alone).run)[1] == 0.1
 
 
-def test_several_records_and_local_steps_average_models(tmp_path, quick):
+def test_several_records_and_local_steps_average_models(tmp_path):
     # One client, one round, no noise, nothing clipped: the new model is the client's own.
     digits = data.digits()
     settings = {"records_per_client": 6, "local_steps": 3, "local_learning_rate": 0.5, "clip_norm": 1e3}
     config = _config(1, 1.0, 1, NOISELESS, learning_rate=1.0, **settings)
-    train.train(config, digits, tmp_path / "run")
+    _run(config, tmp_path / "run")
     key = draws.jax_key(1, draws.Stream.INITIAL_PARAMETERS)
     parameters, apply = networks.functional(networks.build(8, key))
     held = draws.client_records(1, 1, 1_437, each=6)[0]
@@ -447,13 +446,13 @@ def test_several_records_and_local_steps_average_models(tmp_path, quick):
     assert "of 3 local steps" in (tmp_path / "run" / "report.txt").read_text()
 
 
-def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path, quick):
+def test_a_slot_is_one_message_and_a_dummy_is_the_zero_update(tmp_path):
     # One client, ten slots: nine dummies; ten slots make one update, divided by ten.
     window = FixedWindow(num_clients=1, num_slots=10, minibatch=10)
     config = _config(protocol=window, randomizer=NOISELESS, clip_norm=1e3)
-    train.train(config, data.digits(), tmp_path / "window")
+    _run(config, tmp_path / "window")
     alone = _config(protocol=Shuffle(num_clients=1), randomizer=NOISELESS, learning_rate=0.1, clip_norm=1e3)
-    train.train(alone, data.digits(), tmp_path / "alone")
+    _run(alone, tmp_path / "alone")
     np.testing.assert_allclose(_flat(tmp_path / "window"), _flat(tmp_path / "alone"), atol=1e-7)
     # What is logged does not tell dummies from clients.
     assert _metrics(tmp_path / "window")[0]["check_ins"] == 10
@@ -481,9 +480,9 @@ def test_the_sum_that_is_released_is_what_is_accounted_for():
         (SlidingWindow(num_clients=50, window=11, num_epochs=2, minibatch=8), 10, 2),
     ],
 )
-def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, rounds, windows):
+def test_every_protocol_runs_and_is_accounted_for(tmp_path, protocol, rounds, windows):
     config = _config(protocol=protocol, eval_every=2)
-    result = train.train(config, data.digits(), tmp_path / "run")
+    result = _run(config, tmp_path / "run")
     assert (result.rounds, result.units) == (rounds, windows)
     assert result.guarantees["messages"].protocol == protocol
     assert result.planned == {}
@@ -495,14 +494,14 @@ def test_every_protocol_runs_and_is_accounted_for(tmp_path, quick, protocol, rou
     assert np.all(np.isfinite(_flat(tmp_path / "run")))
 
 
-def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
+def test_a_window_that_was_begun_counts_as_a_whole(tmp_path):
     def interrupt(line):
         if line["round"] == 4:
             raise KeyboardInterrupt
 
     window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
     config = _config(protocol=window)
-    result = train.train(config, data.digits(), tmp_path / "run", interrupt)
+    result = _run(config, tmp_path / "run", interrupt)
     assert (result.rounds, result.units) == (4, 2)
     assert result.guarantees["messages"].protocol == dataclasses.replace(window, num_epochs=2)
     assert result.planned["messages"].protocol == window
@@ -511,10 +510,10 @@ def test_a_window_that_was_begun_counts_as_a_whole(tmp_path, quick):
     assert "the last window did not end" in text
 
 
-def test_averaged_updates_divide_by_the_realised_count(tmp_path, quick):
+def test_averaged_updates_divide_by_the_realised_count(tmp_path):
     protocol = AveragedUpdates(num_clients=1_000, num_slots=1, check_in_prob=0.04)
     config = _config(protocol=protocol, randomizer=NOISELESS, learning_rate=2.0)
-    train.train(config, data.digits(), tmp_path / "run")
+    _run(config, tmp_path / "run")
     chosen, _ = draws.averaged_updates(1, protocol, 0)
     assert len(chosen) != 40
     moved = _flat(tmp_path / "run") - _initial()
@@ -523,7 +522,8 @@ def test_averaged_updates_divide_by_the_realised_count(tmp_path, quick):
 
 @pytest.mark.parametrize("number", [40, 1])
 def test_the_learning_rate_rule_keeps_the_noise_of_a_run(number):
-    plan = Plan(protocol=ShuffledCheckIn(num_clients=1_000, check_in_prob=number / 1_000, num_rounds=100))
-    rate = suggested_learning_rate(plan, Gaussian(noise_multiplier=3.0), 0.2)
+    protocol = ShuffledCheckIn(num_clients=1_000, check_in_prob=number / 1_000, num_rounds=100)
+    run = PrivateRun(protocol=protocol, randomizer=Gaussian(noise_multiplier=3.0), clip_norm=0.2)
+    rate = suggested_learning_rate(run)
     noise = rate * 0.2 * 3.0 * math.sqrt(100 * number) / number
     assert noise == pytest.approx(0.15)

@@ -8,11 +8,10 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.dispatch import check_relation
-from checkin_jax.auditing.audit import Audit, Finding
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.run import PrivateRun
 
 PURE = cj.PureLDP(epsilon0=1.0)
 RUNS = [
@@ -95,9 +94,10 @@ def test_other_views_and_relations_are_refused(given):
 
 def folder_of(run, folder):
     """A run directory as the trainer leaves it after a kill."""
-    config = TrainingConfig(protocol=run, randomizer=PURE, eval_every=4, seed=7)
-    (folder / "config.json").write_text(json.dumps({**config.as_dict(), "dataset": "digits", "jax": "0.0"}))
-    lines = [{"round": index + 1, "check_ins": 1} for index in range(config.plan.num_rounds)]
+    private = PrivateRun(protocol=run, randomizer=PURE)
+    about = {**private.as_dict(), "eval_every": 4, "seed": 7, "dataset": "digits", "jax": "0.0"}
+    (folder / "config.json").write_text(json.dumps(about))
+    lines = [{"round": index + 1, "check_ins": 1} for index in range(private.schedule.num_rounds)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -130,9 +130,9 @@ def test_an_audit_speaks_as_the_statement_does(run):
         )
         for view in VIEWS
     ]
-    setting = Setting(protocol=run, randomizer=PURE)
+    private = PrivateRun(protocol=run, randomizer=PURE)
     found = Audit(
-        setting=setting, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
+        run=private, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
     )
     for view, said in zip(VIEWS, found.as_dict()["findings"]):
         assert (said["against"], said["compared"]) == (run.observed(view), run.compared("replace-one"))

@@ -14,30 +14,30 @@ from jax.flatten_util import ravel_pytree
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
 from checkin_jax.training.private import clients, layers, mechanisms, step
+from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private.samplers import mechanism_of
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 RECORDS = np.random.default_rng(0).integers(1437, size=(57, 4)).astype(np.int32)
 
 
-def _sum(update, records, randomizer=NOISELESS, **settings) -> np.ndarray:
-    parameters, _, images, labels = digits_problem()
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, **settings)
-    key = jax.random.key(3)
-    return np.asarray(
-        step.round_sum(mechanism, update, parameters, images, labels, np.asarray(records), key, capacity=40)
-    )
+def _sum(update, records, randomizer=NOISELESS, data=None, **settings) -> np.ndarray:
+    parameters, _, digits = digits_problem()
+    mechanism, performance = mechanism_of(randomizer, clip_norm=CLIP), Performance(**settings)
+    arguments = mechanism, update, parameters, digits if data is None else data, np.asarray(records)
+    return np.asarray(step.round_sum(*arguments, jax.random.key(3), capacity=40, performance=performance))
 
 
 @functools.cache
 def _gradients():
     """The gradient of one client's mean loss as a function of flat parameters; flat parameters; records."""
-    parameters, loss, _, _ = digits_problem()
+    parameters, loss, _ = digits_problem()
     flat, unravel = ravel_pytree(parameters)
 
     def mean(flat, images, labels):
-        return sum(loss(unravel(flat), image, label) for image, label in zip(images, labels)) / len(images)
+        return sum(loss(unravel(flat), record) for record in zip(images, labels)) / len(images)
 
     return jax.jit(jax.grad(mean)), flat
 
@@ -45,7 +45,7 @@ def _gradients():
 def _differences(rate: float, steps: int, batch: int) -> np.ndarray:
     """What every client of RECORDS sends with this many local steps, by plain loops, clipped."""
     gradient, start = _gradients()
-    _, _, images, labels = digits_problem()
+    images, labels = digits_problem()[2]
     rows = []
     for client in RECORDS:
         local = start
@@ -74,11 +74,11 @@ def test_local_steps_equal_a_plain_loop(steps, batch):
 
 
 def test_any_function_of_a_clients_records_may_be_the_update():
-    def count(parameters, images, labels):
+    def count(parameters, records, weights):
         size = sum(x.size for x in jax.tree.leaves(parameters))
-        return jnp.zeros((size,), jnp.float32).at[labels.astype(jnp.int32)].add(1e-3)
+        return jnp.zeros((size,), jnp.float32).at[records[1].astype(jnp.int32)].add(4e-3 * weights)
 
-    _, _, _, labels = digits_problem()
+    labels = digits_problem()[2][1]
     ours = _sum(clients.ClientUpdate(count), RECORDS)
     expected = 1e-3 * np.bincount(np.asarray(labels)[RECORDS.ravel()], minlength=ours.size)
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-9)
@@ -92,6 +92,38 @@ def test_dummies_among_clients_of_several_records_send_zero():
     # A dummy's noise counts: that of three messages, where nothing else is sent.
     noise = _sum(digits_problem()[1], mixed[[0, 21, 22]], Gaussian(noise_multiplier=2.0))
     assert noise.std() == pytest.approx(2.0 * CLIP * np.sqrt(3), rel=0.08)
+
+
+RAGGED = [[3, 5, -1, -1], [7, -1, -1, -1], [-1, -1, -1, -1], [9, 10, 11, 12], [8, 4, 2, -1]]
+
+
+@pytest.mark.parametrize("gradients", ["layers", "general"])
+def test_clients_of_fewer_records_send_the_gradient_of_the_mean_over_their_own(gradients):
+    loss = digits_problem()[1]
+    alone = [[i for i in row if i >= 0] for row in RAGGED]
+    expected = sum(_sum(loss, [row], gradients=gradients) for row in alone if row)
+    ours = _sum(loss, RAGGED, gradients=gradients)
+    assert np.linalg.norm(ours - expected) <= 2e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("kind", ["layers", "general", "local steps"])
+def test_a_place_without_a_record_is_filled_with_nobody_elses(kind):
+    # Record 0, to which an empty place would point, is broken: it must not spoil a client that does not hold it.
+    _, loss, (images, labels) = digits_problem()
+    broken = images.astype(jnp.float32).at[0].set(jnp.nan), labels
+    settings = {} if kind == "local steps" else {"gradients": kind}
+    update = loss if settings else clients.local_steps(loss, learning_rate=0.3, steps=2)
+    whole, ours = (_sum(update, RAGGED, data=data, **settings) for data in ((images, labels), broken))
+    np.testing.assert_allclose(ours, whole, rtol=1e-4, atol=1e-6)
+    spoilt = _sum(update, [[0, 5, -1, -1]], data=broken, **settings)
+    assert np.abs(spoilt).max() < 1e-28  # its holder's update counts as zero
+
+
+def test_local_steps_on_slices_pass_over_those_without_records():
+    update = clients.local_steps(digits_problem()[1], learning_rate=0.3, steps=4, batch=2)
+    two = clients.local_steps(digits_problem()[1], learning_rate=0.3, steps=2, batch=2)
+    ours, expected = _sum(update, [[3, 5, -1, -1]]), _sum(two, [[3, 5]])
+    assert np.linalg.norm(ours - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
 def test_one_record_a_row_is_the_same_as_one_record():
@@ -112,7 +144,8 @@ def test_equal_local_steps_compile_once():
 @pytest.mark.parametrize(
     ("records", "error", "match"),
     [
-        ([[3, -1]], ValueError, "both -1 and real"),
+        ([[-1, 3]], ValueError, "-1 before a real"),
+        ([[3, -1, 3]], ValueError, "-1 before a real"),
         ([[3, -2]], ValueError, "from -2"),
         ([[3, 1437]], ValueError, "to 1437"),
         ([[0.0]], TypeError, "float64"),
@@ -149,31 +182,32 @@ def test_updates_are_not_differentiated_layer_by_layer():
 @pytest.mark.parametrize("gradients", ["layers", "general", "update"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_short_parameters_do_not_round_a_row_beyond_the_clip_norm(dtype, gradients):
-    _, _, images, labels = digits_problem()
+    data = digits_problem()[2]
     random = np.random.default_rng(1)
     parameters = {
         "kernel": jnp.asarray(random.normal(size=(64, 10)) / 8, dtype),
         "bias": jnp.zeros(10, dtype),
     }
 
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         pixels = image.reshape(-1).astype(dtype) / 16
         logits = layers.affine(pixels, parameters["kernel"], parameters["bias"])
         return networks.cross_entropy(logits, label.astype(jnp.int32)).astype(jnp.float32)
 
-    def both(parameters, images, labels):
-        return jax.grad(loss)(parameters, images[0], labels[0])
+    def both(parameters, records, weights):
+        return jax.grad(loss)(parameters, jax.tree.map(lambda x: x[0], records))
 
     update = clients.ClientUpdate(both) if gradients == "update" else loss
     path = "auto" if gradients == "update" else gradients
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS, gradients=path)
+    mechanism, performance = mechanism_of(NOISELESS, clip_norm=CLIP), Performance(gradients=path)
     records = np.arange(200, dtype=np.int32)
-    arguments = mechanism, update, parameters, images, labels, records, jax.random.key(0)
-    sent = step.round_messages(*arguments, capacity=200)
+    arguments = mechanism, update, parameters, data, records, jax.random.key(0)
+    sent = step.round_messages(*arguments, capacity=200, gradients=path)
     assert sent.dtype == np.float32
     norms = np.linalg.norm(sent.astype(np.float64), axis=1)
     assert norms.max() <= CLIP < 1.00001 * norms.max()
-    total = step.round_sum(*arguments, capacity=200)
+    total = step.round_sum(*arguments, capacity=200, performance=performance)
     np.testing.assert_allclose(total, sent.sum(0), atol=1e-5)
 
 
@@ -181,6 +215,6 @@ def test_rows_of_other_numbers_are_refused():
     short = Rows.of(jnp.ones((3, 4), jnp.bfloat16))
     with pytest.raises(TypeError, match="rows of type bfloat16: expected float32"):
         mechanisms.clip(short, CLIP)
-    whole = clients.ClientUpdate(lambda parameters, images, labels: jnp.ones(7, jnp.int32))
+    whole = clients.ClientUpdate(lambda parameters, records, weights: jnp.ones(7, jnp.int32))
     with pytest.raises(TypeError, match="update of type int32: expected floating-point"):
         _sum(whole, RECORDS)

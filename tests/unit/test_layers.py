@@ -22,7 +22,8 @@ def _problem(name: str, activation: str = "tanh"):
     model = networks.build(side, jax.random.key(0), pool_stride=stride, activation=activation)
     parameters, apply = networks.functional(model)
 
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         return networks.cross_entropy(apply(parameters, image), label)
 
     images = jax.random.uniform(jax.random.key(1), (60, side, side, 1), jnp.float32)
@@ -32,7 +33,8 @@ def _problem(name: str, activation: str = "tanh"):
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _rows(loss, parameters, images, labels, gradients):
-    return clients.update_rows(loss, parameters, images, labels, gradients)
+    weights = jnp.full(labels.shape, 1.0 / labels.shape[1], jnp.float32)
+    return clients.update_rows(loss, parameters, (images, labels), weights, gradients)
 
 
 _matrix = jax.jit(lambda rows: rows.matrix())
@@ -99,7 +101,8 @@ def _two_layers(**uses):
     """A loss of two dense layers; each keyword replaces one part by something that cannot be seen through."""
     inner = uses.get("inner", layers.affine)
 
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         kernel1, bias1 = parameters["one"]
         kernel2, bias2 = parameters["two"]
         hidden = jnp.tanh(inner(image, uses.get("kernel", lambda x: x)(kernel1), bias1))
@@ -139,7 +142,10 @@ REFUSED = {
     "jit": (_two_layers(inner=jax.jit(layers.affine)), "4 parameter arrays"),
     "checkpoint": (_two_layers(inner=_checkpointed), "4 parameter arrays"),
     "jitted whole": (jax.jit(_two_layers()), "4 parameter arrays"),
-    "unused": (lambda p, x, y: networks.cross_entropy(layers.affine(x, *p["two"]), y), "4 parameter arrays"),
+    "unused": (
+        lambda p, record: networks.cross_entropy(layers.affine(record[0], *p["two"]), record[1]),
+        "4 parameter arrays",
+    ),
 }
 
 
@@ -150,7 +156,7 @@ def test_what_layers_do_not_account_for_is_refused_and_done_by_the_general_path(
     images = jax.random.normal(jax.random.key(1), (5, 1, 10), jnp.float32)
     labels = jnp.arange(5, dtype=jnp.int32)[:, None]
     for _ in range(2):  # what one trace leaves behind must not change the next
-        refusal = layers.refusal(loss, parameters, images[0, 0], labels[0, 0])
+        refusal = layers.refusal(loss, parameters, (images[0, 0], labels[0, 0]))
         assert refusal is None if reason is None else reason in str(refusal)
     general = _rows(loss, parameters, images, labels, "general").matrix()
     np.testing.assert_allclose(_rows(loss, parameters, images, labels, "auto").matrix(), general, atol=1e-6)
@@ -160,7 +166,8 @@ def test_what_layers_do_not_account_for_is_refused_and_done_by_the_general_path(
 
 
 def test_a_layer_on_several_rows_of_a_record_sums_over_them():
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         hidden = jnp.tanh(layers.affine(image.reshape(4, 2, 10), *parameters["one"]))
         return networks.cross_entropy(layers.affine(jnp.sum(hidden, (0, 1)), *parameters["two"]), label)
 
@@ -174,18 +181,19 @@ def test_a_layer_on_several_rows_of_a_record_sums_over_them():
 def test_the_networks_of_the_trainer_are_differentiated_layer_by_layer():
     for name in SIDES:
         parameters, loss, images, labels = _problem(name)
-        assert layers.refusal(loss, parameters, images[0], labels[0]) is None
+        assert layers.refusal(loss, parameters, (images[0], labels[0])) is None
 
 
 def test_a_flax_model_of_other_layers_takes_the_general_path():
     parameters, apply = networks.functional(nnx.Linear(10, 10, use_bias=False, rngs=nnx.Rngs(0)))
 
-    def loss(parameters, image, label):
+    def loss(parameters, record):
+        image, label = record
         return networks.cross_entropy(apply(parameters, image), label)
 
     images = jax.random.normal(jax.random.key(1), (3, 1, 10), jnp.float32)
     labels = jnp.arange(3, dtype=jnp.int32)[:, None]
-    assert "1 parameter arrays" in str(layers.refusal(loss, parameters, images[0, 0], labels[0, 0]))
+    assert "1 parameter arrays" in str(layers.refusal(loss, parameters, (images[0, 0], labels[0, 0])))
     ours = _matrix(_rows(loss, parameters, images, labels, "auto"))
-    expected = jax.jit(jax.grad(loss))(parameters, images[1, 0], labels[1, 0])
+    expected = jax.jit(jax.grad(loss))(parameters, (images[1, 0], labels[1, 0]))
     np.testing.assert_allclose(ours[1], np.ravel(jax.tree.leaves(expected)[0]), rtol=1e-5, atol=1e-6)

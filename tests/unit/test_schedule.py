@@ -13,7 +13,7 @@ from scipy import stats
 from checkin_jax.accounting.published import utility
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.schedule import Draw, Plan
+from checkin_jax.training.schedules.schedule import schedule_of
 
 ACCEPT = 1e-4
 DRAWS = 6_000
@@ -64,9 +64,9 @@ def test_the_law_test_sees_another_check_in_probability():
 def test_a_sliding_window_has_the_law_of_the_algorithm(monkeypatch, n, m):
     monkeypatch.setattr(draws, "MIN_BLOCK", 2)  # several blocks to a pass
     protocol = SlidingWindow(num_clients=n, window=m, num_epochs=DRAWS, minibatch=n - m + 1)
-    plan = Plan(protocol=protocol)
-    draw = Draw(plan, 5)
-    drawn = [tuple(draw.clients(t).tolist()) for t in range(DRAWS)]
+    schedule = schedule_of(protocol)
+    draw = schedule.draw(5)
+    drawn = [tuple(draw(t).tolist()) for t in range(DRAWS)]
     rng = np.random.default_rng(0)
     assert _same_law(drawn, [_plain_sliding_window(rng, n, m) for _ in range(DRAWS)]) > ACCEPT
 
@@ -74,10 +74,10 @@ def test_a_sliding_window_has_the_law_of_the_algorithm(monkeypatch, n, m):
 def test_averaged_updates_have_the_law_of_the_algorithm():
     n, m, p = 3, 2, 0.7
     protocol = AveragedUpdates(num_clients=n, num_slots=m, check_in_prob=p, num_epochs=DRAWS)
-    draw, drawn, plain = Draw(Plan(protocol=protocol), 5), [], []
+    draw, drawn, plain = schedule_of(protocol).draw(5), [], []
     rng = np.random.default_rng(0)
     for t in range(DRAWS):
-        drawn.append(tuple(frozenset(draw.clients(2 * t + i).tolist()) for i in range(m)))
+        drawn.append(tuple(frozenset(draw(2 * t + i).tolist()) for i in range(m)))
         slots = np.where(rng.random(n) < p, rng.integers(m, size=n), -1)
         plain.append(tuple(frozenset(np.flatnonzero(slots == i).tolist()) for i in range(m)))
     assert _same_law(drawn, plain) > ACCEPT
@@ -95,8 +95,8 @@ def test_dummies_are_as_many_as_proposition_4_4_says():
     n, m = 3_000, 500
     expected = float(utility.sliding_window_dummies(n, m).value)
     protocol = SlidingWindow(num_clients=n, window=m, num_epochs=600, minibatch=n - m + 1)
-    draw = Draw(Plan(protocol=protocol), 2)
-    counts = np.array([(draw.clients(t) < 0).sum() for t in range(600)])
+    draw = schedule_of(protocol).draw(2)
+    counts = np.array([(draw(t) < 0).sum() for t in range(600)])
     assert abs(counts.mean() - expected) < 4.5 * counts.std() / np.sqrt(len(counts))
 
 
@@ -125,68 +125,68 @@ def test_windows_of_very_many_clients_are_drawn_at_once(n):
 def test_rounds_of_a_sliding_window_are_consecutive_slots(monkeypatch, minibatch):
     monkeypatch.setattr(draws, "MIN_BLOCK", 16)
     protocol = SlidingWindow(num_clients=200, window=30, num_epochs=2, minibatch=minibatch)
-    plan = Plan(protocol=protocol)
-    assert plan.slots_per_unit == 171
-    draw = Draw(plan, 9)
-    rounds = [draw.clients(t) for t in range(plan.num_rounds)]
+    schedule = schedule_of(protocol)
+    assert protocol.slots_shown == 171
+    draw = schedule.draw(9)
+    rounds = [draw(t) for t in range(schedule.num_rounds)]
     whole = np.concatenate(rounds)
-    at_once = Draw(Plan(protocol=dataclasses.replace(protocol, minibatch=171)), 9)
-    np.testing.assert_array_equal(whole, np.concatenate([at_once.clients(t) for t in (0, 1)]))
+    at_once = schedule_of(dataclasses.replace(protocol, minibatch=171)).draw(9)
+    np.testing.assert_array_equal(whole, np.concatenate([at_once(t) for t in (0, 1)]))
     for one in whole.reshape(2, 171):
         clients = one[one >= 0]
         assert len(set(clients.tolist())) == len(clients)
         slot = 29 + np.flatnonzero(one >= 0)
         assert np.all((clients <= slot) & (slot < clients + 30))
     # Rounds in any order are the same rounds.
-    again = Draw(plan, 9)
-    for t in reversed(range(plan.num_rounds)):
-        np.testing.assert_array_equal(again.clients(t), rounds[t])
+    again = schedule.draw(9)
+    for t in reversed(range(schedule.num_rounds)):
+        np.testing.assert_array_equal(again(t), rounds[t])
 
 
 def test_slots_accumulate_and_the_last_round_of_a_window_takes_the_rest():
     protocol = FixedWindow(num_clients=30, num_slots=10, num_epochs=3, minibatch=4)
-    plan = Plan(protocol=protocol)
-    assert (plan.rounds_per_unit, plan.num_rounds) == (3, 9)
-    draw = Draw(plan, 1)
-    rounds = [draw.clients(t) for t in range(9)]
+    schedule = schedule_of(protocol)
+    assert (schedule.rounds_per_unit, schedule.num_rounds) == (3, 9)
+    draw = schedule.draw(1)
+    rounds = [draw(t) for t in range(9)]
     assert [len(r) for r in rounds] == [4, 4, 2] * 3
-    assert plan.divisor(2) == 4.0  # also of the two that are left
+    assert schedule.divisor(2) == 4.0  # also of the two that are left
     np.testing.assert_array_equal(np.concatenate(rounds[3:6]), draws.fixed_window(1, protocol, 1))
     # A window counts as a whole as soon as its first slot is used.
-    assert [plan.so_far(rounds).repeats for rounds in range(1, 10)] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert [schedule.so_far(rounds).repeats for rounds in range(1, 10)] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 def test_visible_empty_slots_are_left_out_and_hidden_ones_are_not():
     common = {"num_clients": 5, "num_slots": 40, "minibatch": 40}
-    seen = Draw(Plan(protocol=FixedWindow(**common, empty_slots="visible")), 1).clients(0)
-    hidden = Draw(Plan(protocol=FixedWindow(**common)), 1).clients(0)
+    seen = schedule_of(FixedWindow(**common, empty_slots="visible")).draw(1)(0)
+    hidden = schedule_of(FixedWindow(**common)).draw(1)(0)
     np.testing.assert_array_equal(seen, hidden[hidden >= 0])
     assert len(seen) <= 5
     assert len(hidden) == 40
 
 
 def test_divisors_are_public():
-    assert Plan(protocol=ShuffledCheckIn(num_clients=100, check_in_prob=0.2)).divisor(7) == 20.0
-    assert Plan(protocol=Shuffle(num_clients=100)).divisor(100) == 100.0
-    assert Plan(protocol=AveragedUpdates(num_clients=100, num_slots=9)).divisor(11) == 11.0
+    assert schedule_of(ShuffledCheckIn(num_clients=100, check_in_prob=0.2)).divisor(7) == 20.0
+    assert schedule_of(Shuffle(num_clients=100)).divisor(100) == 100.0
+    assert schedule_of(AveragedUpdates(num_clients=100, num_slots=9)).divisor(11) == 11.0
     visible = FixedWindow(num_clients=5, num_slots=40, empty_slots="visible", minibatch=8)
-    assert Plan(protocol=visible).divisor(2) == 8.0
+    assert schedule_of(visible).divisor(2) == 8.0
 
 
 def test_shuffling_uses_everybody_every_round():
-    draw = Draw(Plan(protocol=Shuffle(num_clients=20, num_rounds=2)), 1)
+    draw = schedule_of(Shuffle(num_clients=20, num_rounds=2)).draw(1)
     for t in (0, 1):
-        assert sorted(draw.clients(t)) == list(range(20))
+        assert sorted(draw(t)) == list(range(20))
 
 
 def test_the_iterator_yields_the_rounds():
-    plan = Plan(protocol=FixedWindow(num_clients=6, num_slots=9, minibatch=2))
-    draw = Draw(plan, 4)
-    for index, batch in enumerate(plan.batch_iterator(6, 4)):
-        np.testing.assert_array_equal(batch, draw.clients(index))
+    schedule = schedule_of(FixedWindow(num_clients=6, num_slots=9, minibatch=2))
+    draw = schedule.draw(4)
+    for index, batch in enumerate(schedule.batch_iterator(6, 4)):
+        np.testing.assert_array_equal(batch, draw(index))
     assert index == 4
     with pytest.raises(ValueError, match="num_examples=7"):
-        plan.batch_iterator(7, 4)
+        schedule.batch_iterator(7, 4)
 
 
 @pytest.mark.parametrize(

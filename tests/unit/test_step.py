@@ -12,32 +12,32 @@ from digits_problem import digits_problem
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training.config import TrainingConfig
 from checkin_jax.training.private import mechanisms, step
+from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 
-def _sum(mechanism: step.Mechanism, records, key=0, capacity=360) -> np.ndarray:
-    parameters, loss, images, labels = digits_problem()
+def _sum(mechanism: Mechanism, records, key=0, capacity=360, performance=None) -> np.ndarray:
+    parameters, loss, data = digits_problem()
     records = np.asarray(records, np.int32)
     key = jax.random.key(key)
     return np.asarray(
-        step.round_sum(mechanism, loss, parameters, images, labels, records, key, capacity=capacity)
+        step.round_sum(
+            mechanism, loss, parameters, data, records, key, capacity=capacity, performance=performance
+        )
     )
 
 
 @functools.cache
 def _reference() -> np.ndarray:
     """Clipped gradients of all training records, by plain vmap over flat parameters."""
-    parameters, loss, images, labels = digits_problem()
+    parameters, loss, data = digits_problem()
     flat, unravel = ravel_pytree(parameters)
-    rows = jax.vmap(jax.grad(lambda flat, x, y: loss(unravel(flat), x, y)), (None, 0, 0))(
-        flat, images, labels
-    )
+    rows = jax.vmap(jax.grad(lambda flat, record: loss(unravel(flat), record)), (None, 0))(flat, data)
     rows = np.asarray(rows, np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows * np.minimum(1, CLIP * (1 - mechanisms.CLIP_MARGIN) / norms)
@@ -47,7 +47,7 @@ def _reference() -> np.ndarray:
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
 def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate="messages")
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate="messages")
     records = np.array([3, -1, 5, 5])
     arguments = *digits_problem(), records, jax.random.key(0)
     messages = step.round_messages(mechanism, arguments[1], arguments[0], *arguments[2:], capacity=40)
@@ -62,7 +62,7 @@ def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
 def test_the_sum_of_gradients_equals_a_plain_reference(count, randomizer):
     # The central-limit mode of the l2 mechanism adds noise drawn from the same key whatever the records.
     simulate = "aggregate" if randomizer is NOISELESS else "central-limit"
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.random.default_rng(count).integers(1437, size=count)
     ours = _sum(mechanism, records)
     expected = _reference()[records].sum(0) if count else np.zeros(1_722)
@@ -78,14 +78,14 @@ def test_the_sum_of_gradients_equals_a_plain_reference(count, randomizer):
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
 def test_an_overfull_round_takes_several_passes_with_the_same_result(randomizer, simulate):
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.arange(203)
     whole, parts = _sum(mechanism, records), _sum(mechanism, records, capacity=80)
     np.testing.assert_allclose(whole, parts, rtol=1e-4, atol=1e-5 * np.abs(whole).max())
 
 
 def test_changing_counts_do_not_recompile():
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=2.0))
+    mechanism = mechanism_of(PureLDP(epsilon0=2.0), clip_norm=CLIP)
     _sum(mechanism, np.arange(10))
     before = step._sum_messages._cache_size(), step._add_noise._cache_size()
     for count in (0, 1, 77, 360, 950):
@@ -94,7 +94,7 @@ def test_changing_counts_do_not_recompile():
 
 
 def _noise(randomizer, simulate: str, count: int, key: int) -> np.ndarray:
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.arange(count)
     return _sum(mechanism, records, key) - _reference()[records].sum(0)
 
@@ -126,7 +126,7 @@ def test_l2_sums_are_unbiased_with_the_noise_of_the_realised_count(simulate):
 )
 def test_no_two_messages_and_no_two_rounds_share_noise(randomizer, simulate):
     # The same record over and over: shared keys would make the noise add up coherently.
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.zeros(200, int)
     first, second = (_sum(mechanism, records, key) - 200 * _reference()[0] for key in (0, 1))
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(first.size)
@@ -137,14 +137,14 @@ def test_no_two_messages_and_no_two_rounds_share_noise(randomizer, simulate):
 
 def test_absent_clients_send_nothing_even_with_broken_gradients():
     # The buffer is padded with record 0; here that record is the one whose gradient overflows.
-    parameters, loss, images, labels = digits_problem()
+    parameters, loss, data = digits_problem()
 
-    def broken(parameters, image, label):
-        return loss(parameters, image, label) * jnp.where(jnp.all(image == images[0]), jnp.inf, 1.0)
+    def broken(parameters, record):
+        return loss(parameters, record) * jnp.where(jnp.all(record[0] == data[0][0]), jnp.inf, 1.0)
 
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS)
+    mechanism = mechanism_of(NOISELESS, clip_norm=CLIP)
     key, records = jax.random.key(0), np.arange(1, 30, dtype=np.int32)
-    total = step.round_sum(mechanism, broken, parameters, images, labels, records, key, capacity=40)
+    total = step.round_sum(mechanism, broken, parameters, data, records, key, capacity=40)
     np.testing.assert_allclose(total, _reference()[1:30].sum(0), rtol=1e-4, atol=1e-6)
 
 
@@ -153,7 +153,7 @@ def test_absent_clients_send_nothing_even_with_broken_gradients():
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
 def test_dummies_send_the_privatised_zero_gradient(randomizer, simulate):
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     z = 2.0 if isinstance(randomizer, Gaussian) else mechanisms.central_limit_multiplier(2.0)
     real = np.arange(50)
     mixed = np.insert(real, np.linspace(0, 50, 90).astype(int), -1)
@@ -164,11 +164,11 @@ def test_dummies_send_the_privatised_zero_gradient(randomizer, simulate):
 
 
 def test_a_dummy_has_the_gradient_zero_exactly():
-    parameters, loss, images, labels = digits_problem()
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS)
+    parameters, loss, data = digits_problem()
+    mechanism = mechanism_of(NOISELESS, clip_norm=CLIP)
     key, records = jax.random.key(0), np.full(7, -1, np.int32)
     total = step.round_sum(
-        mechanism, lambda *args: loss(*args) * jnp.inf, parameters, images, labels, records, key, capacity=40
+        mechanism, lambda *args: loss(*args) * jnp.inf, parameters, data, records, key, capacity=40
     )
     assert np.abs(total).max() < 1e-28
     mixed = np.array([3, -1, 5, -1, -1])
@@ -178,14 +178,14 @@ def test_a_dummy_has_the_gradient_zero_exactly():
 @pytest.mark.parametrize("record", [-2, 1437])
 def test_records_outside_the_data_are_refused(record):
     with pytest.raises(ValueError, match=f"{record}"):
-        _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), [3, record])
+        _sum(mechanism_of(NOISELESS, clip_norm=CLIP), [3, record])
 
 
 @pytest.mark.parametrize("microbatch", [40, 120])
 def test_the_microbatch_changes_nothing_but_speed(microbatch):
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=2.0), microbatch=microbatch)
-    base = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=2.0))
-    ours, theirs = (_sum(m, np.arange(300)) for m in (mechanism, base))
+    mechanism = mechanism_of(PureLDP(epsilon0=2.0), clip_norm=CLIP)
+    several = Performance(microbatch=microbatch), None
+    ours, theirs = (_sum(mechanism, np.arange(300), performance=p) for p in several)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * np.abs(theirs).max())
 
 
@@ -199,7 +199,7 @@ def test_the_buffer_is_almost_never_overfull_and_never_larger_than_needed():
 @pytest.mark.parametrize("capacity", [0, -40, 1.5])
 def test_a_capacity_below_one_is_refused(capacity):
     with pytest.raises(ValueError, match=f"capacity={capacity}"):
-        _sum(step.Mechanism(clip_norm=CLIP, randomizer=NOISELESS), np.arange(3), capacity=capacity)
+        _sum(mechanism_of(NOISELESS, clip_norm=CLIP), np.arange(3), capacity=capacity)
 
 
 @pytest.mark.parametrize(
@@ -209,14 +209,26 @@ def test_a_capacity_below_one_is_refused(capacity):
         ({"clip_norm": 1e-7}, "clip_norm=1e-07"),
         ({"clip_norm": np.nan}, "clip_norm=nan"),
         ({"simulate": "exact"}, "simulate='exact'"),
-        ({"gradients": "fast"}, "gradients='fast'"),
-        ({"microbatch": 0}, "microbatch=0"),
-        ({"microbatch": 60}, "microbatch=60"),
+        ({"simulate": "central-limit"}, "simulate='central-limit'"),
     ],
 )
 def test_mechanisms_that_do_not_exist_are_refused(settings, match):
     with pytest.raises(ValueError, match=match):
-        step.Mechanism(**{"clip_norm": CLIP, "randomizer": NOISELESS, **settings})
+        mechanism_of(NOISELESS, **{"clip_norm": CLIP, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"gradients": "fast"}, "gradients='fast'"),
+        ({"microbatch": 0}, "microbatch=0"),
+        ({"microbatch": 60}, "microbatch=60"),
+        ({"mesh": jax.make_mesh((1,), ("rows",))}, "'clients'"),
+    ],
+)
+def test_performance_outside_its_range_is_refused(settings, match):
+    with pytest.raises(ValueError, match=match):
+        Performance(**settings)
 
 
 @pytest.mark.parametrize("simulate", ["aggregate", "messages"])
@@ -224,7 +236,7 @@ def test_mechanisms_that_do_not_exist_are_refused(settings, match):
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
 def test_no_key_is_used_twice_within_a_round(randomizer, simulate):
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=randomizer, simulate=simulate)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     with jax.debug_key_reuse(True):
         _sum(mechanism, np.arange(90), capacity=80)
 
@@ -232,17 +244,6 @@ def test_no_key_is_used_twice_within_a_round(randomizer, simulate):
 def test_the_check_of_keys_would_notice_one_used_twice(monkeypatch):
     split = jax.random.split
     monkeypatch.setattr(jax.random, "split", lambda key, n=2: [key] * 4 if n == 4 else split(key, n))
-    mechanism = step.Mechanism(clip_norm=CLIP, randomizer=PureLDP(epsilon0=1.75))
+    mechanism = mechanism_of(PureLDP(epsilon0=1.75), clip_norm=CLIP)
     with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
         _sum(mechanism, np.arange(90), capacity=80)
-
-
-def test_the_mechanism_of_a_run_is_that_of_its_config():
-    protocol = ShuffledCheckIn(num_clients=100, check_in_prob=0.5)
-    config = TrainingConfig(
-        protocol=protocol, randomizer=PureLDP(epsilon0=1.0), clip_norm=0.3, simulate="messages", microbatch=80
-    )
-    mechanism = step.Mechanism.of(config)
-    assert mechanism == step.Mechanism(
-        clip_norm=0.3, randomizer=PureLDP(epsilon0=1.0), simulate="messages", microbatch=80
-    )

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from checkin_jax._extras import how_to_install
+from checkin_jax.training.model import Dataset
 
 DIGITS_MAX = 16
 MNIST_MAX = 255
@@ -35,7 +36,7 @@ _AGAIN = "download it again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Dataset:
+class LabelledImages:
     """Square grey images with labels 0..9.
 
     Attributes:
@@ -84,15 +85,26 @@ class Dataset:
         """Pixels along one side."""
         return self.train_images.shape[1]
 
+    @property
+    def dataset(self) -> Dataset:
+        """Records (image, label) of the clients, and public ones to test on."""
+        return Dataset(
+            records=(self.train_images, self.train_labels),
+            test=(self.test_images, self.test_labels),
+            name=self.name,
+        )
 
-def digits() -> Dataset:
+
+def digits() -> LabelledImages:
     """The embedded digits: 1,437 training and 360 test images, 8x8, values 0..16 (see DIGITS_LICENSE.txt)."""
     file = resources.files("checkin_jax.training.examples") / "digits.npz"
     with file.open("rb") as stream, np.load(stream) as arrays:
-        return Dataset(name="digits", max_value=DIGITS_MAX, **{name: arrays[name] for name in _MNIST_FILES})
+        return LabelledImages(
+            name="digits", max_value=DIGITS_MAX, **{name: arrays[name] for name in _MNIST_FILES}
+        )
 
 
-def mnist(data_dir: str | Path | None = None) -> Dataset:
+def mnist(data_dir: str | Path | None = None) -> LabelledImages:
     """MNIST: 28x28 images, values 0..255.
 
     Args:
@@ -117,7 +129,7 @@ def mnist(data_dir: str | Path | None = None) -> Dataset:
             raise ValueError(
                 f"{folder / _MNIST_FILES[key]}: expected a list of labels, got shape {array.shape}"
             )
-    return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)
+    return LabelledImages(name="mnist", max_value=MNIST_MAX, **arrays)
 
 
 def _read_idx(folder: Path, name: str) -> np.ndarray:
@@ -176,7 +188,7 @@ def parse_idx(content: bytes, source: str) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _mnist_from_tfds() -> Dataset:
+def _mnist_from_tfds() -> LabelledImages:
     arrays = {}
     absl_logger = logging.getLogger("absl")
     level = absl_logger.level
@@ -204,7 +216,7 @@ def _mnist_from_tfds() -> Dataset:
         ) from error
     finally:
         absl_logger.setLevel(level)
-    return Dataset(name="mnist", max_value=MNIST_MAX, **arrays)
+    return LabelledImages(name="mnist", max_value=MNIST_MAX, **arrays)
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.private.rows import Rows, float32
 
 Parameters = Any  # a pytree of floating-point arrays
-GRADIENTS = ("auto", "layers", "general")
+Records = Any  # a pytree of arrays with one leading axis, of records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +23,13 @@ class ClientUpdate:
     """Any function of one client's records, in place of the gradient of a loss.
 
     Attributes:
-      function: `function(parameters, images (r, ...), labels (r,))`, a pytree like the parameters, or one
-        array with as many entries. The server moves against it, as against a gradient. Pure, and equal to
-        itself from call to call: a new function compiles anew.
+      function: `function(parameters, records, weights)`, a pytree like the parameters, or one array with as many
+        entries. `records` are the client's own, with a leading axis of r; `weights` (r,) add up to one and are zero
+        for places that hold no record of its own. The server moves against it, as against a gradient. Pure, and
+        equal to itself from call to call: a new function compiles anew.
     """
 
-    function: Callable[[Parameters, jax.Array, jax.Array], Any]
+    function: Callable[[Parameters, Records, jax.Array], Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,15 +39,18 @@ class _LocalSteps:
     steps: int
     batch: int | None
 
-    def __call__(self, parameters: Parameters, images: jax.Array, labels: jax.Array) -> Parameters:
-        batch = len(images) if self.batch is None else self.batch
-        if len(images) % batch:
-            raise ValueError(f"batch={batch}: expected a divisor of the {len(images)} records of a client")
-        batches = [x.reshape(-1, batch, *x.shape[1:]) for x in (images, labels)]
+    def __call__(self, parameters: Parameters, records: Records, weights: jax.Array) -> Parameters:
+        batch = len(weights) if self.batch is None else self.batch
+        if len(weights) % batch:
+            raise ValueError(f"batch={batch}: expected a divisor of the {len(weights)} records of a client")
+        batches = jax.tree.map(lambda x: x.reshape(-1, batch, *x.shape[1:]), (records, weights))
+        number = len(weights) // batch
 
         def step(local: Parameters, i: jax.Array) -> tuple[Parameters, None]:
-            chosen = [x[i % len(x)] for x in batches]
-            gradient = jax.grad(_mean(self.loss))(local, *chosen)
+            chosen, weight = jax.tree.map(lambda x: x[i % number], batches)
+            share = jnp.sum(weight)
+            weight = weight / jnp.where(share > 0, share, jnp.ones_like(share))
+            gradient = jax.grad(mean_loss(self.loss))(local, chosen, weight)
             return jax.tree.map(lambda p, g: p - self.learning_rate * g, local, gradient), None
 
         final, _ = jax.lax.scan(step, parameters, jnp.arange(self.steps, dtype=jnp.int32))
@@ -80,7 +84,7 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
 
 
 def update_rows(
-    update: Loss | ClientUpdate, parameters: Parameters, images: jax.Array, labels: jax.Array, gradients: str
+    update: Loss | ClientUpdate, parameters: Parameters, records: Records, weights: jax.Array, gradients: str
 ) -> Rows:
     """The updates of a microbatch of clients, one row each.
 
@@ -88,9 +92,9 @@ def update_rows(
       update: a loss of one record, which stands for the gradient of its mean over the client's records, or
         a `ClientUpdate`.
       parameters: pytree of floating-point arrays.
-      images, labels: (m, r, ...), r records a client.
-      gradients: "layers" differentiates a loss layer by layer (see `layers.refusal`), "general" by
-        `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it can.
+      records: pytree of arrays (m, r, ...), r records a client.
+      weights: (m, r), of each record in its client's mean.
+      gradients: see `Performance`.
 
     Returns:
       m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
@@ -99,27 +103,29 @@ def update_rows(
       ValueError: "layers" for a loss or an update that does not allow it.
       TypeError: an update of other than real floating-point numbers.
     """
+    each: tuple[Any, ...] = records, weights
     if isinstance(update, ClientUpdate):
         if gradients == "layers":
             raise ValueError("gradients='layers': expected a loss, not a ClientUpdate")
         function = update.function
     elif gradients == "layers" or (
-        gradients == "auto" and layers.refusal(update, parameters, images[0, 0], labels[0, 0]) is None
+        gradients == "auto"
+        and layers.refusal(update, parameters, jax.tree.map(lambda x: x[0, 0], records)) is None
     ):
-        return layers.gradient_rows(update, parameters, images, labels)
-    elif images.shape[1] == 1:
-        function, images, labels = jax.grad(update), images[:, 0], labels[:, 0]
+        return layers.gradient_rows(update, parameters, records, weights)
+    elif weights.shape[1] == 1:
+        function, each = jax.grad(update), (jax.tree.map(lambda x: x[:, 0], records),)
     else:
-        function = jax.grad(_mean(update))
-    rows = jax.vmap(function, (None, 0, 0))(parameters, images, labels)
-    flat = [float32(x).reshape(len(images), -1) for x in jax.tree.leaves(rows)]
+        function = jax.grad(mean_loss(update))
+    rows = jax.vmap(lambda each: function(parameters, *each))(each)
+    flat = [float32(x).reshape(len(weights), -1) for x in jax.tree.leaves(rows)]
     return Rows.of(jnp.concatenate(flat, axis=1))
 
 
-def _mean(loss: Loss) -> Loss:
-    """The mean loss of several records."""
+def mean_loss(loss: Loss) -> Callable[[Parameters, Records, jax.Array], jax.Array]:
+    """The weighted mean loss of several records."""
 
-    def mean(parameters: Parameters, images: jax.Array, labels: jax.Array) -> jax.Array:
-        return jnp.mean(jax.vmap(loss, (None, 0, 0))(parameters, images, labels))
+    def mean(parameters: Parameters, records: Records, weights: jax.Array) -> jax.Array:
+        return jnp.sum(weights * jax.vmap(loss, (None, 0))(parameters, records).astype(jnp.float32))
 
     return mean

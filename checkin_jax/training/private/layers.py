@@ -20,7 +20,7 @@ from jax.core import Tracer
 
 from checkin_jax.training.private.rows import Block, Layout, Rows, float32
 
-Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
+Loss = Callable[[Any, Any], jax.Array]  # (parameters, one record) -> scalar
 
 
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array, layout: Layout | None = None) -> jax.Array:
@@ -38,7 +38,7 @@ def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array, layout: Layout | No
     return _product(x, kernel, bias, layout) if trace is None else trace.layer(x, kernel, bias, layout)
 
 
-def refusal(loss: Loss, parameters: Any, image: jax.Array, label: jax.Array) -> str | None:
+def refusal(loss: Loss, parameters: Any, record: Any) -> str | None:
     """Why this loss cannot be differentiated layer by layer; None if it can.
 
     It can if every parameter array is the kernel or the bias of exactly one call of `affine`, is used
@@ -46,18 +46,19 @@ def refusal(loss: Loss, parameters: Any, image: jax.Array, label: jax.Array) -> 
 
     Args:
       loss: the scalar loss of one record.
-      parameters, image, label: arrays or their shapes; nothing is computed.
+      parameters, record: pytrees of arrays or of their shapes; nothing is computed.
     """
-    return _probe(loss, parameters, image, label)[1]
+    return _probe(loss, parameters, record)[1]
 
 
-def gradient_rows(loss: Loss, parameters: Any, images: jax.Array, labels: jax.Array) -> Rows:
-    """Every client's gradient of the mean loss over its records, equal to `jax.vmap(jax.grad(...))`.
+def gradient_rows(loss: Loss, parameters: Any, records: Any, weights: jax.Array) -> Rows:
+    """Every client's gradient of the weighted mean loss over its records, equal to `jax.vmap(jax.grad(...))`.
 
     Args:
       loss: the scalar loss of one record.
       parameters: pytree of floating-point arrays.
-      images, labels: (m, r, ...) records, r a client.
+      records: pytree of arrays (m, r, ...), r a client.
+      weights: (m, r), of each record in its client's mean.
 
     Returns:
       m float32 rows, in the order of `jax.tree.leaves(parameters)`.
@@ -65,26 +66,28 @@ def gradient_rows(loss: Loss, parameters: Any, images: jax.Array, labels: jax.Ar
     Raises:
       ValueError: the loss is not of the right kind; says why.
     """
-    clients, records = images.shape[:2]
-    calls, reason = _probe(loss, parameters, images[0, 0], labels[0, 0])
+    clients, each = weights.shape
+    calls, reason = _probe(loss, parameters, jax.tree.map(lambda x: x[0, 0], records))
     if reason is not None:
         raise ValueError(f"gradients cannot be taken layer by layer: {reason}")
 
-    def traced(shifts: list[jax.Array], image: jax.Array, label: jax.Array) -> Any:
+    def traced(shifts: list[jax.Array], record: Any) -> Any:
         leaves = jax.tree.leaves(parameters)
         trace = _Trace(leaves, leaves, shifts)
         with trace.active():
-            value = loss(parameters, image, label)
+            value = loss(parameters, record)
         return value, [call.x for call in trace.calls]
 
     shifts = [jnp.zeros(call.out.shape, call.out.dtype) for call in calls]
-    flat = [x.reshape(clients * records, *x.shape[2:]) for x in (images, labels)]
-    cotangents, inputs = jax.vmap(jax.grad(traced, has_aux=True), (None, 0, 0))(shifts, *flat)
+    flat = jax.tree.map(lambda x: x.reshape(clients * each, *x.shape[2:]), records)
+    cotangents, inputs = jax.vmap(jax.grad(traced, has_aux=True), (None, 0))(shifts, flat)
     blocks: dict[int, Block] = {}
     for call, x, cotangent in zip(calls, inputs, cotangents):
         x, cotangent = float32(x), float32(cotangent)
         x = x.reshape(clients, -1, x.shape[-1])
-        cotangent = cotangent.reshape(clients, -1, cotangent.shape[-1]) * (1.0 / records)
+        if each > 1:
+            cotangent = cotangent.reshape(clients, each, -1) * weights[:, :, None]
+        cotangent = cotangent.reshape(clients, -1, call.out.shape[-1])
         bias = jnp.sum(cotangent, axis=1)
         if x.shape[1] == 1:
             factors = x[:, 0], bias
@@ -153,19 +156,19 @@ def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, layout: Layout | 
     return out + bias.reshape((1,) * (out.ndim - 1) + bias.shape)
 
 
-def _probe(loss: Loss, parameters: Any, image: jax.Array, label: jax.Array) -> tuple[list[_Call], str | None]:
+def _probe(loss: Loss, parameters: Any, record: Any) -> tuple[list[_Call], str | None]:
     """The layers a loss calls, and why they do not account for its whole gradient (None if they do)."""
     leaves, structure = jax.tree.flatten(parameters)
     calls: list[_Call] = []
 
-    def traced(given: list[jax.Array], used: list[jax.Array], image: jax.Array, label: jax.Array) -> Any:
+    def traced(given: list[jax.Array], used: list[jax.Array], record: Any) -> Any:
         trace = _Trace(given, used)
         with trace.active():
-            value = loss(structure.unflatten(given), image, label)
+            value = loss(structure.unflatten(given), record)
         calls[:] = trace.calls
         return value, [call.x for call in trace.calls]
 
-    closed = jax.make_jaxpr(traced)(leaves, leaves, image, label)
+    closed = jax.make_jaxpr(traced)(leaves, leaves, record)
     jaxpr = closed.jaxpr
     # To the outer trace the arrays of a transformation within the loss are foreign: constants, yet no values.
     foreign = {id(x) for x, value in zip(jaxpr.constvars, closed.consts) if isinstance(value, Tracer)}

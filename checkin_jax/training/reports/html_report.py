@@ -18,10 +18,11 @@ import scipy.stats
 from checkin_jax import plotting
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
+from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import every_view
+from checkin_jax.training.reports.report import AccountFn, every_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,11 +47,12 @@ pre{background:none;border:1px solid #ddd}}
 """
 
 
-def build(run: RecordedRun) -> str:
+def build(run: RecordedRun, account_fn: AccountFn = account) -> str:
     """The page.
 
     Args:
       run: of at least one round.
+      account_fn: the accountant.
 
     Raises:
       ValueError: no round was logged.
@@ -58,10 +60,9 @@ def build(run: RecordedRun) -> str:
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    config = run.config
-    ran = config.plan.so_far(run.rounds)
-    final = every_view(config, ran)
-    points = trace.points(config, run.metrics, _POINTS, {ran: final})
+    ran = run.run.schedule.so_far(run.rounds)
+    final = every_view(run.run, ran, account_fn=account_fn)
+    points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     sections = [_headline(run, final), _words(run, final)]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
@@ -80,10 +81,10 @@ def _name(run: RecordedRun) -> str:
 
 
 def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
-    tested = [line["accuracy"] for line in run.metrics if "accuracy" in line]
+    tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
     accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
-    shown = "not evaluated yet" if accuracy is None else f"{accuracy:.1%} accuracy"
-    protocol = run.config.protocol
+    shown = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
+    protocol = run.run.protocol
     state = (
         ""
         if run.report
@@ -115,7 +116,7 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
         f"<p>Compared are {html.escape(final['messages'].compared)}. "
         "Had any one client held another record, whatever can be concluded from what the adversary saw would have "
         "been concluded with nearly the same probability: at most the factor below, but for a chance of "
-        f"{up(run.config.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
+        f"{up(run.run.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
         "kind.</p>"
         '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
         f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
@@ -180,7 +181,7 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
 
 def _check_ins(run: RecordedRun) -> str:
     """The realised numbers of messages a round beside their law."""
-    number, rate = run.config.plan.check_ins
+    number, rate = run.run.schedule.check_ins
     counts = np.array([line["check_ins"] for line in run.metrics])
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
     if rate == 1.0:
@@ -216,7 +217,7 @@ def _update_norms(run: RecordedRun) -> str:
             color="#7f7f7f",
             label="noise in it, expected",
         )
-        axis.axhline(run.config.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
+        axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(yscale="log", xlabel="round", ylabel="l2 norm")
         axis.legend(frameon=False)
 
@@ -262,7 +263,7 @@ def _times(epsilon: float) -> str:
     return up(np.exp(epsilon), 3) if epsilon < 700 else "no finite bound"
 
 
-def write(run: RecordedRun, out: Path) -> Path:
+def write(run: RecordedRun, out: Path, account_fn: AccountFn = account) -> Path:
     """Writes the page to `out`, whole or not at all; returns the path.
 
     Raises:
@@ -270,5 +271,5 @@ def write(run: RecordedRun, out: Path) -> Path:
       OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
     with replacing(out) as stream:
-        stream.write(build(run).encode())
+        stream.write(build(run, account_fn).encode())
     return out

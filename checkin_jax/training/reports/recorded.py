@@ -1,20 +1,36 @@
-"""A run read back from its folder."""
+"""A run read back from its folder, and the parameters it left there."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
-from checkin_jax import _validate, protocols, randomizers
-from checkin_jax.training.config import TrainingConfig
+import jax
+import numpy as np
 
-_KINDS = {
-    "protocol": {kind.__name__: kind for kind in protocols.PROTOCOLS},
-    "randomizer": {kind.__name__: kind for kind in (randomizers.Gaussian, randomizers.PureLDP)},
-}
+from checkin_jax import _validate
+from checkin_jax.training.model import Model, from_named_arrays
+from checkin_jax.training.private.clients import Parameters
+from checkin_jax.training.private.samplers import randomizer_classes
+from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.schedules.schedule import protocol_classes
+
+# Numbers of an evaluation that are not the model's own.
+LINE = (
+    "round",
+    "check_ins",
+    "window",
+    "epsilon",
+    "epsilon_lower",
+    "view",
+    "method",
+    "update_norm",
+    "noise_norm",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +39,15 @@ class RecordedRun:
 
     Attributes:
       path: the folder.
-      config: what was run.
-      about: config.json as it is: the data set's name and versions beside the config.
+      run: what fixes its privacy.
+      about: config.json as it is: other settings, the data set's name and versions beside the run.
       metrics: lines of metrics.jsonl, one a round; a last line cut short by a kill is left out.
       report: report.json, None where the run has not ended.
       statement: report.txt, None likewise.
     """
 
     path: Path
-    config: TrainingConfig
+    run: PrivateRun
     about: dict[str, Any]
     metrics: list[dict[str, Any]]
     report: dict[str, Any] | None
@@ -54,30 +70,55 @@ def read(run_dir: str | Path) -> RecordedRun:
     if not path.is_dir():
         raise FileNotFoundError(f"run_dir={str(run_dir)!r}: no such folder")
     about = _json(path / "config.json")
-    fields = {field.name for field in dataclasses.fields(TrainingConfig)}
+    fields = {field.name for field in dataclasses.fields(PrivateRun)}
     values = {name: value for name, value in about.items() if name in fields}
     try:
         if "minibatch" in about:
             raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
-        for name, kinds in _KINDS.items():
+        for name, kinds in (("protocol", protocol_classes()), ("randomizer", randomizer_classes())):
             arguments = dict(values[name])
             values[name] = kinds[arguments.pop("kind")](**arguments)
-        config = TrainingConfig(**values)
+        run = PrivateRun(**values)
     except (KeyError, TypeError, ValueError) as error:
         version = about.get("version", "unknown")
         raise ValueError(
             f"{path / 'config.json'}: not a config of this version of checkin-jax (written by {version}): {error}"
         ) from error
     metrics, report, text = path / "metrics.jsonl", path / "report.json", path / "report.txt"
-    planned = config.plan.num_rounds
+    planned = run.schedule.num_rounds
     return RecordedRun(
         path,
-        config,
+        run,
         about,
         _lines(metrics, planned) if metrics.is_file() else [],
         _report(report, planned) if report.is_file() else None,
         _text(text) if text.is_file() else None,
     )
+
+
+def load(run_dir: str | Path, model: Model) -> Parameters:
+    """The parameters that a run left, in the structure of the model's own; `model.loss` and the like apply to them.
+
+    Args:
+      run_dir: folder of a run that has ended, or was interrupted.
+      model: that which was trained; `init` is not run, only its shapes are used.
+
+    Raises:
+      FileNotFoundError: no such folder, or no parameters in it.
+      ValueError: the file is damaged, or of another model.
+    """
+    file = Path(run_dir) / "parameters.npz"
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file; has the run ended?")
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file}: damaged: {error}") from error
+    try:
+        return from_named_arrays(jax.eval_shape(model.init, jax.random.key(0)), arrays)
+    except ValueError as error:
+        raise ValueError(f"{file}: of another model: {error}") from error
 
 
 def _text(file: Path) -> str:
@@ -113,10 +154,11 @@ def _report(file: Path, planned: int) -> dict[str, Any]:
     notes = report.get("notes")
     try:
         _validate.integer(1, planned, rounds=report.get("rounds"))  # type: ignore[arg-type]
-        _validate.real(0, 1, accuracy=report.get("accuracy"))  # type: ignore[arg-type]
+        if report["accuracy"] is not None:
+            _validate.real(0, 1, accuracy=report["accuracy"])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise ValueError(f"notes={_validate.shown(notes)}: expected texts")
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return report
 
@@ -133,7 +175,7 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
         for i, line in enumerate(found, 1):
             _validate.integer(i, i, round=line.get("round"))  # type: ignore[arg-type]
             _validate.integer(0, check_ins=line.get("check_ins"))  # type: ignore[arg-type]
-            if "accuracy" in line:
+            if line.get("accuracy") is not None:
                 _validate.real(0, 1, accuracy=line["accuracy"])
             for name in ("update_norm", "noise_norm"):
                 if line.get(name) is not None:

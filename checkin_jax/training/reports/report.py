@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from checkin_jax._rounding import up
+from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
-from checkin_jax.protocols import (
-    AveragedUpdates,
-    CheckInProtocol,
-    Shuffle,
-    ShuffledCheckIn,
-)
-from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.training.config import TrainingConfig
+from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
+from checkin_jax.training.run import PrivateRun
 
+# As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
+AccountFn = Callable[..., Guarantee]
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
 SIMULATED = (
@@ -32,9 +29,10 @@ class Report:
     """What a finished (or stopped) run has to say.
 
     Attributes:
-      config: the run's public description.
+      run: what fixes its privacy.
+      settings: everything else that was chosen, by name, as plain values.
       dataset: name of the data set; `num_records` is the size of its training part.
-      accuracy: on the public test set, in [0, 1].
+      metrics: means over the public test set, by name; None where not finite.
       rounds: updates of the model that ran. Units of the protocol are accounted for, see `units`.
       seconds: wall time of the loop, compilation included; of all parts of a resumed run.
       stopped: why the run ended before its last round; None when it did not.
@@ -42,12 +40,14 @@ class Report:
       planned: view -> Guarantee over all planned units, when fewer ran; empty otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
       entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
+      sharing: what clients have in common, in words; None: no record is held by several.
     """
 
-    config: TrainingConfig
+    run: PrivateRun
+    settings: dict[str, Any]
     dataset: str
     num_records: int
-    accuracy: float
+    metrics: dict[str, float | None]
     rounds: int
     seconds: float
     stopped: str | None
@@ -55,35 +55,35 @@ class Report:
     planned: dict[str, Guarantee]
     message: tuple[float, float]
     entropy: str = OPERATING_SYSTEM
+    sharing: str | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of `metrics`, in [0, 1]; None where the model has none."""
+        return self.metrics.get("accuracy")
 
     @property
     def units(self) -> int:
         """Rounds of the protocol, or windows, that are accounted for: a window counts whole once it has begun."""
-        return self.config.plan.units(self.rounds)
+        return self.run.schedule.units(self.rounds)
 
     @property
     def messages_per_client(self) -> float:
         """Expected number of messages one client sends over the units that ran."""
-        return self.units * self.config.protocol.rate
+        return self.units * self.run.protocol.rate
 
     def notes(self) -> list[str]:
         """What a careful reader must know beside the numbers."""
-        protocol = self.config.protocol
         notes = []
-        if self.config.seed is not None:
+        if self.settings.get("seed") is not None:
             notes.append(SEEDED)
         elif self.entropy != OPERATING_SYSTEM:
             notes.append(f"entropy came from {self.entropy}: that it is secret and random is assumed")
-        if self.config.simulate == "central-limit":
+        if self.run.simulate == "central-limit":
             notes.append(SIMULATED)
-        each = self.config.records_per_client
-        if protocol.num_clients * each > self.num_records:
-            notes.append(
-                f"{protocol.num_clients:,} clients drew their records with replacement from "
-                f"{self.num_records:,}: the guarantee is per client, and a record that several clients share "
-                "is protected less"
-            )
-        planned = self.config.plan.num_rounds
+        if self.sharing is not None:
+            notes.append(self.sharing)
+        planned = self.run.schedule.num_rounds
         if self.rounds < planned:
             ended = f"ended after {self.rounds:,} of {planned:,} rounds ({self.stopped})"
             if self.planned:
@@ -93,17 +93,18 @@ class Report:
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             notes.append(ended)
-        if self.rounds % self.config.plan.rounds_per_unit:
+        if self.rounds % self.run.schedule.rounds_per_unit:
             notes.append("the last window did not end, and is accounted for as a whole")
         return notes
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for report.json."""
         return {
-            "config": self.config.as_dict(),
+            "config": {**self.run.as_dict(), **self.settings, "version": __version__},
             "dataset": self.dataset,
             "num_records": self.num_records,
             "accuracy": self.accuracy,
+            "metrics": self.metrics,
             "rounds": self.rounds,
             "units": self.units,
             "seconds": round(self.seconds, 3),
@@ -119,16 +120,20 @@ class Report:
         }
 
     def __str__(self) -> str:
-        config, protocol = self.config, self.config.protocol
-        each = "" if config.records_per_client == 1 else f", {config.records_per_client:,} records each"
-        steps = "" if config.local_steps == 1 else f" of {config.local_steps:,} local steps"
+        run, settings = self.run, self.settings
+        each, steps = settings.get("records_per_client"), settings.get("local_steps", 1)
+        held = "" if each in (None, 1) else f", {each:,} records each"
+        made = "" if steps == 1 else f" of {steps:,} local steps"
         lines = [
-            f"Private training on {self.dataset} under {protocol.title}",
-            f"  clients    {protocol.num_clients:,}{each}; {_check_ins(config)}",
+            f"Private training on {self.dataset} under {_title(run.protocol)}",
+            f"  clients    {run.protocol.num_clients:,}{held}; {run.schedule.words}",
             f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
-            f"  accuracy   {self.accuracy:.2%} on the test set",
-            f"  mechanism  {_mechanism(config)}, clip norm {config.clip_norm:g}{steps}",
-            f"  drawn as   {config.simulate!r}",
+            *(
+                f"  {name:<10} {_measured(name, value)} on the test set"
+                for name, value in self.metrics.items()
+            ),
+            f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}{made}",
+            f"  drawn as   {run.simulate!r}",
         ]
         lines += [f"  note       {note}" for note in self.notes()]
         for view in VIEWS:
@@ -142,77 +147,82 @@ class Report:
 
 
 def make_report(
-    config: TrainingConfig,
+    run: PrivateRun,
+    settings: Mapping[str, Any] | None = None,
     *,
     dataset: str,
     num_records: int,
-    accuracy: float,
+    metrics: Mapping[str, float | None],
     rounds: int,
     seconds: float,
     stopped: str | None,
     entropy: str = OPERATING_SYSTEM,
+    sharing: str | None = None,
     known: Mapping[CheckInProtocol, Guarantee] | None = None,
+    account_fn: AccountFn = account,
 ) -> Report:
     """Accounts for the units of the protocol that ran, in every view, and builds the report.
 
     Args:
+      run, settings, dataset ... sharing: as of `Report`.
       known: `guarantee` of what was accounted for already, in some view.
+      account_fn: the accountant.
 
     Raises:
       ValueError: no round ran, or more than planned.
     """
-    protocol = config.protocol
-    if not 1 <= rounds <= config.plan.num_rounds:
-        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {config.plan.num_rounds}]")
-    ran = config.plan.so_far(rounds)
+    schedule, protocol = run.schedule, run.protocol
+    if not 1 <= rounds <= schedule.num_rounds:
+        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {schedule.num_rounds}]")
+    ran = schedule.so_far(rounds)
     early, known = ran.repeats < protocol.repeats, known or {}
     return Report(
-        config=config,
+        run=run,
+        settings=dict(settings or {}),
         dataset=dataset,
         num_records=num_records,
-        accuracy=accuracy,
+        metrics=dict(metrics),
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees=every_view(config, ran, *([known[ran]] if ran in known else [])),
-        planned=every_view(config, protocol) if early else {},
-        message=message_privacy(protocol, config.randomizer),
+        guarantees=every_view(run, ran, *([known[ran]] if ran in known else []), account_fn=account_fn),
+        planned=every_view(run, protocol, account_fn=account_fn) if early else {},
+        message=message_privacy(run, account_fn=account_fn),
         entropy=entropy,
+        sharing=sharing,
     )
 
 
-def guarantee(config: TrainingConfig, protocol: CheckInProtocol, view: str) -> Guarantee:
+def guarantee(
+    run: PrivateRun, protocol: CheckInProtocol, view: str, account_fn: AccountFn = account
+) -> Guarantee:
     """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere."""
-    return account(protocol, config.randomizer, delta=config.delta, view=view, tight=True)
+    return account_fn(protocol, run.randomizer, delta=run.delta, view=view, tight=True)
 
 
-def every_view(config: TrainingConfig, protocol: CheckInProtocol, *known: Guarantee) -> dict[str, Guarantee]:
+def every_view(
+    run: PrivateRun, protocol: CheckInProtocol, *known: Guarantee, account_fn: AccountFn = account
+) -> dict[str, Guarantee]:
     """view -> Guarantee of `protocol`; `known` are guarantees of it that have been accounted for."""
     found = {each.view: each for each in known}
-    return {view: found.get(view) or guarantee(config, protocol, view) for view in VIEWS}
+    return {view: found.get(view) or guarantee(run, protocol, view, account_fn) for view in VIEWS}
 
 
-def message_privacy(protocol: CheckInProtocol, randomizer: Randomizer) -> tuple[float, float]:
-    """(epsilon0, delta0) of one message: delta0 is 0 for PureLDP, else n^-1.5 but at most 0.1."""
-    if not isinstance(randomizer, Gaussian):
-        return randomizer.epsilon0, 0.0
-    delta0 = min(0.1, math.pow(protocol.num_clients, -1.5))
-    once = ShuffledCheckIn(num_clients=protocol.num_clients, check_in_prob=1.0, num_rounds=1)
-    return account(once, randomizer, delta=delta0, view="local").epsilon, delta0
+def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[float, float]:
+    """(epsilon0, delta0) of one message: delta0 is 0 where messages are so private, else n^-1.5 but at most 0.1."""
+    if (pure := run.mechanism.pure_epsilon0) is not None:
+        return pure, 0.0
+    number = run.protocol.num_clients
+    delta0 = min(0.1, math.pow(number, -1.5))
+    once = ShuffledCheckIn(num_clients=number, check_in_prob=1.0, num_rounds=1)
+    return account_fn(once, run.randomizer, delta=delta0, view="local").epsilon, delta0
 
 
-def _mechanism(config: TrainingConfig) -> str:
-    if isinstance(config.randomizer, Gaussian):
-        return f"Gaussian, noise multiplier {config.randomizer.noise_multiplier:g} a client"
-    return f"l2 mechanism, epsilon0 = {config.randomizer.epsilon0:g} a message"
+def _title(protocol: CheckInProtocol) -> str:
+    return getattr(protocol, "title", type(protocol).__name__)
 
 
-def _check_ins(config: TrainingConfig) -> str:
-    """How many messages make a round, in words."""
-    protocol, plan = config.protocol, config.plan
-    if isinstance(protocol, ShuffledCheckIn | Shuffle):
-        return f"checking in at rate {protocol.rate:.6g}: about {protocol.num_clients * protocol.rate:,.0f} a round"
-    if isinstance(protocol, AveragedUpdates):
-        number, rate = plan.check_ins
-        return f"all of a slot averaged, {protocol.num_slots:,} slots: about {number * rate:,.6g} clients a round"
-    return f"one client a slot, {plan.slots_per_unit:,} slots, {plan.minibatch:,} of them a round"
+def _measured(name: str, value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.2%}" if name == "accuracy" else f"{value:.6g}"

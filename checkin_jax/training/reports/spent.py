@@ -5,10 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 from typing import Any
 
+from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.reports.report import guarantee
+from checkin_jax.training.reports.report import AccountFn, guarantee
+from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
 # Evaluations that are accounted for in one run: each may take a second.
@@ -22,13 +23,15 @@ class Spent:
     are faster than the accountant. Leaving waits for what has been asked for.
 
     Args:
-      config: of the run.
+      run: what is accounted for.
+      eval_every: rounds between evaluations.
+      account_fn: the accountant.
     """
 
-    def __init__(self, config: TrainingConfig) -> None:
-        self._config, last = config, config.plan.num_rounds
-        evaluations = -(-last // config.eval_every)
-        self._every = config.eval_every * -(-evaluations // MOST)
+    def __init__(self, run: PrivateRun, eval_every: int, account_fn: AccountFn = account) -> None:
+        self._run, self._account_fn, last = run, account_fn, run.schedule.num_rounds
+        evaluations = -(-last // eval_every)
+        self._every = eval_every * -(-evaluations // MOST)
         self._found: dict[CheckInProtocol, concurrent.futures.Future[Guarantee]] = {}
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "accounting")
 
@@ -40,7 +43,7 @@ class Spent:
 
     def prepare(self, rounds: int) -> None:
         """Begins to account for the first evaluation with figures after so many rounds, if there is one."""
-        last = self._config.plan.num_rounds
+        last = self._run.schedule.num_rounds
         if rounds < last:
             self._of(min((rounds // self._every + 1) * self._every, last))
 
@@ -49,7 +52,7 @@ class Spent:
 
         Of more than `MOST` evaluations every second, third ... has them, and the last; epsilon is None where infinite.
         """
-        if rounds % self._every and rounds != self._config.plan.num_rounds:
+        if rounds % self._every and rounds != self._run.schedule.num_rounds:
             return {}
         found = self._of(rounds).result()
         self.prepare(rounds)
@@ -71,7 +74,9 @@ class Spent:
         return {protocol: future.result() for protocol, future in done.items() if future.exception() is None}
 
     def _of(self, rounds: int) -> concurrent.futures.Future[Guarantee]:
-        protocol = self._config.plan.so_far(rounds)
+        protocol = self._run.schedule.so_far(rounds)
         if protocol not in self._found:
-            self._found[protocol] = self._thread.submit(guarantee, self._config, protocol, VIEW)
+            self._found[protocol] = self._thread.submit(
+                guarantee, self._run, protocol, VIEW, self._account_fn
+            )
         return self._found[protocol]

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._rounding import up
+from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.reports.report import every_view
+from checkin_jax.training.reports.report import AccountFn, every_view
+from checkin_jax.training.run import PrivateRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Point:
 
 
 def points(
-    config: TrainingConfig,
+    run: PrivateRun,
     metrics: Sequence[Mapping[str, Any]],
     count: int,
     known: Mapping[CheckInProtocol, dict[str, Guarantee]],
+    account_fn: AccountFn = account,
 ) -> list[Point]:
     """A few of the evaluations in the lines of metrics.jsonl, evenly over the rounds, the last among them.
 
@@ -37,6 +39,7 @@ def points(
 
     Args:
       known: `every_view` of what was accounted for already.
+      account_fn: the accountant.
     """
     evaluated = [line for line in metrics if "accuracy" in line]
     if not evaluated:
@@ -44,9 +47,9 @@ def points(
     out, known = [], dict(known)
     for i in sorted({round(i) for i in np.linspace(0, len(evaluated) - 1, count)}):
         line = evaluated[i]
-        protocol = config.plan.so_far(line["round"])
+        protocol = run.schedule.so_far(line["round"])
         if protocol not in known:
-            known[protocol] = every_view(config, protocol)
+            known[protocol] = every_view(run, protocol, account_fn=account_fn)
         out.append(Point(line["round"], line["accuracy"], known[protocol]))
     return out
 

@@ -31,7 +31,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from checkin_jax._files import delete
-from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.model import Dataset
 from checkin_jax.training.runs.run_directory import ResumeError
 from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
@@ -179,8 +179,13 @@ class Checkpoints:
         self._manager.reload()
 
 
-def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mesh | None) -> dict[str, Any]:
-    """What must agree for two processes to compute the same bits: settings, data, versions, machine.
+def describe(
+    config: Mapping[str, Any], dataset: Dataset, program: str, mesh: jax.sharding.Mesh | None
+) -> dict[str, Any]:
+    """What must agree for two processes to compute the same bits: settings, data, computation, versions, machine.
+
+    Args:
+      program: text that differs where the model's loss, its parameters or the optimizer do, see `fingerprint`.
 
     Raises:
       ResumeError: this machine does not promise to repeat a computation bit for bit.
@@ -192,13 +197,15 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
             "a resumed run must repeat rounds bit for bit"
         )
     data = hashlib.blake2b(digest_size=16)
-    for array in (dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels):
-        data.update(f"{array.shape}".encode())
+    for leaf in jax.tree.leaves((dataset.records, dataset.owner, dataset.test)):
+        array = np.asarray(leaf)
+        data.update(f"{array.dtype} {array.shape}".encode())
         data.update(array.tobytes())
     device = jax.devices()[0]
     return {
         "config": config,
-        "dataset": {"name": dataset.name, "max_value": dataset.max_value, "digest": data.hexdigest()},
+        "dataset": {"name": dataset.name, "digest": data.hexdigest()},
+        "program": program,
         "versions": {
             "jax": jax.__version__,
             "jaxlib": importlib.metadata.version("jaxlib"),
@@ -218,6 +225,15 @@ def describe(config: Mapping[str, Any], dataset: Dataset, mesh: jax.sharding.Mes
             "mesh": None if mesh is None else [int(size) for size in mesh.devices.shape],
         },
     }
+
+
+def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:
+    """A digest of what a function computes from arguments of these shapes: equal in every process that has its code.
+
+    Numbers that the function holds on to, such as a learning rate, are part of it; names and comments are not.
+    """
+    text = jax.jit(function).lower(*arguments).as_text()
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _pass_over(step: int, error: Exception) -> None:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,13 @@ import numpy as np
 from jax._src import distributed  # its barrier alone waits for longer than half a minute
 
 from checkin_jax._files import delete_rest
+from checkin_jax._version import __version__
 from checkin_jax.training.schedules import draws
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
 from checkin_jax.training.schedules.draws import EntropySource
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.server import State
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class Session:
     With several processes the first one alone has a folder, and all use its entropy.
 
     Args:
-      config, dataset, run_dir: of the run.
+      run, dataset, run_dir: of the run.
+      settings: what else was chosen, by name, as plain values; "seed" among them.
+      program: called for what tells the computation apart from another one, see `checkpoints.describe`.
       every: rounds between checkpoints; 0: none.
       keep: number of checkpoints kept.
       resume: go on with the run in `run_dir`, if one has begun.
@@ -51,7 +54,7 @@ class Session:
       entropy: of the run, sensitive; set by `begin`.
       source: what that came from, in words.
       rounds: rounds that have begun.
-      tested: (round, accuracy) of the last evaluation.
+      tested: (round, metrics) of the last evaluation.
 
     Raises:
       ResumeError, ValueError, OSError: see `loop.train`.
@@ -59,10 +62,12 @@ class Session:
 
     def __init__(
         self,
-        config: TrainingConfig,
+        run: PrivateRun,
+        settings: Mapping[str, Any],
         dataset: Dataset,
         run_dir: str | Path,
         *,
+        program: Callable[[], str],
         every: int,
         keep: int,
         resume: bool,
@@ -71,15 +76,17 @@ class Session:
     ) -> None:
         if jax.process_count() > 1 and (every or resume):
             raise ResumeError("checkpoint_every, resume: several processes cannot be resumed; use one")
-        self._config, self._every, self._resume = config, every, resume
-        self._public = {**config.as_dict(), "dataset": dataset.name, "jax": jax.__version__}
+        self._run, self._every, self._seed = run, every, settings["seed"]
+        config = {**run.as_dict(), **settings, "version": __version__}
+        self._public = {**config, "dataset": dataset.name, "jax": jax.__version__}
         self._draw = (
             draws.fresh_entropy if source is None else functools.partial(draws.drawn_entropy, source)
         )
         self.source = OPERATING_SYSTEM if source is None else draws.source_name(source)
-        if config.seed is not None:
+        if self._seed is not None:
             self.source = SEED
-        self.entropy, self.rounds, self.tested = 0, 0, (0, 0.0)
+        self.entropy, self.rounds = 0, 0
+        self.tested: tuple[int, dict[str, float | None]] = (0, {})
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
         self._started, self._seconds_before = time.perf_counter(), 0.0
@@ -98,8 +105,8 @@ class Session:
                     # Orbax takes a third of a second to load.
                     from checkin_jax.training.runs import checkpoints
 
-                    run = checkpoints.describe(config.as_dict(), dataset, mesh)
-                    self._checkpoints = opened.enter_context(checkpoints.Checkpoints(kept, run, keep=keep))
+                    about = checkpoints.describe(config, dataset, program(), mesh)
+                    self._checkpoints = opened.enter_context(checkpoints.Checkpoints(kept, about, keep=keep))
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Session:
@@ -139,14 +146,17 @@ class Session:
                 "be used, so it cannot go on; nothing was deleted. Restore what is damaged, or begin another run "
                 "elsewhere and account for both"
             )
-        self.entropy = _shared(self._draw() if self._config.seed is None else self._config.seed)
+        self.entropy = _shared(self._draw() if self._seed is None else self._seed)
         if self._folder is not None:
             self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
         return None
 
     def reached(self, target: float | None) -> bool:
         """Whether the last round was evaluated and met the target accuracy."""
-        return target is not None and self.tested[0] == self.rounds > 0 and self.tested[1] >= target
+        if target is None or self.tested[0] != self.rounds or not self.rounds:
+            return False
+        accuracy = self.tested[1].get("accuracy")
+        return accuracy is not None and accuracy >= target
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Appends a round's line to metrics.jsonl."""
@@ -161,7 +171,7 @@ class Session:
         Raises:
           OSError: it, or the one before, could not be written.
         """
-        due = self._every and self.rounds % self._every == 0 and self.rounds < self._config.plan.num_rounds
+        due = self._every and self.rounds % self._every == 0 and self.rounds < self._run.schedule.num_rounds
         if self._folder is None or self._checkpoints is None or not due:
             return
         self._folder.sync_metrics()
@@ -171,7 +181,7 @@ class Session:
             "tested": self.tested,
             "seconds": self.seconds,
             "metrics": self._folder.logged,
-            "units": self._config.plan.units(self.rounds),
+            "units": self._run.schedule.units(self.rounds),
         }
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
 

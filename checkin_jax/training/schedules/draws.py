@@ -5,7 +5,7 @@ holds it can undo the amplification. So unless the user asks for a reproducible 
 operating system, and it is on disk only where the user asks for checkpoints, and only while the run lasts.
 
 Every draw of a run comes from its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round
-or window t can be drawn without drawing those before it; `plan.Plan` cuts windows into rounds of training.
+or window t can be drawn without drawing those before it; `schedule.Schedule` cuts windows into rounds of training.
 `jax.random.binomial` is not used: its float32 sampler has the wrong law for large n.
 """
 

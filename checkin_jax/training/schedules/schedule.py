@@ -1,4 +1,4 @@
-"""Rounds of training under any check-in protocol: how many there are, who is in each, what its sum is divided by.
+"""Rounds of training under a check-in protocol, by registration: one schedule a class of protocols.
 
 A round is one update of the model. Under ShuffledCheckIn and Shuffle it is a unit of the protocol. Where clients pick
 slots, a unit is a whole window (for SlidingWindow a whole pass over the clients), and a round takes the messages of
@@ -7,55 +7,99 @@ slots, a unit is a whole window (for SlidingWindow a whole pass over the clients
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 
-from checkin_jax.protocols import (
-    AveragedUpdates,
-    CheckInProtocol,
-    FixedWindow,
-    Shuffle,
-    ShuffledCheckIn,
-    SlidingWindow,
-)
+from checkin_jax import _validate
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY
 
+# The clients whose messages make round 0, 1, ...: see `Schedule.draw`.
+Clients = Callable[[int], np.ndarray]
+# Stand-ins for the audit: as few clients as can hide each other, half of whom check in.
+FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The public description of a run's rounds.
+class Schedule(abc.ABC):
+    """The rounds of one kind of protocol; subclass and register with `register_schedule`.
 
     Attributes:
-      protocol: who checks in, and how often its unit is repeated; how many slots make one update of FixedWindow and
-        SlidingWindow. The last round of a window takes the slots that are left.
+      protocol: the public description: who checks in, and how often its unit is repeated.
     """
 
-    protocol: CheckInProtocol
+    protocol: Any
 
     @property
-    def minibatch(self) -> int:
-        """Slots whose messages make one update."""
-        protocol = self.protocol
-        return protocol.minibatch if isinstance(protocol, FixedWindow | SlidingWindow) else 1
+    @abc.abstractmethod
+    def check_ins(self) -> tuple[int, float]:
+        """(N, q): the messages of a round number at most N, and follow Binomial(N, q) or are N of them for sure."""
 
-    @property
-    def slots_per_unit(self) -> int:
-        """Slots whose messages are used in one unit of the protocol."""
-        protocol = self.protocol
-        if isinstance(protocol, ShuffledCheckIn | Shuffle):
-            return 1
-        if isinstance(protocol, AveragedUpdates):
-            return protocol.num_slots
-        return protocol.slots_shown
+    @abc.abstractmethod
+    def draw(self, entropy: int) -> Clients:
+        """Who takes part in a run: sensitive.
+
+        Args:
+          entropy: the run's. What is drawn depends on it, on the protocol and on the number of the round only.
+
+        Returns:
+          A function of a round's number 0, 1, ... that returns (k,) int64, the clients 0..n-1 whose messages make that
+          round, in an order that tells nothing; -1 is a dummy's. Empty: no message, no step. Rounds can be drawn in any
+          order, and are cheap in increasing order.
+        """
 
     @property
     def rounds_per_unit(self) -> int:
-        """Updates in one unit of the protocol."""
-        return -(-self.slots_per_unit // self.minibatch)
+        """Updates in one unit of the protocol; here 1."""
+        return 1
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether metrics number the units beside the rounds."""
+        return self.rounds_per_unit > 1
+
+    def divisor(self, messages: int) -> float:
+        """What turns the sum of a round into an update; only what the protocol makes public may be used.
+
+        Here the expected number of messages, whatever the realised one, `messages`.
+        """
+        number, rate = self.check_ins
+        return number * rate
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Numbers that are expected to be held at once when a round is drawn; here its messages."""
+        number, rate = self.check_ins
+        return number * rate
+
+    @property
+    def words(self) -> str:
+        """How many messages make a round, in words, for the report."""
+        number, rate = self.check_ins
+        return f"about {number * rate:,.6g} messages a round"
+
+    @property
+    def dummies(self) -> float:
+        """The chance that a message is a dummy's; here 0."""
+        return 0.0
+
+    def exposure(self, client: int) -> np.ndarray:
+        """(rounds of a unit,): the chance that a given message of a round is this client's, given their number.
+
+        For the audit, which is sharpest with the true chances, and sound with any. Here equal for all clients.
+        """
+        return np.full(self.rounds_per_unit, (1.0 - self.dummies) / self.protocol.num_clients)
+
+    def fewer_clients(self) -> Any:
+        """A protocol of the same kind with one unit and few clients who check in often, in which leaks are large."""
+        return dataclasses.replace(self.protocol.repeated(1), num_clients=self._few)
 
     @property
     def num_rounds(self) -> int:
@@ -66,49 +110,9 @@ class Plan:
         """Units begun once so many rounds have begun: a window counts as a whole from its first slot on."""
         return -(-rounds // self.rounds_per_unit)
 
-    def so_far(self, rounds: int) -> CheckInProtocol:
+    def so_far(self, rounds: int) -> Any:
         """The protocol to account for once `rounds` >= 1 rounds have begun."""
         return self.protocol.repeated(self.units(rounds))
-
-    @property
-    def check_ins(self) -> tuple[int, float]:
-        """(N, q): the messages of a round number at most N, and follow Binomial(N, q) or are N of them for sure."""
-        protocol = self.protocol
-        if isinstance(protocol, AveragedUpdates):
-            return protocol.num_clients, protocol.check_in_prob / protocol.num_slots
-        if isinstance(protocol, ShuffledCheckIn | Shuffle):
-            return protocol.num_clients, protocol.rate
-        return self.minibatch, 1.0
-
-    @property
-    def drawn_at_once(self) -> float:
-        """Numbers that `Draw` is expected to hold at once: clients of a round, or clients and slots of a window."""
-        protocol = self.protocol
-        if isinstance(protocol, FixedWindow):
-            return protocol.num_slots
-        if isinstance(protocol, AveragedUpdates):
-            return protocol.num_clients * protocol.check_in_prob + protocol.num_slots
-        if isinstance(protocol, SlidingWindow):
-            return draws.sliding_block(protocol)
-        return protocol.num_clients * protocol.rate
-
-    def divisor(self, messages: int) -> float:
-        """What turns the sum of a round into an update; only what the protocol makes public is used.
-
-        The expected number of check-ins (ShuffledCheckIn, Shuffle), `minibatch` (FixedWindow, SlidingWindow), or under
-        AveragedUpdates, where loads are public, the realised number `messages`. A window's last round may have fewer
-        slots than `minibatch`: dividing by their number would give a few messages, noise and all, the weight of many.
-        """
-        if isinstance(self.protocol, ShuffledCheckIn | Shuffle):
-            return self.protocol.num_clients * self.protocol.rate
-        if isinstance(self.protocol, AveragedUpdates):
-            return float(messages)
-        return float(self.minibatch)
-
-    def slots(self, place: int) -> tuple[int, int]:
-        """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
-        low = place * self.minibatch
-        return low, min(low + self.minibatch, self.slots_per_unit)
 
     def batch_iterator(self, num_examples: int, entropy: int) -> Iterator[np.ndarray]:
         """The rounds as arrays of clients, in the manner of jax_privacy's BatchSelectionStrategy.
@@ -123,56 +127,268 @@ class Plan:
             raise ValueError(
                 f"num_examples={num_examples!r}: expected {self.protocol.num_clients}, one a client"
             )
-        draw = Draw(self, entropy)
-        return (draw.clients(index) for index in range(self.num_rounds))
+        return map(self.draw(entropy), range(self.num_rounds))
+
+    @property
+    def _few(self) -> int:
+        return min(FEW_CLIENTS, self.protocol.num_clients)
 
 
-class Draw:
-    """The realised participants of a run, round by round: sensitive.
+_Kind = TypeVar("_Kind", bound=type[Schedule])
+_SCHEDULES: dict[type, type[Schedule]] = {}
 
-    Args:
-      plan: public description.
-      entropy: the run's entropy. Rounds depend on it, on the plan and on their index only; they can be drawn in any
-        order, which is cheap in increasing order: the window last drawn is kept.
+
+def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
+    """Registers the decorated `Schedule` as that of these classes of protocols, and of no subclass of them.
+
+    Raises:
+      TypeError: one of `protocols` is no class, or what is decorated no subclass of Schedule.
+      ValueError: another schedule is registered for one of them.
     """
 
-    def __init__(self, plan: Plan, entropy: int) -> None:
-        self._plan = plan
-        self._entropy = entropy
-        # A round may straddle two blocks of a sliding window.
-        kept = 2 if isinstance(plan.protocol, SlidingWindow) else 1
-        self._unit = functools.lru_cache(maxsize=kept)(self._draw_unit)
+    def register(kind: _Kind) -> _Kind:
+        for protocol in protocols:
+            if not (isinstance(protocol, type) and isinstance(kind, type) and issubclass(kind, Schedule)):
+                raise TypeError(
+                    f"protocol={_validate.shown(protocol)}: expected a class of protocols, and a Schedule for it"
+                )
+            if _SCHEDULES.setdefault(protocol, kind) is not kind:
+                known = _SCHEDULES[protocol].__name__
+                raise ValueError(f"register_schedule({protocol.__name__}): {known} is registered already")
+        return kind
 
-    def clients(self, index: int) -> np.ndarray:
-        """(k,) int64: the clients whose messages make round `index`; -1 is a dummy's. Empty: no message, no step.
+    return register
 
-        Of FixedWindow with visible empty slots and of AveragedUpdates the empty slots are left out.
-        """
-        plan, protocol = self._plan, self._plan.protocol
-        if isinstance(protocol, ShuffledCheckIn | Shuffle):
-            return draws.participants(self._entropy, protocol, index)
-        unit, place = divmod(index, plan.rounds_per_unit)
-        low, high = plan.slots(place)
-        if isinstance(protocol, AveragedUpdates):
-            clients, ends = self._unit(unit, 0)
-            return clients[ends[low - 1] if low else 0 : ends[low]]
-        if isinstance(protocol, FixedWindow):
-            used = self._unit(unit, 0)[0][low:high]
+
+def schedule_of(protocol: Any) -> Schedule:
+    """The rounds of a protocol.
+
+    Raises:
+      TypeError: nothing is registered for its very class.
+    """
+    kind = _SCHEDULES.get(type(protocol))
+    if kind is None:
+        raise TypeError(
+            f"protocol={_validate.shown(protocol)}: no schedule is registered for {type(protocol).__name__}, only for "
+            f"{', '.join(sorted(known.__name__ for known in _SCHEDULES))}; register a subclass of Schedule with "
+            f"@register_schedule({type(protocol).__name__})"
+        )
+    return kind(protocol=protocol)
+
+
+def protocol_classes() -> dict[str, type]:
+    """The classes that can be trained under, by name."""
+    return {kind.__name__: kind for kind in _SCHEDULES}
+
+
+@register_schedule(ShuffledCheckIn, Shuffle)
+class Rounds(Schedule):
+    """Everybody who checks in makes the round; the sum is divided by the expected number."""
+
+    protocol: ShuffledCheckIn | Shuffle
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """All clients, at the protocol's rate."""
+        return self.protocol.num_clients, self.protocol.rate
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.participants`."""
+        return functools.partial(draws.participants, entropy, self.protocol)
+
+    @property
+    def words(self) -> str:
+        """Rate and expected number."""
+        number, rate = self.check_ins
+        return f"checking in at rate {rate:.6g}: about {number * rate:,.0f} a round"
+
+    def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
+        """Few clients of whom at least half check in."""
+        fewer = super().fewer_clients()
+        return _more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
+
+
+class _OneASlot(Schedule):
+    """Windows whose slots show one client's message each; sums are divided by `minibatch`, however few slots are left.
+
+    A window's last round may have fewer slots: dividing by their number would give a few messages, noise and all, the
+    weight of many.
+    """
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """One message a slot."""
+        return self.protocol.minibatch, 1.0
+
+    @property
+    def rounds_per_unit(self) -> int:
+        """By `minibatch` slots each, the last one of those that are left."""
+        return -(-self.protocol.slots_shown // self.protocol.minibatch)
+
+    @property
+    def has_windows(self) -> bool:
+        """Where a window has more than one slot."""
+        return self.protocol.slots_shown > 1
+
+    @property
+    def words(self) -> str:
+        """Slots of a window and of a round."""
+        slots, minibatch = self.protocol.slots_shown, self.protocol.minibatch
+        return f"one client a slot, {slots:,} slots, {minibatch:,} of them a round"
+
+    def slots(self, place: int) -> tuple[int, int]:
+        """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
+        low = place * self.protocol.minibatch
+        return low, min(low + self.protocol.minibatch, self.protocol.slots_shown)
+
+
+@register_schedule(FixedWindow)
+class FixedWindowRounds(_OneASlot):
+    """A_fix: with visible empty slots they are left out of the round, else a dummy stands in them."""
+
+    protocol: FixedWindow
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.fixed_window`; the window last drawn is kept."""
+        protocol = self.protocol
+        window = functools.lru_cache(maxsize=1)(functools.partial(draws.fixed_window, entropy, protocol))
+
+        def clients(index: int) -> np.ndarray:
+            unit, place = divmod(index, self.rounds_per_unit)
+            low, high = self.slots(place)
+            used = window(unit)[low:high]
             return used if protocol.empty_slots == "dummy" else used[used != DUMMY]
-        length, skipped = draws.sliding_block(protocol), protocol.window - 1
-        low, high = low + skipped, high + skipped
-        parts = []
-        for block in range(low // length, (high - 1) // length + 1):
-            first = max(block * length, skipped)
-            parts.append(self._unit(unit, block)[0][max(0, low - first) : high - first])
-        return np.concatenate(parts)
 
-    def _draw_unit(self, unit: int, block: int) -> tuple[np.ndarray, ...]:
-        protocol = self._plan.protocol
-        if isinstance(protocol, AveragedUpdates):
-            return draws.averaged_updates(self._entropy, protocol, unit)
-        if isinstance(protocol, FixedWindow):
-            return (draws.fixed_window(self._entropy, protocol, unit),)
-        if isinstance(protocol, SlidingWindow):
-            return (draws.sliding_window(self._entropy, protocol, unit, block),)
-        raise TypeError(f"protocol={protocol!r}: it has no windows")
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """The slots of a window."""
+        return self.protocol.num_slots
+
+    @property
+    def dummies(self) -> float:
+        """Empty slots, where they are hidden."""
+        protocol = self.protocol
+        if protocol.empty_slots == "visible":
+            return 0.0
+        return math.pow(1.0 - protocol.check_in_prob / protocol.num_slots, protocol.num_clients)
+
+    def fewer_clients(self) -> FixedWindow:
+        """Few clients and slots, at least half of the clients in a window."""
+        slots = min(FEW_SLOTS, self.protocol.num_slots)
+        fewer = dataclasses.replace(
+            self.protocol.repeated(1), num_slots=slots, minibatch=min(self.protocol.minibatch, slots)
+        )
+        return _more_often(dataclasses.replace(fewer, num_clients=self._few))
+
+
+@register_schedule(SlidingWindow)
+class SlidingWindowRounds(_OneASlot):
+    """A_sldw: rounds are made of the slots from the window-th to the n-th, a dummy in the empty ones."""
+
+    protocol: SlidingWindow
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.sliding_window`; the two blocks last drawn are kept, since a round may straddle them."""
+        protocol = self.protocol
+        block_of = functools.lru_cache(maxsize=2)(functools.partial(draws.sliding_window, entropy, protocol))
+        length, skipped = draws.sliding_block(protocol), protocol.window - 1
+
+        def clients(index: int) -> np.ndarray:
+            unit, place = divmod(index, self.rounds_per_unit)
+            low, high = (slot + skipped for slot in self.slots(place))
+            parts = []
+            for block in range(low // length, (high - 1) // length + 1):
+                first = max(block * length, skipped)
+                parts.append(block_of(unit, block)[max(0, low - first) : high - first])
+            return np.concatenate(parts)
+
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """The slots of a block."""
+        return draws.sliding_block(self.protocol)
+
+    @property
+    def dummies(self) -> float:
+        """Empty slots."""
+        return math.pow(1.0 - 1.0 / self.protocol.window, self.protocol.window)
+
+    def exposure(self, client: int) -> np.ndarray:
+        """By the part of the client's window, over all slots of the pass, that falls into each round."""
+        protocol = self.protocol
+        slots = np.arange(protocol.slots_shown) + protocol.window - 1
+        inside = (slots >= client) & (slots < client + protocol.window)
+        starts = np.arange(self.rounds_per_unit) * protocol.minibatch
+        shares = np.add.reduceat(inside, starts) / np.diff(np.append(starts, protocol.slots_shown))
+        return shares * (1.0 - self.dummies) / protocol.window
+
+    def fewer_clients(self) -> SlidingWindow:
+        """Few clients, one more than elsewhere, and short windows."""
+        protocol = self.protocol
+        fewer = SlidingWindow(
+            num_clients=min(self._few + 1, protocol.num_clients), window=min(FEW_SLOTS, protocol.window)
+        )
+        return dataclasses.replace(fewer, minibatch=min(protocol.minibatch, fewer.slots_shown))
+
+
+@register_schedule(AveragedUpdates)
+class AveragedUpdatesRounds(Schedule):
+    """A_avg: all clients of one slot make the round; the sum is divided by their number, which is public here."""
+
+    protocol: AveragedUpdates
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """Those who pick one of the slots."""
+        return self.protocol.num_clients, self.protocol.check_in_prob / self.protocol.num_slots
+
+    @property
+    def rounds_per_unit(self) -> int:
+        """One a slot."""
+        return self.protocol.num_slots
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Clients and slots of a window."""
+        return self.protocol.num_clients * self.protocol.check_in_prob + self.protocol.num_slots
+
+    def divisor(self, messages: int) -> float:
+        """The realised number of messages."""
+        return float(messages)
+
+    @property
+    def words(self) -> str:
+        """Slots and expected number."""
+        number, rate = self.check_ins
+        slots = self.protocol.num_slots
+        return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.averaged_updates`; the window last drawn is kept."""
+        window = functools.lru_cache(maxsize=1)(
+            functools.partial(draws.averaged_updates, entropy, self.protocol)
+        )
+
+        def clients(index: int) -> np.ndarray:
+            unit, slot = divmod(index, self.rounds_per_unit)
+            everybody, ends = window(unit)
+            return everybody[ends[slot - 1] if slot else 0 : ends[slot]]
+
+        return clients
+
+    def fewer_clients(self) -> AveragedUpdates:
+        """Few clients and slots, at least half of the clients in a window."""
+        slots = min(FEW_SLOTS, self.protocol.num_slots)
+        fewer = dataclasses.replace(self.protocol.repeated(1), num_slots=slots, num_clients=self._few)
+        return _more_often(fewer)
+
+
+_Sparse = TypeVar("_Sparse", ShuffledCheckIn, FixedWindow, AveragedUpdates)
+
+
+def _more_often(protocol: _Sparse) -> _Sparse:
+    """At least half of the clients check in."""
+    return dataclasses.replace(protocol, check_in_prob=max(LEAST_RATE, protocol.check_in_prob))

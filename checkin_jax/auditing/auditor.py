@@ -19,13 +19,13 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import VIEWS, Guarantee
 from checkin_jax.auditing import one_run, scores, training_run
-from checkin_jax.auditing.setting import Setting
+from checkin_jax.auditing.setting import check_auditable, small
 from checkin_jax.auditing.statistics import Bounds, best_rule
+from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Gaussian
-from checkin_jax.training.config import TrainingConfig
-from checkin_jax.training.examples.data import Dataset
+from checkin_jax.training.reports.report import AccountFn
+from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
 
 # Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
@@ -86,7 +86,7 @@ class Audit:
     """What an audit found.
 
     Attributes:
-      setting: what was audited.
+      run: what was audited.
       findings: the lower bounds, all of which hold together with probability at least `confidence`.
       confidence: in (0, 1).
       runs: in each of the two worlds, of the test by many runs.
@@ -95,7 +95,7 @@ class Audit:
       notes: what was left out, and why.
     """
 
-    setting: Setting
+    run: PrivateRun
     findings: tuple[Finding, ...]
     confidence: float
     runs: int
@@ -110,16 +110,10 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        setting = self.setting
+        audited = self.run.as_dict()
         return {
             "passed": self.passed,
-            "protocol": {"kind": type(setting.protocol).__name__, **dataclasses.asdict(setting.protocol)},
-            "randomizer": {
-                "kind": type(setting.randomizer).__name__,
-                **dataclasses.asdict(setting.randomizer),
-            },
-            "clip_norm": setting.clip_norm,
-            "simulate": setting.simulate,
+            **{name: audited[name] for name in ("protocol", "randomizer", "clip_norm", "simulate")},
             "confidence": self.confidence,
             "runs": self.runs,
             "seed": self.seed,
@@ -130,9 +124,9 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        setting = self.setting
-        drawn = f"clip norm {setting.clip_norm:g}, sums drawn as {setting.simulate!r}"
-        lines = [f"Audit of the trainer: {_words(setting.protocol)}, {_noise(setting)}, {drawn}"]
+        run = self.run
+        drawn = f"clip norm {run.clip_norm:g}, sums drawn as {run.simulate!r}"
+        lines = [f"Audit of the trainer: {_words(run.protocol)}, {run.mechanism}, {drawn}"]
         for finding in self.findings:
             certified = finding.guarantee
             lines += [
@@ -157,33 +151,35 @@ class Audit:
 
 
 def audit(
-    setting: Setting,
+    run: PrivateRun,
     *,
     delta: float = 1e-6,
     views: tuple[str, ...] = VIEWS,
     runs: int = 4_000,
     confidence: float = 0.95,
     seed: int | None = None,
-    training: tuple[TrainingConfig, Dataset] | None = None,
+    training: TrainedRun | None = None,
     on_phase: OnPhase | None = None,
+    account_fn: AccountFn = account,
 ) -> Audit:
     """Attacks the trainer's schedule, clipping, noise, keys and sums, and holds what it learns against `account`.
 
     Two tests in each view. *Many runs*: the protocol, or where it is large a stand-in with the same randomizer
-    (`Setting.small`), is run many times in two neighbouring worlds; an attack chosen on the first half is judged on
+    (`setting.small`), is run many times in two neighbouring worlds; an attack chosen on the first half is judged on
     the second by exact binomial bounds, at the delta of `AUDIT_DELTAS` where it came closest to a violation and at
     `delta`. *One run*: the first units of the protocol itself with up to 500 canaries, see `one_run`; left out where
     clients are too few or a unit too large.
 
     Args:
-      setting: what to audit.
+      run: what to audit.
       delta: of the guarantee in question, in (0, 1).
       views: some of "local", "messages", "aggregate".
       runs: in each world, from 20 to 1e7.
       confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
       seed: None draws all runs from the operating system's entropy.
-      training: a run whose loop and network are attacked as well, in view "aggregate": see `training_run`.
+      training: a run whose loop and model are attacked as well, in view "aggregate": see `training_run`.
       on_phase: told in words what begins.
+      account_fn: the accountant that is held against, called as `account` is.
 
     Returns:
       An Audit. `passed` says that nothing was found, not that there is nothing.
@@ -203,7 +199,7 @@ def audit(
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()
-    small, long = setting.small(), {view: one_run.affordable(setting, view) for view in views}
+    stand_in, long = small(check_auditable(run)), {view: one_run.affordable(run, view) for view in views}
     notes = [
         f"no test by one run in view {view!r}: clients are too few, or one unit of the protocol too large"
         for view in views
@@ -213,38 +209,38 @@ def audit(
         notes.append(SEEDED)
     trained = None
     if training is not None and "aggregate" in views:
-        trained = training_run.affordable(*training)
+        trained = training_run.affordable(training)
         if trained is None:
             notes.append("no run of training: clients are too few, or one unit of the protocol too large")
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
     error = (1.0 - confidence) / bounds
     certified = functools.cache(
-        lambda protocol, view, at: account(protocol, setting.randomizer, delta=at, view=view, tight=True)
+        lambda protocol, view, at: account_fn(protocol, run.randomizer, delta=at, view=view, tight=True)
     )
     drawn: dict[bool, tuple[int, Trials, Trials]] = {}
     findings = []
     for view in views:
         totals = view == "aggregate"
         if totals not in drawn:
-            say(f"{2 * runs:,} runs of {_words(small.protocol)}, {'sums' if totals else 'messages'}")
-            drawn[totals] = two_worlds(small, runs, entropies, messages=not totals, totals=totals)
+            say(f"{2 * runs:,} runs of {_words(stand_in.protocol)}, {'sums' if totals else 'messages'}")
+            drawn[totals] = two_worlds(stand_in, runs, entropies, messages=not totals, totals=totals)
         canary, *worlds = drawn[totals]
-        first, second = (_scores(small, view, canary, trials) for trials in worlds)
+        first, second = (_scores(stand_in, view, canary, trials) for trials in worlds)
         say(f"attacks in view {view!r}")
-        findings += _many_runs(small, view, first, second, delta, error, certified)
+        findings += _many_runs(stand_in, view, first, second, delta, error, certified)
         chosen = long[view]
         if chosen is not None:
             say(f"one run of {_words(chosen.protocol)} in view {view!r}")
             seen = one_run.coins_and_scores(chosen, view, entropies)
             guarantee = certified(chosen.protocol, view, delta)
             findings.append(_guesses(ONE_RUN, guarantee, *seen, error))
-    if training is not None and trained is not None:
-        say(f"training, {_words(trained.protocol)}")
-        seen = training_run.coins_and_scores(trained, training[1], entropies)
-        guarantee = certified(trained.protocol, "aggregate", delta)
+    if trained is not None:
+        say(f"training, {_words(trained.run.protocol)}")
+        seen = training_run.coins_and_scores(trained, entropies)
+        guarantee = certified(trained.run.protocol, "aggregate", delta)
         findings.append(_guesses(TRAINING, guarantee, *seen, error))
     return Audit(
-        setting=setting,
+        run=run,
         findings=tuple(findings),
         confidence=confidence,
         runs=runs,
@@ -255,7 +251,7 @@ def audit(
 
 
 def _many_runs(
-    small: Setting,
+    stand_in: PrivateRun,
     view: str,
     first: np.ndarray,
     second: np.ndarray,
@@ -267,7 +263,7 @@ def _many_runs(
     half = len(first) // 2
     searched, judged = Bounds(half, error), Bounds(len(first) - half, error)
     rules = {at: best_rule(first[:half], second[:half], at, searched) for at in {*AUDIT_DELTAS, delta}}
-    closest = max(AUDIT_DELTAS, key=lambda at: rules[at][0] - certified(small.protocol, view, at).epsilon)
+    closest = max(AUDIT_DELTAS, key=lambda at: rules[at][0] - certified(stand_in.protocol, view, at).epsilon)
     findings = []
     for at in (closest, delta):
         right, wrong = rules[at][1].counts(first[half:], second[half:])
@@ -276,10 +272,10 @@ def _many_runs(
             Finding(
                 test=MANY_RUNS,
                 view=view,
-                protocol=small.protocol,
+                protocol=stand_in.protocol,
                 delta=at,
                 lower=bound,
-                guarantee=certified(small.protocol, view, at),
+                guarantee=certified(stand_in.protocol, view, at),
                 evidence=f"the attack said yes {right:,} against {wrong:,} times in {len(first) - half:,} runs each",
             )
         )
@@ -300,12 +296,12 @@ def _guesses(test: str, guarantee: Guarantee, coins: np.ndarray, seen: np.ndarra
     )
 
 
-def _scores(small: Setting, view: str, canary: int, trials: Trials) -> np.ndarray:
+def _scores(stand_in: PrivateRun, view: str, canary: int, trials: Trials) -> np.ndarray:
     if view == "aggregate":
-        return scores.of_totals(small, canary, trials)
+        return scores.of_totals(stand_in, canary, trials)
     if view == "messages":
-        return scores.of_messages(small, canary, trials)
-    return scores.of_own(small, trials)
+        return scores.of_messages(stand_in, canary, trials)
+    return scores.of_own(stand_in, trials)
 
 
 def _entropies(seed: int | None) -> Iterator[int]:
@@ -323,9 +319,3 @@ def _words(protocol: CheckInProtocol) -> str:
     """The protocol with its numbers."""
     fields = ", ".join(f"{name}={value!r}" for name, value in dataclasses.asdict(protocol).items())
     return f"{type(protocol).__name__}({fields})"
-
-
-def _noise(setting: Setting) -> str:
-    if isinstance(setting.randomizer, Gaussian):
-        return f"Gaussian noise of {setting.randomizer.noise_multiplier:g} clip norms a message"
-    return f"{setting.randomizer.epsilon0:g}-LDP messages"

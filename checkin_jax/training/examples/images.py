@@ -1,0 +1,209 @@
+"""Training on small grey images, as `checkin train` and the programs in train/ do it: settings, model, optimizer."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from checkin_jax import _validate
+from checkin_jax.accounting.account import account
+from checkin_jax.training.examples import networks
+from checkin_jax.training.examples.data import LabelledImages
+from checkin_jax.training.loop import OnModel, OnRound
+from checkin_jax.training.loop import train as train_any
+from checkin_jax.training.model import Model
+from checkin_jax.training.private.clients import ClientUpdate, local_steps
+from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.reports.report import AccountFn, Report
+from checkin_jax.training.run import PrivateRun, check_trainable
+from checkin_jax.training.schedules.draws import EntropySource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageTraining:
+    """A run on labelled images, beside the images: what `checkin train` has options for.
+
+    Attributes:
+      run: what fixes its privacy.
+      learning_rate: step on the estimated mean clipped gradient; while nearly all clients are clipped
+        only learning_rate * clip_norm matters.
+      decay: "linear" to zero over the updates of the run, or "constant".
+      momentum: heavy-ball momentum in [0, 1).
+      averaging, eval_every, target_accuracy, seed: see `checkin_jax.training.train`.
+      pool_stride, activation: of the 28x28 network; `activation` also of the 8x8 one.
+      microbatch: see `Performance`.
+      records_per_client: records each client holds; its update is made from all of them.
+      local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
+        update is minus what that many steps on all its records add to the client's own copy of the parameters.
+      local_learning_rate: step of the client's own parameters; needed for local_steps above 1 and for nothing else.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or a combination that does not exist.
+    """
+
+    run: PrivateRun
+    learning_rate: float = 1.0
+    decay: str = "linear"
+    momentum: float = 0.0
+    averaging: float = 0.0
+    eval_every: int = 50
+    target_accuracy: float | None = None
+    seed: int | None = None
+    pool_stride: int = 1
+    activation: str = "tanh"
+    microbatch: int | None = None
+    records_per_client: int = 1
+    local_steps: int = 1
+    local_learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "run": check_trainable(self.run),
+            "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
+            "decay": _validate.choice(("linear", "constant"), decay=self.decay),
+            "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),
+            "averaging": _validate.real(0, 1, open_high=True, averaging=self.averaging),
+            "eval_every": _validate.integer(1, eval_every=self.eval_every),
+            "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
+            "activation": _validate.choice(("tanh", "relu"), activation=self.activation),
+            "microbatch": Performance(microbatch=self.microbatch).microbatch,
+            "records_per_client": _validate.integer(1, 10**6, records_per_client=self.records_per_client),
+            "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
+        }
+        if self.target_accuracy is not None:
+            target = _validate.real(0, 1, open_low=True, target_accuracy=self.target_accuracy)
+            checked["target_accuracy"] = target
+        if self.seed is not None:
+            checked["seed"] = _validate.integer(0, 2.0**128, seed=self.seed)
+        if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
+            raise ValueError(
+                f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
+                + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
+            )
+        if self.local_learning_rate is not None:
+            rate = _validate.real(0, 1e30, open_low=True, local_learning_rate=self.local_learning_rate)
+            checked["local_learning_rate"] = rate
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:
+        """That of a run read back from its folder.
+
+        Raises:
+          ValueError: config.json is not that of a run on images.
+        """
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "run"]
+        try:
+            return cls(run=run, **{name: about[name] for name in names})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"config.json: not that of a run on images: {error}") from error
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Stochastic gradient descent."""
+        rate = self.learning_rate
+        if self.decay == "linear":
+            rate = optax.linear_schedule(self.learning_rate, 0.0, self.run.schedule.num_rounds)
+        return optax.sgd(rate, momentum=self.momentum or None)
+
+    def client_update(self, model: Model) -> ClientUpdate | None:
+        """What a client computes from its records, if it is not the gradient of their mean loss."""
+        if self.local_learning_rate is None:
+            return None
+        return local_steps(model.loss, learning_rate=self.local_learning_rate, steps=self.local_steps)
+
+    def model(self, images: LabelledImages) -> Model:
+        """The network for these images; equal for equal ones, so that it compiles once.
+
+        Raises:
+          ValueError: there is no network for their size.
+        """
+        return image_model(images.image_side, self.pool_stride, self.activation, images.max_value)
+
+
+def train(
+    config: ImageTraining,
+    images: LabelledImages,
+    run_dir: str | Path,
+    on_round: OnRound | None = None,
+    *,
+    checkpoint_every: int = 0,
+    keep_checkpoints: int = 2,
+    resume: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
+    on_model: OnModel | None = None,
+    entropy: EntropySource | None = None,
+    account_fn: AccountFn = account,
+) -> Report:
+    """Trains the network for these images; arguments, results and errors are those of `checkin_jax.training.train`."""
+    model = config.model(images)
+    own = (
+        "learning_rate",
+        "decay",
+        "momentum",
+        "pool_stride",
+        "activation",
+        "local_steps",
+        "local_learning_rate",
+    )
+    return train_any(
+        config.run,
+        model,
+        images.dataset,
+        run_dir,
+        optimizer=config.optimizer,
+        client_update=config.client_update(model),
+        records_per_client=config.records_per_client,
+        averaging=config.averaging,
+        eval_every=config.eval_every,
+        target_accuracy=config.target_accuracy,
+        on_round=on_round,
+        on_model=on_model,
+        performance=Performance(microbatch=config.microbatch, mesh=mesh),
+        seed=config.seed,
+        entropy=entropy,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        resume=resume,
+        about={name: getattr(config, name) for name in own},
+        account_fn=account_fn,
+    )
+
+
+@functools.cache
+def image_model(side: int, pool_stride: int, activation: str, max_value: int) -> Model:
+    """The network for images of this side whose pixels go up to `max_value`, on records (image, label) of bytes.
+
+    Raises:
+      ValueError: there is no network for this size.
+    """
+
+    def parts(key: jax.Array) -> Any:
+        return networks.functional(networks.build(side, key, pool_stride=pool_stride, activation=activation))
+
+    # Only the structure matters here, so any key will do.
+    apply = parts(jax.random.key(0))[1]
+
+    def logits(parameters: Any, image: jax.Array) -> jax.Array:
+        return apply(parameters, image.astype(jnp.float32)[..., None] * (1.0 / max_value))
+
+    def loss(parameters: Any, record: tuple[jax.Array, jax.Array]) -> jax.Array:
+        image, label = record
+        return networks.cross_entropy(logits(parameters, image), label.astype(jnp.int32))
+
+    def metrics(parameters: Any, record: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        image, label = record
+        guess = jnp.argmax(logits(parameters, image))
+        return {"accuracy": (guess == label.astype(guess.dtype)).astype(jnp.float32)}
+
+    return Model(
+        init=lambda key: parts(key)[0], loss=loss, metrics=metrics, name=f"network for {side}x{side} images"
+    )

@@ -1,0 +1,21 @@
+"""A first guess at the learning rate; tuning it on the data that is protected would itself cost privacy."""
+
+from __future__ import annotations
+
+import math
+
+from checkin_jax.training.run import PrivateRun
+
+TYPICAL = 0.15
+
+
+def suggested_learning_rate(run: PrivateRun) -> float:
+    """learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with linear decay.
+
+    B messages are expected a round, T rounds are planned, and z is the standard deviation of one message's noise in
+    clip norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and the noise that T such
+    steps add up to is then the same for all settings. Found on MNIST; a rule of thumb, no guarantee of anything.
+    """
+    number, rate = run.schedule.check_ins
+    steps = math.sqrt(number * rate / run.schedule.num_rounds)
+    return TYPICAL * steps / run.mechanism.noise_multiplier / run.clip_norm

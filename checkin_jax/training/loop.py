@@ -1,0 +1,375 @@
+"""The training loop: draw who checks in, sum their privatised updates, divide by a public number, step.
+
+The divisor is never a number that the protocol keeps to itself (see `Schedule.divisor`). The ledger counts a round, and
+a window as a whole, before its result is used, so it can never count too few.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from checkin_jax import _validate
+from checkin_jax.accounting.account import account
+from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
+from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
+from checkin_jax.training.private.performance import GROUP, Performance
+from checkin_jax.training.private.samplers import Mechanism
+from checkin_jax.training.private.step import buffer_capacity, round_sum
+from checkin_jax.training.reports.recorded import LINE
+from checkin_jax.training.reports.report import AccountFn, Report, make_report
+from checkin_jax.training.reports.spent import Spent
+from checkin_jax.training.run import PrivateRun, check_trainable
+from checkin_jax.training.runs.session import INTERRUPTED, Session
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
+from checkin_jax.training.server import State, averaged, descent, server
+
+# Rounds that are begun before the result of an earlier one is known: enough to keep a device busy.
+AHEAD = 2
+TEST_RECORDS_AT_ONCE = 100
+OnRound = Callable[[dict[str, Any]], None]
+OnModel = Callable[[Parameters], None]
+Evaluate = Callable[[Parameters], Mapping[str, Any]]
+
+
+class RoundError(RuntimeError):
+    """A round whose sum was not computed: a device or another process failed, or memory was short."""
+
+
+class _Round(NamedTuple):
+    """A round under way: its line of metrics so far, the state after it, and its sum where it is evaluated."""
+
+    line: dict[str, Any]
+    after: State
+    total: jax.Array | None
+    evaluated: bool
+
+
+def train(
+    run: PrivateRun,
+    model: Model,
+    dataset: Dataset,
+    run_dir: str | Path,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    client_update: ClientUpdate | None = None,
+    records_per_client: int | None = None,
+    averaging: float = 0.0,
+    eval_every: int = 50,
+    evaluate: Evaluate | None = None,
+    target_accuracy: float | None = None,
+    on_round: OnRound | None = None,
+    on_model: OnModel | None = None,
+    performance: Performance | None = None,
+    seed: int | None = None,
+    entropy: EntropySource | None = None,
+    checkpoint_every: int = 0,
+    keep_checkpoints: int = 2,
+    resume: bool = False,
+    about: Mapping[str, Any] | None = None,
+    account_fn: AccountFn = account,
+) -> Report:
+    """Trains any model under a check-in protocol, and leaves a complete run directory.
+
+    Formal guarantees: each round's participants, messages and noise follow `run.protocol` and `run.randomizer` (unless
+    `run.simulate` is "central-limit"), so `account` of the same two objects is about this run. Results depend on
+    clients' records only through the round sums. A run that was killed and resumed leaves the same bits in
+    parameters.npz and metrics.jsonl as one that was not; rounds that it repeats are the same releases again and are
+    counted once.
+
+    Args:
+      run: what fixes its privacy.
+      model: parameters and the loss of one record. Batch normalisation, and whatever else lets one client's update
+        depend on another's records, is refused.
+      dataset: records of the clients, and public ones to test on; a client holds the same records for the whole run.
+      run_dir: a folder that does not exist yet or is empty, unless `resume`.
+      optimizer: any optax transformation, given the estimated mean of the clipped updates for a gradient. It runs on
+        the server and costs no privacy; tuning it on the protected data would. None: SGD with a learning rate by a rule
+        of thumb (`suggested_learning_rate`), falling to zero over the run.
+      client_update: what a client computes in place of the gradient of `model.loss`, see `local_steps`.
+      records_per_client: how many records a client holds; of those it owns, at most so many. None: one, or all it owns.
+      averaging: the last fraction of updates over which the parameters are averaged, in [0, 1); 0 keeps the
+        last ones. Post-processing, too.
+      eval_every: rounds between evaluations.
+      evaluate: parameters -> name -> number, for what `model.metrics` cannot say; it may use public data only.
+      target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds.
+      on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that arrived,
+        dummies included), window (where the protocol has windows) and, at evaluations, the model's metrics,
+        epsilon, epsilon_lower, view and method (the report's figures in view "messages" over what has begun; see
+        `Spent` where evaluations are many), update_norm and noise_norm (l2 norms of the released update, and expected
+        of the noise in it; the norm of no client's own update is ever recorded). Its result is known by then: a round
+        is logged once it is real.
+      on_model: called with the parameters before the first round and after every round.
+      performance: how it is computed. With several processes every one calls this function with the same arguments,
+        and the first one alone writes.
+      seed: None draws the run's entropy from the operating system. A number makes the run reproducible and hence
+        not private against anybody who knows it.
+      entropy: where the run's 128 secret bits come from, in place of the operating system: a function of a number of
+        bytes that returns so many, as os.urandom does. Its quality is assumed, and the report says so. A run that is
+        taken up again goes on with the bits in its checkpoint.
+      checkpoint_every: rounds between checkpoints; 0: none. While the run lasts they hold its entropy, which must
+        stay secret (see `checkpoints`); they are deleted when it has finished.
+      keep_checkpoints: how many of the last ones are kept.
+      resume: go on with the run in `run_dir` from its last whole checkpoint; where none has begun, begin it.
+      about: plain values for config.json and the report beside those of this function: the model's and the
+        optimizer's settings, in names of your own.
+      account_fn: the accountant of report and metrics, called as `account` is.
+
+    Returns:
+      The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the rounds whose
+      results were logged; if there are none, the interrupt is raised again. Such a run may be resumed.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range; a model that private training cannot be made of.
+      EntropyError, a kind of ValueError: `entropy` returned too few bytes or no random ones.
+      ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
+        gone.
+      RoundError: a round could not be computed. What was logged is real.
+      FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
+        before stays.
+    """
+    every = _validate.integer(0, checkpoint_every=checkpoint_every)
+    keep = _validate.integer(1, keep_checkpoints=keep_checkpoints)
+    performance = performance or Performance()
+    settings = _settings(
+        {
+            "averaging": _validate.real(0, 1, open_high=True, averaging=averaging),
+            "eval_every": _validate.integer(1, eval_every=eval_every),
+            "target_accuracy": target_accuracy
+            if target_accuracy is None
+            else _validate.real(0, 1, open_low=True, target_accuracy=target_accuracy),
+            "seed": seed if seed is None else _validate.integer(0, 2.0**128, seed=seed),
+            "microbatch": performance.microbatch,
+            "records_per_client": records_per_client
+            if records_per_client is None
+            else _validate.integer(1, 10**6, records_per_client=records_per_client),
+        },
+        {"model": model.name} if about is None else about,
+    )
+    if entropy is not None:
+        draws.source_name(entropy)
+        if seed is not None:
+            raise ValueError(f"entropy: expected None with seed={seed}, which is all the run draws from")
+    schedule, mechanism = check_trainable(run).schedule, run.mechanism
+    contribution = model.loss if client_update is None else client_update
+    shapes = check_model(model, dataset)
+    start, update = server(_by_the_rule(run) if optimizer is None else optimizer)
+    tested = _tests(model, dataset, evaluate, performance)
+    capacity = buffer_capacity(*schedule.check_ins, GROUP)
+    # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
+    performance = Performance(
+        microbatch=min(performance.clients_at_once, capacity),
+        gradients=performance.gradients,
+        mesh=performance.mesh,
+    )
+    first_averaged = schedule.num_rounds - int(settings["averaging"] * schedule.num_rounds)
+
+    def program() -> str:
+        return _program(model, client_update, start, update, shapes, dataset)
+
+    with (
+        Session(
+            run,
+            settings,
+            dataset,
+            run_dir,
+            program=program,
+            every=every,
+            keep=keep,
+            resume=resume,
+            mesh=performance.mesh,
+            source=entropy,
+        ) as session,
+        Spent(run, settings["eval_every"], account_fn) as spent,
+    ):
+        state = session.begin(start(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)))
+        if state is None:
+            state = start(model.init(draws.jax_key(session.entropy, Stream.INITIAL_PARAMETERS)))
+            session.checkpoint(state)
+        state, records = jax.device_put((state, dataset.records), performance.everywhere)
+        held = dataset.holdings(session.entropy, run.protocol.num_clients, settings["records_per_client"])
+        clients, noise_key = schedule.draw(session.entropy), draws.jax_key(session.entropy, Stream.NOISE)
+        spent.prepare(session.rounds)
+        if on_model is not None:
+            on_model(state.parameters)
+        stopped, seen = None, state
+        under_way: collections.deque[_Round] = collections.deque()
+
+        def settle(done: _Round) -> None:
+            """Waits for a round, and only then logs it and shows its result; it is counted before."""
+            nonlocal seen
+            jax.block_until_ready(done.after)
+            session.rounds = done.line["round"]
+            seen, line = done.after, done.line
+            if done.evaluated:
+                session.tested = session.rounds, tested(averaged(seen))
+                line |= _norms(mechanism, done, schedule.divisor(line["check_ins"]))
+                line |= session.tested[1] | spent.line(session.rounds)
+            session.log(line)
+            if on_round is not None:
+                on_round(line)
+            if on_model is not None:
+                on_model(seen.parameters)
+            session.checkpoint(seen)
+
+        try:
+            for index in range(session.rounds, schedule.num_rounds):
+                if session.reached(settings["target_accuracy"]):
+                    stopped = f"reached accuracy {settings['target_accuracy']:g}"
+                    break
+                chosen, rounds, total = clients(index), index + 1, None
+                if len(chosen):  # nobody checked in: no message, no step
+                    total = round_sum(
+                        mechanism,
+                        contribution,
+                        state.parameters,
+                        records,
+                        _records(held, chosen),
+                        draws.round_key(noise_key, index),
+                        capacity=capacity,
+                        performance=performance,
+                    )
+                    divisor = schedule.divisor(len(chosen))
+                    state = update(state, total, divisor, max(0, rounds - first_averaged))
+                line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
+                if schedule.has_windows:
+                    line["window"] = schedule.units(rounds)
+                evaluated = rounds % settings["eval_every"] == 0 or rounds == schedule.num_rounds
+                under_way.append(_Round(line, state, total if evaluated else None, evaluated))
+                while len(under_way) > (0 if evaluated else AHEAD):
+                    settle(under_way.popleft())
+        except KeyboardInterrupt:
+            # What is under way has been shown to nobody, and is dropped.
+            if not session.rounds:
+                raise
+            stopped = INTERRUPTED
+        except jax.errors.JaxRuntimeError as error:
+            raise RoundError(
+                f"round {session.rounds + 1} could not be computed: {str(error).strip().splitlines()[0]}"
+            ) from error
+        seconds = session.seconds
+        last, metrics = session.tested
+        report = make_report(
+            run,
+            settings,
+            dataset=dataset.name,
+            num_records=len(dataset),
+            metrics=metrics if last == session.rounds else tested(averaged(seen)),
+            rounds=session.rounds,
+            seconds=seconds,
+            stopped=stopped,
+            entropy=session.source,
+            sharing=dataset.sharing(run.protocol.num_clients, settings["records_per_client"]),
+            known=spent.known(),
+            account_fn=account_fn,
+        )
+        session.finish(report, named_arrays(averaged(seen)))
+    return report
+
+
+def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What config.json says beside the run: names of the caller's must be others."""
+    taken = {
+        *own,
+        "protocol",
+        "randomizer",
+        "clip_norm",
+        "simulate",
+        "delta",
+        "version",
+        "dataset",
+        "jax",
+        "entropy",
+    }
+    for name in about:
+        if name in taken:
+            raise ValueError(
+                f"about={_validate.shown(name)}: expected other names than {', '.join(sorted(taken))}"
+            )
+    return {**own, **about}
+
+
+def _by_the_rule(run: PrivateRun) -> optax.GradientTransformation:
+    """SGD at the suggested learning rate, falling to zero."""
+    return descent(optax.linear_schedule(suggested_learning_rate(run), 0.0, run.schedule.num_rounds))
+
+
+def _program(
+    model: Model,
+    client_update: ClientUpdate | None,
+    start: Callable[..., State],
+    update: Callable[..., State],
+    shapes: Any,
+    dataset: Dataset,
+) -> str:
+    """A digest of the clients' computation and the server's."""
+    from checkin_jax.training.runs.checkpoints import fingerprint
+
+    record = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), dataset.records)
+    own = fingerprint(jax.value_and_grad(model.loss), shapes, record)
+    if client_update is not None:
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), record)
+        own += fingerprint(client_update.function, shapes, one, jax.ShapeDtypeStruct((1,), jnp.float32))
+    total = jax.ShapeDtypeStruct((sum(x.size for x in jax.tree.leaves(shapes)),), jnp.float32)
+    return own + fingerprint(
+        lambda state, total: update(state, total, 1.0, 1), jax.eval_shape(start, shapes), total
+    )
+
+
+def _tests(
+    model: Model, dataset: Dataset, evaluate: Evaluate | None, performance: Performance
+) -> Callable[[Parameters], dict[str, float | None]]:
+    """Parameters -> means of the metrics over the public test set, and what `evaluate` says."""
+    measure, test = model.metrics, None
+    if dataset.test is not None and measure is not None:
+        test = jax.device_put(dataset.test, performance.everywhere)
+
+        @jax.jit
+        def means(parameters: Parameters, test: Records) -> Mapping[str, jax.Array]:
+            each = jax.lax.map(
+                lambda record: measure(parameters, record), test, batch_size=TEST_RECORDS_AT_ONCE
+            )
+            return jax.tree.map(lambda values: jnp.mean(values.astype(jnp.float32)), each)
+
+    def tested(parameters: Parameters) -> dict[str, float | None]:
+        found: dict[str, Any] = {}
+        if test is not None:
+            found |= means(parameters, test)
+        if evaluate is not None:
+            found |= evaluate(parameters)
+        for name in found:
+            if name in LINE:
+                raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
+        values = {name: float(value) for name, value in found.items()}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+    return tested
+
+
+def _norms(mechanism: Mechanism, done: _Round, divisor: float) -> dict[str, Any]:
+    """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have."""
+    if done.total is None:
+        return {}
+    norm, size = float(jnp.linalg.norm(done.total)) / divisor, done.total.size
+    noise = mechanism.noise_norm(size) * math.sqrt(done.line["check_ins"]) / divisor
+    return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
+
+
+def _records(held: Holdings, chosen: np.ndarray) -> np.ndarray:
+    """The records of the chosen clients, a row of DUMMY where a client is DUMMY."""
+    present = chosen != DUMMY
+    if present.all():
+        return held[chosen]
+    records = np.full((len(chosen), *held.shape[1:]), DUMMY, np.int32)
+    records[present] = held[chosen[present]]
+    return records

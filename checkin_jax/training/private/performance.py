@@ -1,0 +1,64 @@
+"""What changes the speed and memory of a run, and nothing of what it releases but rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from checkin_jax import _validate
+
+GROUP = 40  # clients whose l2 messages are summed with one draw of d normals
+AXIS = "clients"  # the one axis of a mesh over which a round is split
+GRADIENTS = ("auto", "layers", "general")
+# A CPU's cache holds what a few dozen clients need; an accelerator wants its thousands of lanes filled.
+CPU_MICROBATCH, ACCELERATOR_MICROBATCH = GROUP, 50 * GROUP
+MOST_AT_ONCE = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Performance:
+    """How a run is computed.
+
+    Attributes:
+      microbatch: clients differentiated at once, a multiple of 40, at most 1e6; None takes 40 on a CPU, whose cache it
+        suits, and 2,000 elsewhere.
+      gradients: "layers" differentiates a loss layer by layer (see `layers.refusal`), "general" by
+        `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it can.
+      mesh: devices that share the work, with the one axis "clients" of type Auto; in several processes each names all
+        devices. None uses one device.
+
+    Raises:
+      ValueError, TypeError: an attribute outside its range.
+    """
+
+    microbatch: int | None = None
+    gradients: str = "auto"
+    mesh: Mesh | None = None
+
+    def __post_init__(self) -> None:
+        _validate.choice(GRADIENTS, gradients=self.gradients)
+        if self.microbatch is not None:
+            microbatch = _validate.integer(GROUP, MOST_AT_ONCE, microbatch=self.microbatch)
+            if microbatch % GROUP:
+                raise ValueError(
+                    f"microbatch={_validate.shown(self.microbatch)}: expected a multiple of {GROUP}"
+                )
+            object.__setattr__(self, "microbatch", microbatch)
+        if self.mesh is not None:
+            axes = getattr(self.mesh, "axis_names", None), getattr(self.mesh, "axis_types", None)
+            if axes != ((AXIS,), (jax.sharding.AxisType.Auto,)):
+                raise ValueError(f"mesh={self.mesh}: expected the one axis {AXIS!r} of type Auto")
+
+    @property
+    def clients_at_once(self) -> int:
+        """`microbatch`, or what suits the default device."""
+        if self.microbatch is not None:
+            return self.microbatch
+        return CPU_MICROBATCH if jax.default_backend() == "cpu" else ACCELERATOR_MICROBATCH
+
+    @property
+    def everywhere(self) -> NamedSharding | None:
+        """Where data and parameters lie: whole on every device of the mesh."""
+        return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())

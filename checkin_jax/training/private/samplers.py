@@ -1,0 +1,286 @@
+"""What realises a randomizer on the clients' devices and in the server's sums, by registration: one class a randomizer.
+
+The accountant knows a randomizer by its description alone. Whoever adds one registers here what draws its messages;
+a randomizer without an entry of its own is refused, and so is a subclass of one that has: what it changes is unknown.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, PureLDP
+from checkin_jax.training.private import mechanisms
+from checkin_jax.training.private.performance import GROUP
+from checkin_jax.training.private.rows import Rows
+
+SIMULATE = ("aggregate", "messages", "central-limit")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mechanism(abc.ABC):
+    """Draws the messages of one kind of randomizer, and their sums; subclass and register with `register_mechanism`.
+
+    Objects are compared by their fields and compiled into the private step: methods are pure, and those that are given
+    keys are traced by JAX.
+
+    Attributes:
+      randomizer: the public description.
+      clip_norm: C in [1e-6, 1e6]; every client's update has been scaled down to this l2 norm.
+      simulate: how the server's sum is drawn, one of `simulations`.
+
+    Raises:
+      ValueError, TypeError: an attribute outside its range.
+    """
+
+    randomizer: Any
+    clip_norm: float
+    simulate: str = "aggregate"
+
+    # The ways in which this mechanism can draw sums.
+    simulations: ClassVar[tuple[str, ...]] = ("aggregate", "messages")
+    # Whether the audit of sums should give clients updates that differ, because equal ones take another path.
+    groups_clients: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        clip_norm = _validate.real(*mechanisms.CLIP_NORMS, clip_norm=self.clip_norm)
+        object.__setattr__(self, "clip_norm", clip_norm)
+        _validate.choice(self.simulations, simulate=self.simulate)
+
+    def __str__(self) -> str:
+        return str(self.randomizer)
+
+    @property
+    @abc.abstractmethod
+    def noise_multiplier(self) -> float:
+        """Standard deviation of one coordinate of one message over C; where it varies, about."""
+
+    @abc.abstractmethod
+    def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
+        """What each client sends.
+
+        Args:
+          keys: (m,), one a client, used for nothing else.
+          clipped: (m, d) float32, rows of l2 norm at most C; the zero row is a dummy's.
+
+        Returns:
+          (m, d) float32, each row a function of its own key and row only, whose mean is the clipped row.
+        """
+
+    def partial_sum(
+        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+    ) -> jax.Array:
+        """The part of a round's sum that comes from a microbatch of consecutive clients; here message by message.
+
+        Args:
+          key: of the round; keys of clients are folded from it by their place in the round.
+          position: scalar int32, the place of the first client, a multiple of 40.
+          clipped: m rows, m a multiple of 40.
+          present: (m,) bool; rows with False send nothing.
+
+        Returns:
+          (d,) float32.
+        """
+        return self.drawn(key, position, clipped).combine(present.astype(jnp.float32))
+
+    def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
+        """What is added to a round's sum once, for all of its `count` messages; None (here): nothing."""
+        return None
+
+    def noise_norm(self, dimension: int) -> float:
+        """The l2 norm that the noise in one message is expected to have, about."""
+        return self.noise_multiplier * self.clip_norm * math.sqrt(dimension)
+
+    def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
+        """Log density of messages of component `along` on a unit vector v, where the clipped update is update * v.
+
+        For the audit: up to a term that does not depend on `update`, which is C, -C or 0. Here of normal noise; the
+        audit's bounds hold with any score, and are sharpest with the true density.
+
+        Args:
+          along: float64, of any shape.
+        """
+        return (along * update - update**2 / 2.0) / (self.noise_multiplier * self.clip_norm) ** 2
+
+    @property
+    def distance(self) -> float:
+        """About how many standard deviations replacing its record moves a client's message; here 2 C over the noise."""
+        return 2.0 / self.noise_multiplier
+
+    @property
+    def pure_epsilon0(self) -> float | None:
+        """The epsilon of one message in nats where its delta is 0; None (here): ask the accountant."""
+        return None
+
+    def drawn(self, key: jax.Array, position: jax.Array, clipped: Rows) -> Rows:
+        """The messages of consecutive clients, each by the key of its place in the round."""
+        keys = _fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
+        rows = clipped.matrix()
+        messages = self.messages(keys, rows)
+        chex.assert_equal_shape([messages, rows])
+        chex.assert_type(messages, jnp.float32)
+        return Rows.of(messages)
+
+
+_Kind = TypeVar("_Kind", bound=type[Mechanism])
+_MECHANISMS: dict[type, type[Mechanism]] = {}
+
+
+def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
+    """Registers the decorated `Mechanism` as what realises this class of randomizers, and no subclass of it.
+
+    Raises:
+      TypeError: `randomizer` is no class, or what is decorated no subclass of Mechanism.
+      ValueError: another mechanism is registered for it.
+    """
+
+    def register(kind: _Kind) -> _Kind:
+        if not (isinstance(randomizer, type) and isinstance(kind, type) and issubclass(kind, Mechanism)):
+            raise TypeError(
+                f"randomizer={_validate.shown(randomizer)}: expected a class of randomizers, and a Mechanism for it"
+            )
+        if _MECHANISMS.setdefault(randomizer, kind) is not kind:
+            raise ValueError(
+                f"register_mechanism({randomizer.__name__}): {_MECHANISMS[randomizer].__name__} is registered already"
+            )
+        return kind
+
+    return register
+
+
+def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregate") -> Mechanism:
+    """What realises this randomizer.
+
+    Raises:
+      TypeError: nothing is registered for its very class.
+      ValueError: an argument outside its range.
+    """
+    kind = _MECHANISMS.get(type(randomizer))
+    if kind is None:
+        raise TypeError(
+            f"randomizer={_validate.shown(randomizer)}: no mechanism is registered for {type(randomizer).__name__}, "
+            f"only for {', '.join(sorted(known.__name__ for known in _MECHANISMS))}; register a subclass of Mechanism "
+            f"with @register_mechanism({type(randomizer).__name__})"
+        )
+    return kind(randomizer=randomizer, clip_norm=clip_norm, simulate=simulate)
+
+
+def randomizer_classes() -> dict[str, type]:
+    """The classes that can be trained with, by name."""
+    return {kind.__name__: kind for kind in _MECHANISMS}
+
+
+def _fold(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """One key a number, from one key."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+
+
+@register_mechanism(Gaussian)
+class GaussianMessages(Mechanism):
+    """Clipped updates plus normal noise; a sum takes the noise of all its messages in one draw."""
+
+    randomizer: Gaussian
+
+    def __str__(self) -> str:
+        return f"Gaussian, noise multiplier {self.noise_multiplier:g} a client"
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Exact, in every coordinate."""
+        return self.randomizer.noise_multiplier
+
+    def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
+        """See `mechanisms.gaussian_messages`."""
+        return mechanisms.gaussian_messages(keys, clipped, self.clip_norm, self.noise_multiplier)
+
+    def partial_sum(
+        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+    ) -> jax.Array:
+        """The clipped updates alone, where the noise is drawn once."""
+        if self.simulate == "messages":
+            return super().partial_sum(key, position, clipped, present)
+        return clipped.combine(present.astype(jnp.float32))
+
+    def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
+        """See `mechanisms.gaussian_sum_noise`."""
+        if self.simulate == "messages":
+            return None
+        return mechanisms.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
+
+
+@register_mechanism(PureLDP)
+class L2Messages(Mechanism):
+    """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `mechanisms.l2_sum`.
+
+    With simulate="central-limit" a sum is that of the clipped updates plus normal noise of the limiting covariance: a
+    simulation, not the mechanism itself.
+    """
+
+    randomizer: PureLDP
+
+    simulations: ClassVar[tuple[str, ...]] = SIMULATE
+    groups_clients: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
+        _validate.real(mechanisms.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
+
+    def __str__(self) -> str:
+        return f"l2 mechanism, epsilon0 = {self.randomizer.epsilon0:g} a message"
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Of one coordinate in a high dimension, see `mechanisms.central_limit_multiplier`."""
+        return mechanisms.central_limit_multiplier(self.randomizer.epsilon0)
+
+    def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
+        """See `mechanisms.l2_messages`."""
+        return mechanisms.l2_messages(keys, clipped, self.clip_norm, self.randomizer.epsilon0)
+
+    def partial_sum(
+        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+    ) -> jax.Array:
+        """Groups of clients at once, in the exact law of the sum of their messages."""
+        if self.simulate == "messages":
+            return super().partial_sum(key, position, clipped, present)
+        if self.simulate == "central-limit":
+            return clipped.combine(present.astype(jnp.float32))
+        keys = _fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
+        return mechanisms.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
+
+    def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
+        """Normal noise in the simulation only: elsewhere messages carry their own."""
+        if self.simulate != "central-limit":
+            return None
+        return mechanisms.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
+
+    def noise_norm(self, dimension: int) -> float:
+        """The norm of every message, nearly all of which is noise."""
+        return mechanisms.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
+
+    def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
+        """Exact: density over that of a uniform direction, by the half sphere in which the message lies."""
+        if update == 0.0:
+            return np.zeros_like(along)
+        towards = np.where(along * update >= 0, -self.randomizer.epsilon0, self.randomizer.epsilon0)
+        return np.log(2.0) - np.logaddexp(0.0, towards)
+
+    @property
+    def distance(self) -> float:
+        """Twice the bias of the coin."""
+        return 2.0 * math.tanh(self.randomizer.epsilon0 / 2.0)
+
+    @property
+    def pure_epsilon0(self) -> float | None:
+        """epsilon0 itself."""
+        return self.randomizer.epsilon0

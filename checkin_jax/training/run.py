@@ -1,0 +1,86 @@
+"""What fixes the privacy of a run: one description that the private step, the trainer, reports and the audit share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from checkin_jax import _validate
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.training.private.samplers import Mechanism, mechanism_of
+from checkin_jax.training.schedules.schedule import Schedule, schedule_of
+
+# Each of them takes some twenty bytes, and a message its time: a round of so many takes hours.
+MOST_DRAWN = 1e9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateRun:
+    """Clip, privatise, sum, divide by a public number: all that a guarantee depends on.
+
+    What the server makes of the sums (optimizer, schedule of learning rates, averages) is post-processing and costs no
+    privacy; `Performance` holds what changes speed only.
+
+    Attributes:
+      protocol: who checks in, and how often: of a class that has a schedule (`register_schedule`).
+      randomizer: what clients do to their updates: of a class that has a mechanism (`register_mechanism`). Gaussian is
+        federated DP-SGD; PureLDP is realised by the l2 mechanism (LDP-SGD).
+      clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
+      simulate: how the server's sum is drawn: "aggregate" (exact law, cheap), "messages" (every message
+        drawn) or "central-limit" (l2 mechanism only; a simulation, not the mechanism itself).
+      delta: of the reported guarantees, in (0, 1).
+
+    Raises:
+      TypeError: a protocol without a schedule, a randomizer without a mechanism; says what to register.
+      ValueError, TypeError: an argument outside its range, or a combination that does not exist.
+    """
+
+    protocol: CheckInProtocol
+    randomizer: Randomizer
+    clip_norm: float = 0.1
+    simulate: str = "aggregate"
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _ = self.schedule  # or a TypeError
+        object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
+        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
+        object.__setattr__(self, "delta", delta)
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The rounds."""
+        return schedule_of(self.protocol)
+
+    @functools.cached_property
+    def mechanism(self) -> Mechanism:
+        """What realises the randomizer."""
+        return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
+
+    def repeated(self, units: int) -> PrivateRun:
+        """The same with so many units of the protocol."""
+        return dataclasses.replace(self, protocol=self.protocol.repeated(units))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; protocol and randomizer with the names of their classes."""
+        out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in ("protocol", "randomizer"):
+            out[name] = {"kind": type(out[name]).__name__, **dataclasses.asdict(out[name])}
+        return out
+
+
+def check_trainable(run: PrivateRun) -> PrivateRun:
+    """The run itself, if its rounds can be drawn; a larger one can be audited by a stand-in.
+
+    Raises:
+      ValueError: too many clients or slots at once. TypeError: no PrivateRun.
+    """
+    drawn = _validate.instance(PrivateRun, run=run).schedule.drawn_at_once
+    if drawn > MOST_DRAWN:
+        raise ValueError(
+            f"protocol={_validate.shown(run.protocol)}: expected at most {MOST_DRAWN:g} clients or slots drawn at "
+            f"once (check-ins of a round, slots of a window), got about {drawn:.3g}"
+        )
+    return run
