@@ -116,9 +116,10 @@ def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
 def run_of(folder, rounds=20):
     """A run directory as the trainer leaves it."""
     protocol = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=0.1, num_rounds=rounds)
-    private = PrivateRun(protocol=protocol, randomizer=cj.L2Mechanism(epsilon0=1.0), clip_norm=0.1)
+    private = PrivateRun(protocol=protocol, randomizer=cj.PureLDP(epsilon0=1.0))
+    about = {**private.as_dict(), "eval_every": 10, "seed": 7, "dataset": "digits", "jax": "0.0"}
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({**private.as_dict(), "dataset": "digits", "jax": "0.0"}))
+    (folder / "config.json").write_text(json.dumps(about))
     with (folder / "metrics.jsonl").open("w") as file:
         for index in range(1, rounds + 1):
             line = {"round": index, "check_ins": 90 + index}

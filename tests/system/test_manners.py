@@ -25,7 +25,9 @@ def command(tmp_path):
     script = tmp_path / "checkin"
 
     def start(*args, before="", path=(), **options):
-        script.write_text(f"{before}\nfrom checkin_jax.cli import main\nmain()\n")
+        program = f"{before}\nfrom checkin_jax.cli import main\nmain()\n"
+        if not script.exists() or script.read_text() != program:  # another one may be about to read it
+            script.write_text(program)
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **options.pop("environment", {})}
         environment["PYTHONPATH"] = os.pathsep.join([*map(str, path), str(ROOT), *sys.path])
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}

@@ -94,9 +94,9 @@ def test_other_views_and_relations_are_refused(given):
 
 def folder_of(run, folder):
     """A run directory as the trainer leaves it after a kill."""
-    private = PrivateRun(protocol=run, randomizer=PURE, clip_norm=0.1)
-    about = {"eval_every": 4, "seed": 7, "dataset": "digits", "jax": "0.0"}
-    (folder / "config.json").write_text(json.dumps({**private.as_dict(), **about}))
+    private = PrivateRun(protocol=run, randomizer=PURE)
+    about = {**private.as_dict(), "eval_every": 4, "seed": 7, "dataset": "digits", "jax": "0.0"}
+    (folder / "config.json").write_text(json.dumps(about))
     lines = [{"round": index + 1, "check_ins": 1} for index in range(private.schedule.num_rounds)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -130,7 +130,7 @@ def test_an_audit_speaks_as_the_statement_does(run):
         )
         for view in VIEWS
     ]
-    private = PrivateRun(protocol=run, randomizer=PURE, clip_norm=0.1)
+    private = PrivateRun(protocol=run, randomizer=PURE)
     found = Audit(
         run=private, findings=tuple(findings), confidence=0.9, runs=20, seed=1, seconds=1.0, notes=()
     )
