@@ -58,6 +58,12 @@ class Unit:
         return None if self.view == "local" else self.protocol.slots
 
     @property
+    def alone(self) -> bool:
+        """Whether the client's message is seen for what it is: in visible slots that nobody else can be in."""
+        slots = self.slots
+        return self.replaced and slots is not None and not slots.hidden and slots.others == 0
+
+    @property
     def worst_of_its_kind(self) -> bool:
         """Whether the profile is the worst that an eps0-LDP message can have."""
         epsilon0 = self.randomizer.largest_loss

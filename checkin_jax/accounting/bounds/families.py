@@ -208,13 +208,14 @@ def local(unit: Unit) -> Round:
 def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
-    found = [instance for each in bounds for instance in each.instances]
+    if unit.slots is not None and mu is not None:
+        # Those of messages that all come through say nothing of slots, which use one each.
+        every = list(slots.instances(unit, unit.slots, mu))
+    else:
+        every = [instance for each in bounds for instance in each.instances]
     if TERNARY not in attains and BINARY in attains:
         # Where 3-ary randomized response leaks more, binary is not tried by itself.
-        found += [each.binary() for each in bounds if isinstance(each, _Responses)]
-    every = (
-        list(found) if unit.slots is None or mu is None else [*found, *slots.instances(unit, unit.slots, mu)]
-    )
+        every += [each.binary() for each in bounds if isinstance(each, _Responses)]
     every += [
         LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
     ]

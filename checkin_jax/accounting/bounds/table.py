@@ -297,7 +297,7 @@ def unit_bound(
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     view, relation, randomizer = unit.view, unit.relation, unit.randomizer
     local = families.local(unit)
-    if view == "local":
+    if view == "local" or unit.alone:
         return Chosen(local, ())
     tried = [bound for bound in BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]

@@ -144,6 +144,8 @@ def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
     """Whether a glance tells that `count` rounds leak more than (epsilon, delta): some K or more messages do."""
     if not math.isfinite(epsilon):
         return False
+    if isinstance(one, LocalPureLDP) and one.epsilon0 < _LEAST_EPSILON0:
+        return True  # so little that it simply adds up
     mean = count * one.rate
     around = mean + math.sqrt(mean) * np.linspace(-3.0, 8.0, 34)
     number = np.unique(np.clip(np.rint(np.append(np.geomspace(1.0, count, 30), around)), 1.0, count))
