@@ -80,7 +80,10 @@ def calibrate(
       randomizer: an object; or a class such as PureLDP or Gaussian, whose own variable is then the free one: the
         largest epsilon0 or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
-      delta, view, bounds, neighboring_relation: as in `account`.
+      delta: as in `account`.
+      view: as in `account`.
+      bounds: as in `account`.
+      neighboring_relation: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
         Left out when `randomizer` is a class.

@@ -50,7 +50,8 @@ def to_pld(
       view: as in `account`.
       value_discretization_interval: spacing of the grid, nats, in (0, 500].
       tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
-      bounds, neighboring_relation: as in `account`; for an added or removed client the two directions differ.
+      bounds: as in `account`.
+      neighboring_relation: as in `account`; for an added or removed client the two directions differ.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
