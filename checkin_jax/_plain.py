@@ -46,8 +46,10 @@ def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def from_plain(plain: Any, base: type[Described]) -> Described:
+def from_plain(plain: Any, base: type[Described], *, complete: bool = True) -> Described:
     """The object behind `to_plain`'s values, of a concrete class below `base` that is known to this process.
+
+    complete: whether fields that have a default must be there too.
 
     Raises:
       TypeError, ValueError: no such class, other fields than the class has, or a value out of its range.
@@ -62,7 +64,9 @@ def from_plain(plain: Any, base: type[Described]) -> Described:
             f"kind={_validate.shown(plain.get('kind'))}: expected one of {', '.join(sorted(kinds))}"
         )
     names = {field.name for field in dataclasses.fields(kind)}
-    if set(fields) != names:
+    missing = dataclasses.MISSING
+    needed = {f.name for f in dataclasses.fields(kind) if complete or f.default is missing}
+    if not needed <= set(fields) <= names:
         raise ValueError(
             f"{kind.__name__} with fields {_validate.shown(sorted(map(str, fields)))}: expected {sorted(names)}"
         )

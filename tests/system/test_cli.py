@@ -296,7 +296,7 @@ def test_train_digits_prints_and_saves_its_report(capsys, tmp_path, rounds):
 def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path, quick):
     cli.main([*DIGITS, "--run-dir", str(tmp_path / "run"), "--epsilon0", "2", "--json"])
     out = json.loads(capsys.readouterr().out)
-    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out["config"]["randomizer"] == {"kind": "L2Mechanism", "epsilon0": 2.0}
     assert out == json.loads((tmp_path / "run" / "report.json").read_text())
 
 
@@ -434,7 +434,7 @@ def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
     args = ["train", "mnist", "--data-dir", str(tmp_path), "--num-clients", "50", "--num-rounds", "1"]
     cli.main([*args, "--pool-stride", "2", "--run-dir", str(tmp_path / "run"), "--json"])
     out = json.loads(capsys.readouterr().out)
-    assert out["config"]["randomizer"] == {"kind": "PureLDP", "epsilon0": 2.0}
+    assert out["config"]["randomizer"] == {"kind": "L2Mechanism", "epsilon0": 2.0}
     assert out["config"]["pool_stride"] == 2
     with np.load(tmp_path / "run" / "parameters.npz") as arrays:
         assert sum(arrays[name].size for name in arrays) == 10_650

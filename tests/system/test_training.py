@@ -462,7 +462,7 @@ def test_the_sum_that_is_released_is_what_is_accounted_for():
     """One sum of 100 slots' messages, one Gaussian mechanism: [5.749, 23.49] before, for a truth of 1.766 at most."""
     window = FixedWindow(num_clients=100, num_slots=100, minibatch=100)
     config = _config(protocol=window, randomizer=Gaussian(noise_multiplier=0.5), delta=1e-6)
-    assert config.plan.num_rounds == 1
+    assert config.run.schedule.num_rounds == 1
     common = {"dataset": "digits", "num_records": 1437, "accuracy": 0.1, "seconds": 1.0, "stopped": None}
     found = report.make_report(config, rounds=1, **common).guarantees
     assert 0.5 < found["aggregate"].lower <= found["aggregate"].epsilon <= 1.766

@@ -77,7 +77,7 @@ def read(run_dir: str | Path) -> RecordedRun:
         if "minibatch" in about:
             raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
         for name, base in (("protocol", CheckInProtocol), ("randomizer", Randomizer)):
-            values[name] = from_plain(values[name], base)
+            values[name] = from_plain(values[name], base, complete=False)
         run = PrivateRun(**values)
     except (KeyError, TypeError, ValueError) as error:
         version = about.get("version", "unknown")
