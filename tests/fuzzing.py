@@ -85,6 +85,8 @@ PROPER: dict[str, st.SearchStrategy[Any]] = {
     "epsilon0": st.one_of(spread(1e-8, 50.0), st.just(0.0)),
     "noise_multiplier": spread(1e-6, 1e8),
     "delta": spread(1e-300, 1.0),
+    "delta0": spread(1e-300, 0.999),
+    "num_values": whole(1e12),
     "view": st.sampled_from(VIEWS),
     "neighboring_relation": st.sampled_from(RELATIONS),
     "target_epsilon": spread(1e-9, 100.0),

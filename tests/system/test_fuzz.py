@@ -6,6 +6,7 @@ a smaller delta or of more repetitions.
 """
 
 import dataclasses
+import functools
 import inspect
 import json
 import math
@@ -64,17 +65,56 @@ def check_guarantee(g):
     assert "nan" not in str(g)
 
 
-constructions = st.sampled_from((*protocols.PROTOCOLS, cj.PureLDP, cj.Gaussian)).flatmap(
+RANDOMIZERS = (
+    cj.PureLDP,
+    cj.Gaussian,
+    cj.L2Mechanism,
+    cj.KaryResponse,
+    cj.HadamardResponse,
+    cj.Rappor,
+    cj.Laplace,
+    cj.ApproximateLDP,
+)
+constructions = st.sampled_from((*protocols.PROTOCOLS, *RANDOMIZERS)).flatmap(
     lambda kind: st.tuples(st.just(kind), arguments(fields(kind), 2))
 )
 
 
-@case(CASES, constructions, covers=(*protocols.PROTOCOLS, cj.PureLDP, cj.Gaussian), few=200, many=20_000)
+@case(
+    CASES,
+    constructions,
+    covers=(
+        *protocols.PROTOCOLS,
+        *RANDOMIZERS,
+        cj.CheckInProtocol,
+        cj.Randomizer,
+        cj.FreeVariable,
+        cj.LabelLaws,
+    ),
+    few=200,
+    many=20_000,
+)
 def constructing(drawn):
     kind, values = drawn
     built = call(kind, **values)
     assert not any(isinstance(value, float) and math.isnan(value) for value in dataclasses.astuple(built))
     assert kind(**dataclasses.asdict(built)) == built
+
+
+profiles = st.sampled_from(
+    [
+        lambda loss: 0.5 * np.exp(-loss),
+        lambda loss: 2.0 + loss,
+        lambda loss: np.full_like(loss, np.nan),
+        lambda loss: 0.1,
+    ]
+)
+
+
+@case(CASES, profiles, st.one_of(st.just(math.inf), odd), covers=(cj.KnownProfile,), few=30, many=1_000)
+def knowing_a_profile(function, largest_loss):
+    known = call(functools.partial(cj.KnownProfile, function=function), largest_loss=largest_loss)
+    check_guarantee(cj.account(cj.Shuffle(num_clients=9), known, delta=0.1, bounds="fast"))
 
 
 @case(CASES, arguments(["epsilon0"], 2, delta0=spread(1e-300, 0.999)), few=30, many=2_000)
@@ -611,7 +651,7 @@ HUGE = 10**5000  # of more digits than Python writes down
         ),
         (
             audit,
-            {"setting": AUDITED, "delta": 0.1, "views": 1.5},
+            {"run": AUDITED, "delta": 0.1, "views": 1.5},
             "views=1.5: expected at least one of 'local'",
         ),
         (published.repeated, {"one": 1, "num_rounds": 2, "delta": 0.1}, "one=1: expected a function"),

@@ -463,8 +463,14 @@ def test_the_sum_that_is_released_is_what_is_accounted_for():
     window = FixedWindow(num_clients=100, num_slots=100, minibatch=100)
     config = _config(protocol=window, randomizer=Gaussian(noise_multiplier=0.5), delta=1e-6)
     assert config.run.schedule.num_rounds == 1
-    common = {"dataset": "digits", "num_records": 1437, "accuracy": 0.1, "seconds": 1.0, "stopped": None}
-    found = report.make_report(config, rounds=1, **common).guarantees
+    common = {
+        "dataset": "digits",
+        "num_records": 1437,
+        "metrics": {"accuracy": 0.1},
+        "seconds": 1.0,
+        "stopped": None,
+    }
+    found = report.make_report(config.run, rounds=1, **common).guarantees
     assert 0.5 < found["aggregate"].lower <= found["aggregate"].epsilon <= 1.766
     assert found["messages"].lower > 5.7
     assert "the messages of 100 successive slots summed" in str(found["aggregate"])

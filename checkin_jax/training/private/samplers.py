@@ -167,8 +167,8 @@ def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregat
     kind = _MECHANISMS.get(type(randomizer))
     if kind is None:
         raise TypeError(
-            f"randomizer={_validate.shown(randomizer)}: no mechanism is registered for {type(randomizer).__name__}, "
-            f"only for {', '.join(sorted(known.__name__ for known in _MECHANISMS))}; register a subclass of Mechanism "
+            f"randomizer={_validate.shown(randomizer)}: no mechanism is registered for {type(randomizer).__name__}; "
+            f"expected {', '.join(sorted(known.__name__ for known in _MECHANISMS))}, or register a Mechanism "
             f"with @register_mechanism({type(randomizer).__name__})"
         )
     return kind(randomizer=randomizer, clip_norm=clip_norm, simulate=simulate)

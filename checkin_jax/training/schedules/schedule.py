@@ -169,8 +169,8 @@ def schedule_of(protocol: Any) -> Schedule:
     kind = _SCHEDULES.get(type(protocol))
     if kind is None:
         raise TypeError(
-            f"protocol={_validate.shown(protocol)}: no schedule is registered for {type(protocol).__name__}, only for "
-            f"{', '.join(sorted(known.__name__ for known in _SCHEDULES))}; register a subclass of Schedule with "
+            f"protocol={_validate.shown(protocol)}: no schedule is registered for {type(protocol).__name__}; expected "
+            f"{', '.join(sorted(known.__name__ for known in _SCHEDULES))}, or register a subclass of Schedule with "
             f"@register_schedule({type(protocol).__name__})"
         )
     return kind(protocol=protocol)
