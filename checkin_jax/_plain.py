@@ -21,7 +21,7 @@ def to_plain(value: Any) -> dict[str, Any]:
     """
     fields = dataclasses.asdict(value)
     try:
-        json.dumps(fields)
+        json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError):
         raise ValueError(
             f"{type(value).__name__}: expected fields that JSON can hold, not {_validate.shown(fields)}"
@@ -38,7 +38,7 @@ def shown_plain(value: Any) -> dict[str, Any]:
         kept = {
             n: v if isinstance(v, str | int | float | None) else _validate.shown(v) for n, v in fields.items()
         }
-        return {"kind": type(value).__name__, **kept}
+        return {"kind": type(value).__name__, **finite(kept)}
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:

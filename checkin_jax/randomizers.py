@@ -471,7 +471,8 @@ class KnownProfile(Randomizer):
     name: str = "messages of a given privacy profile"
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)
+        largest = _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)
+        object.__setattr__(self, "largest_loss", largest)
         end = min(self.largest_loss, 60.0)
         losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
         value = np.asarray(self.function(losses))
