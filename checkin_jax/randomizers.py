@@ -192,10 +192,6 @@ class L2Mechanism(_Pure):
     """
 
     @property
-    def sums_tell(self) -> bool:
-        return True
-
-    @property
     def words(self) -> str:
         return f"{self.epsilon0:.6g}-LDP messages of the l2 mechanism"
 

@@ -25,6 +25,7 @@ from checkin_jax.accounting.bounds.messages.total_variation import TotalVariatio
 from checkin_jax.accounting.bounds.profiles import MOST_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.unit import (
     Instance,
+    Least,
     LocalGaussian,
     LocalLabels,
     LocalMessages,
@@ -91,7 +92,8 @@ def _each(unit: Unit, made: Callable[[Hiding], Round]) -> Round | None:
     found = [made(hiding) for hiding in _hidings(unit)]
     if len(found) <= 1:
         return found[0] if found else None
-    return least(found, [instance for one in found for instance in one.instances])
+    # Below, hidden dummies count as messages: the first way, where there are any.
+    return least(found, found[0].instances)
 
 
 def total_variation(unit: Unit) -> Round | None:
@@ -182,7 +184,9 @@ def g2(unit: Unit) -> Round | None:
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    return ShuffledEverybody(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = ShuffledEverybody(cover.num_clients, mu, unit.log_inverse_mass)
+    # At a smaller rate it is above, and what everybody leaks is no instance of it.
+    return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
 def g4(unit: Unit) -> Round | None:
@@ -212,10 +216,11 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
         # Those of messages that all come through say nothing of slots, which use one each.
         every = list(slots.instances(unit, unit.slots, mu))
     else:
+        bounds = _as_seen(unit, bounds)
         every = [instance for each in bounds for instance in each.instances]
-    if TERNARY not in attains and BINARY in attains:
-        # Where 3-ary randomized response leaks more, binary is not tried by itself.
-        every += [each.binary() for each in bounds if isinstance(each, _Responses)]
+        if TERNARY not in attains and BINARY in attains:
+            # Where 3-ary randomized response leaks more, binary is not tried by itself.
+            every += [each.binary() for each in bounds if isinstance(each, _Responses)]
     every += [
         LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
     ]
@@ -227,11 +232,27 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     return tuple(kept.values())
 
 
+def _as_seen(unit: Unit, bounds: Sequence[Round]) -> Sequence[Round]:
+    """Bounds whose instances show what is seen: not how many slots are occupied, where dummies hide it."""
+    shown, epsilon0 = unit.slots, unit.epsilon0
+    if shown is None or not shown.hidden or epsilon0 is None:
+        return bounds
+    kept = [each for each in bounds if not isinstance(each, OccupiedPureLDP)]
+    if len(kept) < len(bounds) and not any(isinstance(each, SlotsPureLDP) for each in kept):
+        kept.append(SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass))
+    return kept
+
+
 def _singles_seen(unit: Unit) -> bool:
     """Whether what is seen tells of single messages."""
-    if unit.view != "aggregate" or unit.randomizer.sums_tell:
+    if unit.view != "aggregate":
         return True
-    return unit.slots is not None and unit.slots.minibatch == 1
+    if unit.slots is None:
+        return unit.randomizer.sums_tell
+    if unit.slots.minibatch == 1:
+        return True
+    # Sums of a sliding window reach beyond it.
+    return unit.randomizer.sums_tell and unit.protocol.used_throws is not None
 
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:

@@ -252,7 +252,7 @@ class CheckInAccountant(PrivacyAccountant):
             lines = [f"  upper end  {chosen.bound.name}"]
             lines += [f"  theorem    {each}" for each in chosen.theorems]
             lines += [f"  lower end  {each.name}" for each in chosen.bound.instances]
-            lines += [f"  assumes    {each}" for each in assumptions(*unit)]
+            lines += [f"  assumes    {each}" for each in (*assumptions(*unit), *chosen.assumes)]
             text = "\n".join(lines)
             blocks.append(f"{count:,} x {event!r}\n{text}")
         if self._non_private:

@@ -99,6 +99,9 @@ def r3(unit: Unit) -> Round | None:
     ways = [*_hidden(unit), *_placed(unit)]
     if not ways and mu <= MOST_PROFILE_MU:
         return _apart(unit, mu)
+    if not slots.hidden:
+        # In the rare event that a slot of a sum is empty the sum has less noise, which R3's rest does not count.
+        ways = [way for way in ways if way.mu == mu]
     found = []
     for left in (False, True):
         here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_PROFILE_MU]
