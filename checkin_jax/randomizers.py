@@ -108,6 +108,15 @@ class Randomizer(abc.ABC):
         return False
 
     @property
+    def dummy_anywhere(self) -> bool:
+        """Whether the dummy of an empty slot may hold any record, such as the one that all others hold.
+
+        A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
+        place of its own, lower ends that put it at another record would be false, and there are none for hidden dummies.
+        """
+        return False
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
         """Concrete pairs of records that no analysis can go below; each is tried as a lower end."""
         return ()
@@ -140,6 +149,10 @@ class PureLDP(Randomizer):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:
@@ -228,6 +241,10 @@ class KaryResponse(_Pure):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:
@@ -421,6 +438,10 @@ class ApproximateLDP(Randomizer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:

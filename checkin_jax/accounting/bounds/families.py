@@ -224,6 +224,8 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     every += [
         LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
     ]
+    if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
+        return ()  # all of them put the dummies at a record
     kept = {}
     for each in every:
         known = getattr(each, "needs", None) in (None, *attains)
