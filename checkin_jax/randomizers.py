@@ -112,7 +112,7 @@ class Randomizer(abc.ABC):
         """Whether the dummy of an empty slot may hold any record, such as the one that all others hold.
 
         A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
-        place of its own, lower ends that put it at another record would be false, and there are none for hidden dummies.
+        place of its own, lower ends that put it at another record would be false: there are none for hidden dummies.
         """
         return False
 
