@@ -18,12 +18,12 @@ from jax._src import distributed  # its barrier alone waits for longer than half
 
 from checkin_jax._files import delete_rest
 from checkin_jax._version import __version__
-from checkin_jax.training.schedules import draws
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
-from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
-from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
+from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.server import State
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class Session:
         self._run, self._every, self._seed = run, every, settings["seed"]
         config = {**run.as_dict(), **settings, "version": __version__}
         self._public = {**config, "dataset": dataset.name, "jax": jax.__version__}
-        self._draw = (
-            draws.fresh_entropy if source is None else functools.partial(draws.drawn_entropy, source)
-        )
+        self._draw = draws.fresh_entropy if source is None else functools.partial(draws.drawn_entropy, source)
         self.source = OPERATING_SYSTEM if source is None else draws.source_name(source)
         if self._seed is not None:
             self.source = SEED
@@ -224,7 +222,9 @@ def _await_all() -> None:
     try:
         client.wait_at_barrier(f"checkin-jax run {next(_RUNS)}", 1_000 * PATIENCE)
     except jax.errors.JaxRuntimeError as error:
-        raise TimeoutError(f"another process has not come within {PATIENCE} s, or has failed: {error}") from error
+        raise TimeoutError(
+            f"another process has not come within {PATIENCE} s, or has failed: {error}"
+        ) from error
 
 
 def _shared(entropy: int) -> int:
