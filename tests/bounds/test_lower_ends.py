@@ -68,3 +68,10 @@ def test_a_dummy_that_is_a_zero_update_is_at_no_other_record(randomizer):
     assert everywhere.lower > 0.6
     seen = cj.FixedWindow(num_clients=1, num_slots=1, check_in_prob=0.5, empty_slots="visible")
     assert cj.account(seen, randomizer, delta=1e-3).lower > 0.5
+
+
+def test_hidden_dummies_over_many_windows_keep_a_lower_end():
+    """n p_0 = 60 m: T2 is not the bound, but its instance is what is seen; the grid is that of T2'."""
+    run = cj.FixedWindow(num_clients=60_000, num_slots=1_000, num_epochs=10)
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    assert 0.8 * g.epsilon < g.lower <= g.epsilon

@@ -216,11 +216,7 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
         # Those of messages that all come through say nothing of slots, which use one each.
         every = list(slots.instances(unit, unit.slots, mu))
     else:
-        bounds = _as_seen(unit, bounds)
-        every = [instance for each in bounds for instance in each.instances]
-        if TERNARY not in attains and BINARY in attains:
-            # Where 3-ary randomized response leaks more, binary is not tried by itself.
-            every += [each.binary() for each in bounds if isinstance(each, _Responses)]
+        every = _of_responses(unit, bounds)
     every += [
         LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
     ]
@@ -234,15 +230,25 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     return tuple(kept.values())
 
 
-def _as_seen(unit: Unit, bounds: Sequence[Round]) -> Sequence[Round]:
-    """Bounds whose instances show what is seen: not how many slots are occupied, where dummies hide it."""
-    shown, epsilon0 = unit.slots, unit.epsilon0
-    if shown is None or not shown.hidden or epsilon0 is None:
-        return bounds
-    kept = [each for each in bounds if not isinstance(each, OccupiedPureLDP)]
-    if len(kept) < len(bounds) and not any(isinstance(each, SlotsPureLDP) for each in kept):
-        kept.append(SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass))
-    return kept
+def _of_responses(unit: Unit, bounds: Sequence[Round]) -> list[Instance]:
+    """The bounds' own instances; not those that show how many slots are occupied, where dummies hide it."""
+    attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
+    seen, hidden, slots_alone = list(bounds), [], None
+    if shown is not None and shown.hidden and epsilon0 is not None:
+        hidden = [each for each in bounds if isinstance(each, OccupiedPureLDP)]
+        seen = [each for each in bounds if each not in hidden]
+        if hidden and not any(isinstance(each, SlotsPureLDP) for each in seen):
+            slots_alone = SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass)
+            seen.append(slots_alone)
+    found = [instance for each in seen for instance in each.instances]
+    if TERNARY not in attains and BINARY in attains:
+        # Where 3-ary randomized response leaks more, binary is not tried by itself.
+        found += [each.binary() for each in seen if isinstance(each, _Responses)]
+    # Grids are made from the bound that is used.
+    return [
+        dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
+        for each in found
+    ]
 
 
 def _singles_seen(unit: Unit) -> bool:
