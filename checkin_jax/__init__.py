@@ -9,10 +9,9 @@
 
 from checkin_jax import _command as _command  # isort: skip
 
-import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
+from checkin_jax import _later
 from checkin_jax._variables import FreeVariable as FreeVariable
 from checkin_jax._version import __version__ as __version__
 from checkin_jax.accounting.account import account as account
@@ -53,25 +52,15 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.pld import to_pld as to_pld
 
 # Imported when they are used: dp_accounting and the trainer take longer than the rest.
-_LATER = {
-    "CheckInAccountant": "checkin_jax.accounting.interop.accountant",
-    "CheckInDpEvent": "checkin_jax.accounting.interop.events",
-    "to_event": "checkin_jax.accounting.interop.events",
-    "to_pld": "checkin_jax.accounting.interop.pld",
-    "published": "checkin_jax.accounting.published",
-    "training": "checkin_jax.training",
-    "auditing": "checkin_jax.auditing",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _importlib.import_module(_LATER[name])
-    found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = _later.attach(
+    __name__,
+    {
+        "CheckInAccountant": "accounting.interop.accountant",
+        "CheckInDpEvent": "accounting.interop.events",
+        "to_event": "accounting.interop.events",
+        "to_pld": "accounting.interop.pld",
+        "published": "accounting.published",
+        "training": "training",
+        "auditing": "auditing",
+    },
+)

@@ -1,8 +1,8 @@
 """Audits of the trainer: what a run is seen to leak, beside what the accountant says it may. See `audit`."""
 
-import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+
+from checkin_jax import _later
 
 if _TYPE_CHECKING:
     from checkin_jax.auditing.auditor import Audit as Audit
@@ -11,16 +11,7 @@ if _TYPE_CHECKING:
     from checkin_jax.auditing.training_run import TrainedRun as TrainedRun
 
 # Imported when they are used, as the trainer is.
-_LATER = {"Audit": "auditor", "Finding": "auditor", "audit": "auditor", "TrainedRun": "training_run"}
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = _later.attach(
+    __name__,
+    {"Audit": "auditor", "Finding": "auditor", "audit": "auditor", "TrainedRun": "training_run"},
+)

@@ -9,9 +9,9 @@
 4
 """
 
-import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+
+from checkin_jax import _later
 
 if _TYPE_CHECKING:
     from checkin_jax.training.learning_rate import suggested_learning_rate as suggested_learning_rate
@@ -35,36 +35,27 @@ if _TYPE_CHECKING:
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 
 # Imported when they are used: optax and the private step take longer than the rest.
-_LATER = {
-    "suggested_learning_rate": "learning_rate",
-    "RoundError": "loop",
-    "train": "loop",
-    "Dataset": "model",
-    "Model": "model",
-    "ClientUpdate": "private.clients",
-    "local_steps": "private.clients",
-    "Performance": "private.performance",
-    "Mechanism": "private.samplers",
-    "register_mechanism": "private.samplers",
-    "RecordedRun": "reports.recorded",
-    "load": "reports.recorded",
-    "read": "reports.recorded",
-    "Report": "reports.report",
-    "PrivateRun": "run",
-    "ResumeError": "runs.run_directory",
-    "EntropyError": "schedules.draws",
-    "Schedule": "schedules.schedule",
-    "register_schedule": "schedules.schedule",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = _later.attach(
+    __name__,
+    {
+        "suggested_learning_rate": "learning_rate",
+        "RoundError": "loop",
+        "train": "loop",
+        "Dataset": "model",
+        "Model": "model",
+        "ClientUpdate": "private.clients",
+        "local_steps": "private.clients",
+        "Performance": "private.performance",
+        "Mechanism": "private.samplers",
+        "register_mechanism": "private.samplers",
+        "RecordedRun": "reports.recorded",
+        "load": "reports.recorded",
+        "read": "reports.recorded",
+        "Report": "reports.report",
+        "PrivateRun": "run",
+        "ResumeError": "runs.run_directory",
+        "EntropyError": "schedules.draws",
+        "Schedule": "schedules.schedule",
+        "register_schedule": "schedules.schedule",
+    },
+)

@@ -40,7 +40,7 @@ def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
     return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
 
 
-def _largest_loss(epsilon0: float, used: float) -> float:
+def largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
     return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
 
@@ -295,7 +295,7 @@ class SlotsPureLDP(_Instances):
 
     @property
     def top(self) -> float:
-        return _largest_loss(self.epsilon0, self.used)
+        return largest_loss(self.epsilon0, self.used)
 
     @property
     def variance(self) -> float:
@@ -340,7 +340,7 @@ class OccupiedPureLDP(_Instances):
 
     @property
     def top(self) -> float:
-        return _largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
+        return largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
 
     @property
     def variance(self) -> float:

@@ -6,6 +6,7 @@ most, and how much of it the concrete instances show. One record is replaced. Ca
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from typing import NamedTuple, Protocol
@@ -20,11 +21,6 @@ from checkin_jax.numerics import occupancy
 
 # Buckets of the number of messages in the binary instance.
 _BUCKETS = 256
-
-
-def largest_loss(epsilon0: float, used: float) -> float:
-    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
-    return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
 
 
 class Draws(NamedTuple):
@@ -105,11 +101,11 @@ class Shuffled:
         return binary_response.check_in_messages(*numbers, buckets)
 
 
-class _InSlots:
+class _InSlots(abc.ABC):
     """Draws that all send a message."""
 
-    def draws(self, log_inverse_mass: float) -> Draws:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def draws(self, log_inverse_mass: float) -> Draws: ...
 
     def messages(self, epsilon0: float, log_inverse_mass: float) -> binary_response.Messages:
         number, used, weight, _ = self.draws(log_inverse_mass)

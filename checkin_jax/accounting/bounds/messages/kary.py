@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import Binary, Mixture
-from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
+from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import profile_of
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
 from checkin_jax.kernels import clones, host

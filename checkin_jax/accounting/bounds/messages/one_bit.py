@@ -15,8 +15,8 @@ import functools
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import Binary
-from checkin_jax.accounting.bounds.messages.hiding import Hiding, Shuffled, largest_loss
+from checkin_jax.accounting.bounds.clones import Binary, largest_loss
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, Shuffled
 from checkin_jax.accounting.bounds.messages.total_variation import (
     losses_of,
     most_total_variation,

@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.messages.hiding import Hiding, largest_loss
+from checkin_jax.accounting.bounds.clones import largest_loss
+from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
