@@ -1,0 +1,30 @@
+"""Check-in protocols as frozen public descriptions.
+
+A protocol says what everybody may know: how many clients there are, how they choose when to check in, for how
+long. Who did check in is sensitive and never a field here.
+
+`repeats` says how many times the protocol's unit (a round, or a whole window) is run. Inputs and randomizers of a unit
+may depend on what was seen of earlier ones, the fields here may not. `assumptions` are those without which the
+guarantees fail. `observed` and `compared` are the words for what an adversary sees and for neighboring data sets:
+statements, pages, audits and JSON take them from here.
+"""
+
+from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
+from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
+from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS
+from checkin_jax.protocols.protocol import MAX_ROUNDS as MAX_ROUNDS
+from checkin_jax.protocols.protocol import RELATIONS as RELATIONS
+from checkin_jax.protocols.protocol import REPLACE as REPLACE
+from checkin_jax.protocols.protocol import VIEWS as VIEWS
+from checkin_jax.protocols.protocol import CheckInProtocol as CheckInProtocol
+from checkin_jax.protocols.protocol import Cover as Cover
+from checkin_jax.protocols.protocol import Slots as Slots
+from checkin_jax.protocols.protocol import Throws as Throws
+from checkin_jax.protocols.protocol import Words as Words
+from checkin_jax.protocols.rounds import Shuffle as Shuffle
+from checkin_jax.protocols.rounds import ShuffledCheckIn as ShuffledCheckIn
+from checkin_jax.protocols.windows import AveragedUpdates as AveragedUpdates
+from checkin_jax.protocols.windows import FixedWindow as FixedWindow
+from checkin_jax.protocols.windows import SlidingWindow as SlidingWindow
+
+PROTOCOLS = (ShuffledCheckIn, Shuffle, FixedWindow, SlidingWindow, AveragedUpdates)

@@ -1,0 +1,222 @@
+"""What every check-in protocol says of itself: facts, from which the theorems that apply are found, and words."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
+
+MAX_CLIENTS = 10**12
+
+MAX_ROUNDS = 10**9
+
+EMPTY_SLOTS = ("dummy", "visible")
+
+VIEWS = ("local", "messages", "aggregate")
+
+REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
+
+SAME_RANDOMIZER = (
+    "all clients of a round use the same randomizer and keep no state of their own between rounds"
+)
+
+UNSEEN = (
+    "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
+)
+
+
+class Words(NamedTuple):
+    """What the adversary of each view sees, and what each neighboring relation compares."""
+
+    observed: Mapping[str, str]
+    compared: Mapping[str, str]
+
+
+OF_ROUNDS = {
+    "local": "somebody who sees every message of the client together with its name",
+    "messages": "somebody who sees every privatised message of every round, shuffled, without names "
+    "(an untrusted aggregator behind a trusted shuffler)",
+    "aggregate": "somebody who sees only the sum of the messages of each round "
+    "(a trusted server or secure aggregation)",
+}
+
+ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
+
+ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
+
+EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
+
+CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
+
+PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
+
+# The legal range of every field, whichever protocol has it.
+_LEGAL: dict[str, Callable[..., Any]] = {
+    "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_slots": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "window": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
+    "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
+    "check_in_prob": functools.partial(_validate.real, 0, 1, open_low=True),
+    "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
+    "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
+    "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+}
+
+
+class Cover(NamedTuple):
+    """What hides a client: a unit shows the messages of a uniformly ordered sample of the clients, and its size.
+
+    num_clients: n, of whom each is in the sample with probability `rate`, independently of everything.
+    """
+
+    num_clients: int
+    rate: float
+
+
+class Slots(NamedTuple):
+    """Slots of which each shows one message: what is public about the slots of one client.
+
+    Attributes:
+      number: how many slots the client's message may be shown in, each as likely.
+      used: the probability that it is in one of them, if others did not compete; from above.
+      seen: the probability that it is shown after all when all others do their worst; from below.
+      others, pick: how many others may be in the client's slot, and the probability of each.
+      shown: the probability that the slot that a client picks is shown at all.
+      hidden: whether an empty slot shows a dummy that cannot be told from a message.
+      total: how many slots a unit shows. minibatch: how many successive ones the view "aggregate" shows the sum of.
+    """
+
+    number: int
+    used: float
+    seen: float
+    others: int
+    pick: float
+    shown: float
+    hidden: bool
+    total: int
+    minibatch: int
+
+
+class Throws(NamedTuple):
+    """Clients who throw into common slots, each with probability `prob` and uniformly."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+
+
+class CheckInProtocol(abc.ABC):
+    """How devices check in: subclass it to account for another protocol.
+
+    Subclasses are frozen dataclasses with a field `num_clients` and one that counts units, named in `_unit`. They state
+    facts (`cover`, `slots`, `used_throws`, `averaged_throws`), from which the theorems that apply are found, and words
+    (`title`, `what`, `assumptions`, `observed`, `compared`), from which statements, pages, audits and commands are
+    made. A protocol without facts has the local bound only.
+    """
+
+    # The field that counts the units.
+    _unit: ClassVar[str]
+    title: ClassVar[str]
+    # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
+    summed: ClassVar[bool] = False
+    num_clients: int
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(cast(Any, self)):
+            if field.name in _LEGAL:
+                value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
+                object.__setattr__(self, field.name, value)
+
+    @property
+    @abc.abstractmethod
+    def what(self) -> str:
+        """What is run, in words that go on after "one client's record among 1,000"."""
+
+    @property
+    @abc.abstractmethod
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+
+    def assumed(self, view: str) -> tuple[str, ...]:
+        """What must hold for the guarantees in this view to be true."""
+        if view == "local":
+            return ("when a client checks in does not depend on anybody's data",)
+        if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
+            size = self.slots.minibatch
+            return (
+                *self.assumptions,
+                f"the messages of {size:,} successive slots are summed before anybody sees them",
+            )
+        return self.assumptions
+
+    @property
+    def repeats(self) -> int:
+        """Number of units: rounds, or whole windows."""
+        return getattr(self, self._unit)
+
+    def repeated(self, count: int) -> Self:
+        """The same protocol with `count` units."""
+        return dataclasses.replace(cast(Any, self), **{self._unit: count})
+
+    @property
+    def rate(self) -> float:
+        """The probability that a given client sends a message in a given unit."""
+        return 1.0
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        """Fields that `calibrate` may search."""
+        return ()
+
+    @property
+    def cover(self) -> Cover | None:
+        """The sample of clients whose messages a unit shows, if it is one."""
+        return None
+
+    @property
+    def slots(self) -> Slots | None:
+        """The slots that a client's message may be in, if each shows one message."""
+        return None
+
+    @property
+    def used_throws(self) -> Throws | None:
+        """Common slots of which each shows one of the clients who chose it, drawn uniformly."""
+        return None
+
+    @property
+    def averaged_throws(self) -> Throws | None:
+        """Common slots of which each shows all clients who chose it: their sum, in the view "aggregate"."""
+        return None
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        """Why there is no guarantee for this neighboring relation in this view; None if there is one."""
+        if neighboring_relation == REPLACE:
+            return None
+        return f"no bound is known for {type(self).__name__}, whose number of messages may be seen"
+
+    @property
+    def _words(self) -> Words:
+        return Words(OF_ROUNDS, ONE_RECORD)
+
+    def observed(self, view: str) -> str:
+        """The adversary of a view in words: somebody who sees what.
+
+        Raises:
+          ValueError: `view` is none of VIEWS.
+        """
+        return self._words.observed[_validate.choice(VIEWS, view=view)]
+
+    def compared(self, neighboring_relation: str) -> str:
+        """Neighboring data sets in words.
+
+        Raises:
+          ValueError: the relation is none of RELATIONS, or one that has no meaning for this protocol.
+        """
+        words = self._words.compared
+        return words[_validate.choice(tuple(words), neighboring_relation=neighboring_relation)]

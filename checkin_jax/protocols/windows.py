@@ -1,0 +1,309 @@
+"""Protocols whose unit is a window of slots, of which every client picks one: random check-ins [RCI]."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
+from checkin_jax.numerics import occupancy
+from checkin_jax.protocols.protocol import (
+    ADD_OR_REMOVE,
+    CLIENTS,
+    EPOCHS,
+    OF_ROUNDS,
+    ONE_RECORD,
+    PROB,
+    REPLACE,
+    SAME_RANDOMIZER,
+    UNSEEN,
+    CheckInProtocol,
+    Cover,
+    Slots,
+    Throws,
+    Words,
+)
+
+_OF_AVERAGES = {
+    "local": OF_ROUNDS["local"],
+    "messages": "somebody who sees every privatised message of every slot, shuffled within the slot, without names "
+    "(an untrusted aggregator behind a trusted shuffler)",
+    "aggregate": "somebody who sees only the average of the messages of each slot, and how many they are "
+    "(a trusted server or secure aggregation)",
+}
+
+_ONE_RECORD_OR_CLIENT = {
+    **ONE_RECORD,
+    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
+    "the number of slots and the windows of the others stay",
+}
+
+_SEEN_BY_NAME = "who sees names sees whether a client takes part"
+
+
+def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
+    """What is seen of windows whose slots use one message each; which are empty, too, where there are gaps."""
+    seen = "which slots are empty and " if gaps else ""
+    if minibatch == 1:
+        made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
+    else:
+        made = (
+            f"somebody who sees {seen}the sums of the messages used in {minibatch:,} successive slots each, and no "
+            "single message"
+        )
+    return {
+        "local": OF_ROUNDS["local"],
+        "messages": f"somebody who sees {seen}the message used in each slot, in the order of the slots and without "
+        "names, and no other message",
+        "aggregate": made,
+    }
+
+
+def _summed(minibatch: int) -> str:
+    """How the messages of the slots leave the server, in words."""
+    return "" if minibatch == 1 else f", the messages of {minibatch:,} successive slots summed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Slots(CheckInProtocol):
+    """Windows of common slots: clients take part with one probability and pick a slot uniformly."""
+
+    num_clients: int
+    num_slots: int
+    check_in_prob: float = 1.0
+    num_epochs: int = 1
+
+    _unit = "num_epochs"
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
+        return (PROB, EPOCHS, CLIENTS)
+
+    @property
+    def rate(self) -> float:
+        """p_0: the probability that a given client takes part in a given window."""
+        return self.check_in_prob
+
+    @property
+    def _throws(self) -> Throws:
+        return Throws(self.num_clients, self.num_slots, self.check_in_prob)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedWindow(_Slots):
+    """Random check-ins with a fixed window, A_fix [RCI]: each client picks one of m slots; a slot uses one client.
+
+    A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
+    the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
+    What it makes of the messages of several slots is post-processing.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_slots: m, from 1 to 1e12.
+      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+      empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
+        tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
+      minibatch: b, from 1 to num_slots: the server sums the messages of b successive slots, and nobody sees a single
+        one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    empty_slots: str = "dummy"
+    minibatch: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one window whose messages the server uses: all of them."""
+        return self.num_slots
+
+    title = "random check-ins with a fixed window (A_fix)"
+
+    @property
+    def used_throws(self) -> Throws:
+        """All clients, into the slots of the window."""
+        return self._throws
+
+    @property
+    def slots(self) -> Slots:
+        """All slots of the window."""
+        n, m, prob = self._throws
+        mean, _ = occupancy.moments(float(n), float(m), prob)
+        seen = min(mean / n * (1.0 - 1e-12), prob)
+        return Slots(m, prob, seen, n - 1, prob / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        if neighboring_relation == REPLACE:
+            return None
+        if view == "local":
+            return _SEEN_BY_NAME
+        if self.empty_slots == "visible":
+            return "a client that is alone in its slot is missed where empty slots are visible"
+        return None
+
+    @property
+    def _words(self) -> Words:
+        gaps = self.empty_slots == "visible"
+        return Words(_of_used_messages(self.minibatch, gaps), ONE_RECORD if gaps else _ONE_RECORD_OR_CLIENT)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        common = (
+            "every client takes part with the same probability and picks its slot uniformly from the same window",
+            SAME_RANDOMIZER,
+            UNSEEN,
+        )
+        if self.empty_slots == "visible":
+            return common
+        return (
+            *common,
+            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+        )
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
+            f"one client used per slot{_summed(self.minibatch)}, "
+            f"taking part with probability {self.check_in_prob:.6g}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlidingWindow(CheckInProtocol):
+    """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
+
+    The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
+    empty slot outputs R(0), drawn by the same randomizer and not recognisable.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not.
+      window: length m of each client's window, from 1 to num_clients.
+      num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
+      minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
+        single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_clients: int
+    window: int
+    num_epochs: int = 1
+    minibatch: int = 1
+
+    _unit = "num_epochs"
+    title = "random check-ins with sliding windows (A_sldw)"
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        # Not num_clients: more of them fill more of a window, so epsilon grows with them. One sum must be left.
+        longest = self.num_clients - self.minibatch + 1
+        return (EPOCHS, FreeVariable("window", 1, longest, -0.6, True))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client picks its slot uniformly from its own window",
+            SAME_RANDOMIZER,
+            UNSEEN,
+            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(1, self.num_clients, window=self.window)
+        _validate.integer(1, self.slots_shown, minibatch=self.minibatch)
+
+    @property
+    def slots_shown(self) -> int:
+        """Number of slots of one pass whose messages the server uses, from the window-th to the n-th."""
+        return self.num_clients - self.window + 1
+
+    @property
+    def slots(self) -> Slots:
+        """The slots of one client's window that the server outputs: all of them for most clients if n >= 2 m - 1."""
+        window, total = self.window, self.slots_shown
+        number = min(window, total)
+        used = number / window
+        # A slot's other clients are Bin(m - 1, 1/m) in number.
+        alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
+        seen = used * alone * (1.0 - 1e-12)
+        return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch)
+
+    def refuses(self, neighboring_relation: str, view: str) -> str | None:
+        return _SEEN_BY_NAME if neighboring_relation != REPLACE and view == "local" else None
+
+    @property
+    def _words(self) -> Words:
+        return Words(_of_used_messages(self.minibatch), _ONE_RECORD_OR_CLIENT)
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} passes of {self.slots_shown:,} slots "
+            f"with sliding windows of {self.window:,}, one client used per slot{_summed(self.minibatch)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AveragedUpdates(_Slots):
+    """Averaged updates, A_avg [RCI]: each client picks one of m slots; all clients of a slot are averaged.
+
+    Empty slots are skipped. Later slots may depend on earlier outputs. The guarantee does not depend on the number of
+    slots: with loads that do not depend on the data this is adaptive shuffling of all clients.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_slots: m, from 1 to 1e12.
+      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    title = "random check-ins with averaged updates (A_avg)"
+
+    @property
+    def cover(self) -> Cover:
+        """All clients, at the probability of taking part: their loads do not depend on the data."""
+        return Cover(self.num_clients, self.check_in_prob)
+
+    @property
+    def averaged_throws(self) -> Throws:
+        """All clients, into the slots of the window."""
+        return self._throws
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            "every client takes part with the same probability and picks its slot uniformly from the same window",
+            SAME_RANDOMIZER,
+            UNSEEN,
+        )
+
+    @property
+    def _words(self) -> Words:
+        return Words(_OF_AVERAGES, ONE_RECORD)
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        return (
+            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, all clients of a slot averaged, "
+            f"taking part with probability {self.check_in_prob:.6g}"
+        )

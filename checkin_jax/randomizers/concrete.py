@@ -1,0 +1,198 @@
+"""Concrete mechanisms with pure local differential privacy: of updates, of one value of many, of a number."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
+from checkin_jax.randomizers.families import pure_profile
+from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConcreteLDP(Randomizer):
+    """A concrete mechanism with pure local differential privacy.
+
+    Attributes:
+      epsilon0: in nats, in (0, 50], replace-one.
+    """
+
+    epsilon0: float
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    def __post_init__(self) -> None:
+        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
+        object.__setattr__(self, "epsilon0", value)
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class L2Mechanism(ConcreteLDP):
+    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit: the update's side of it.
+
+    What the trainer runs for eps0-LDP updates, in every dimension (in one, binary randomized response).
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of the l2 mechanism"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return pure_profile(self.epsilon0, loss)
+
+    @property
+    def one_bit(self) -> float:
+        return 1.0
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY,))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KaryResponse(ConcreteLDP):
+    """k-ary randomized response: the true one of k values, or another one, each of these as likely.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+      num_values: k, whole, from 2 to 1e12.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    num_values: int
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of {self.num_values:,}-ary randomized response"
+
+    @property
+    def kary(self) -> int:
+        return self.num_values
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        p_minus_1 = math.expm1(self.epsilon0)
+        above = math.exp(self.epsilon0) * -np.expm1(np.minimum(np.asarray(loss) - self.epsilon0, 0.0))
+        return above / (p_minus_1 + self.num_values)
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY,)) if self.num_values == 2 else frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HadamardResponse(ConcreteLDP):
+    """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of Hadamard response"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return 0.5 * pure_profile(self.epsilon0, loss)
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Which of the two records' halves a label is in."""
+        high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
+        target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
+        return (LabelLaws(target, other, "Hadamard response, all others at one of the two records"),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rappor(ConcreteLDP):
+    """Symmetric RAPPOR [EPK14]: a one-hot vector, every bit of it flipped by randomized response of epsilon0 / 2.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages of symmetric RAPPOR"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        # The bits of both records show: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
+        room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
+        return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """The two bits in which the records differ."""
+        kept, flipped = (
+            1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
+            1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
+        )
+        same = 2.0 * kept * flipped
+        target, other = np.array([kept**2, same, flipped**2]), np.array([flipped**2, same, kept**2])
+        return (LabelLaws(target, other, "RAPPOR, all others at one of the two records"),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Laplace(ConcreteLDP):
+    """A number clipped to an interval, plus Laplace noise.
+
+    Attributes:
+      epsilon0: length of the interval over the noise's scale, in nats, in (0, 50]: the epsilon0 of one message.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    _CELLS: ClassVar[int] = 128
+
+    @property
+    def words(self) -> str:
+        return f"Laplace noise on an interval of {self.epsilon0:.6g} scales"
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """The two ends of the interval, the line cut into cells between them and its two rays."""
+        edges = np.linspace(0.0, self.epsilon0, self._CELLS - 1)
+        # Of noise around 0, in units of its scale, by the tail that a cell is in: nothing cancels.
+        inside = 0.5 * np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges))
+        other = np.concatenate([[0.5], inside, [0.5 * math.exp(-self.epsilon0)]])
+        return (
+            LabelLaws(other[::-1].copy(), other, "Laplace messages, all others at one end of the interval"),
+        )

@@ -1,0 +1,166 @@
+"""Everything that satisfies a guarantee: pure or approximate local differential privacy, or a privacy profile."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._variables import FreeVariable
+from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, TERNARY, LabelLaws, Randomizer
+
+
+def pure_profile(epsilon0: float, loss: np.ndarray) -> np.ndarray:
+    """(p - c)_+ / (p + 1) at c = e^loss, p = e^epsilon0: the profile of randomized response, the worst of its kind."""
+    room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - epsilon0, 0.0))
+    return room / (1.0 + math.exp(-epsilon0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PureLDP(Randomizer):
+    """Any randomizer with pure local differential privacy: the worst of all mechanisms with this epsilon0.
+
+    Attributes:
+      epsilon0: local privacy parameter of one message in nats, in [0, 50], replace-one.
+
+    Raises:
+      ValueError, TypeError: epsilon0 outside its range or not a number.
+    """
+
+    epsilon0: float
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def words(self) -> str:
+        return f"{self.epsilon0:.6g}-LDP messages"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return pure_profile(self.epsilon0, loss)
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY, TERNARY))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApproximateLDP(Randomizer):
+    """Any randomizer with (epsilon0, delta0)-local differential privacy, by the worst of their profiles [KOV15].
+
+    Attributes:
+      epsilon0: in nats, in [0, 50], replace-one. delta0: in [0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    epsilon0: float
+    delta0: float
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+        object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def words(self) -> str:
+        return f"({self.epsilon0:.6g}, {self.delta0:.6g})-LDP messages"
+
+    @property
+    def largest_loss(self) -> float:
+        return math.inf if self.delta0 > 0 else self.epsilon0
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return self.delta0 + (1.0 - self.delta0) * pure_profile(self.epsilon0, loss)
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Randomized response that shows the record with probability delta0, what it shows counted as the response."""
+        if self.delta0 == 0.0:
+            return ()
+        high = self.delta0 + (1.0 - self.delta0) / (1.0 + math.exp(-self.epsilon0))
+        low = (1.0 - self.delta0) / (1.0 + math.exp(self.epsilon0))
+        name = "randomized response that may show the record, all others at one record"
+        return (LabelLaws(np.array([high, low]), np.array([low, high]), name),)
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY, TERNARY)) if self.delta0 == 0.0 else frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownProfile(Randomizer):
+    """A mechanism whose privacy profile is given as a function; refused where samples show that it is none.
+
+    Attributes:
+      function: D at e^loss for an array of losses >= 0 in nats, relative error below 5e-12: an upper bound on the
+        hockey-stick divergence between the laws of a message for any two records, in both orders.
+      largest_loss: the loss in nats from which on the function is zero; else infinity.
+      name: what the messages are, in words.
+
+    Raises:
+      ValueError: some value is not in [0, 1], or the function increases or is not convex in e^loss.
+    """
+
+    function: Callable[[np.ndarray], np.ndarray]
+    largest_loss: float = math.inf  # type: ignore[assignment]
+    name: str = "messages of a given privacy profile"
+
+    def __post_init__(self) -> None:
+        largest = _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)
+        object.__setattr__(self, "largest_loss", largest)
+        end = min(self.largest_loss, 60.0)
+        losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
+        value = np.asarray(self.function(losses))
+        if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
+            raise ValueError("function: expected values in [0, 1], one for each loss")
+        # What float64 may do to the differences of values that are right to 5e-12.
+        slack = 1e-11 * value[:-1]
+        falls = (value[:-1] - value[1:] + slack) / np.expm1(np.diff(losses)) / np.exp(losses[:-1])
+        least = (
+            np.maximum((value[:-1] - value[1:] - slack), 0.0)
+            / np.expm1(np.diff(losses))
+            / np.exp(losses[:-1])
+        )
+        if np.any(np.diff(value) > slack):
+            raise ValueError("function: a privacy profile does not increase")
+        if np.any(falls[:-1] < least[1:]):
+            raise ValueError("function: a privacy profile is convex in e^loss")
+        if math.isfinite(self.largest_loss) and value[-1] > 0:
+            raise ValueError(
+                f"largest_loss={self.largest_loss!r}: expected the function to be zero there, not {value[-1]!r}"
+            )
+
+    @property
+    def words(self) -> str:
+        return self.name
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return np.asarray(self.function(np.asarray(loss)), dtype=np.float64)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (f"no two records' messages differ by more than the given profile of {self.name} says",)

@@ -1,0 +1,108 @@
+"""What every local randomizer says of itself: its privacy profile, what sharpens bounds and lower ends, its words."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from checkin_jax._variables import FreeVariable
+
+MAX_EPSILON0 = 50.0
+
+BINARY, TERNARY = "binary randomized response", "3-ary randomized response"
+
+
+class LabelLaws(NamedTuple):
+    """A concrete pair of records, seen through labels: a post-processing of the message with finitely many values.
+
+    target: probabilities of the labels when the client holds the one record, [labels]. other: when it, or any other
+    client, holds the other record, [labels], positive. name: what it is, in words.
+    """
+
+    target: np.ndarray
+    other: np.ndarray
+    name: str
+
+
+class Randomizer(abc.ABC):
+    """What a client does to its update before it leaves the device: subclass it to account for another mechanism.
+
+    Subclasses are frozen dataclasses whose fields are plain public values. Two things must be said, `words` and the
+    privacy profile (`profile` and `largest_loss`); everything else sharpens bounds, or lower ends, where it is known.
+    What the class states is believed: name what nobody has proved in `assumptions`, which every statement prints.
+    """
+
+    # The field that `calibrate` may search.
+    variable: ClassVar[FreeVariable | None] = None
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> str:
+        """The messages in words, such as "2-LDP messages"."""
+
+    @property
+    @abc.abstractmethod
+    def largest_loss(self) -> float:
+        """The largest privacy loss of one message in nats, replace-one; infinity if there is none."""
+
+    @abc.abstractmethod
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        """The largest hockey-stick divergence at e^loss, loss >= 0 in nats, any shape, over pairs of records.
+
+        A true privacy profile bounded from above: in [0, 1], nonincreasing, convex in e^loss, zero from `largest_loss`
+        on; relative error below 5e-12.
+        """
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is stated about the mechanism but not proved by this package; printed with every guarantee."""
+        return ()
+
+    @property
+    def gaussian_mu(self) -> float | None:
+        """Replacement sensitivity over the standard deviation, if a message is an update plus Gaussian noise."""
+        return None
+
+    @property
+    def total_variation(self) -> float:
+        """The largest total variation distance between the laws of a message for two records, from above."""
+        return float(self.profile(np.zeros(1))[0])
+
+    @property
+    def one_bit(self) -> float | None:
+        """Whether a message is made of one bit and of public coins whose law does not depend on the record.
+
+        The largest probability, over the coins, that two records' bits differ at all (1 if unknown); None: not so.
+        """
+        return None
+
+    @property
+    def kary(self) -> int | None:
+        """k, if a message is k-ary randomized response, its labels renamed as one likes."""
+        return None
+
+    @property
+    def attains(self) -> frozenset[str]:
+        """Concrete mechanisms that the description covers: BINARY, TERNARY at epsilon0 = `largest_loss`."""
+        return frozenset()
+
+    @property
+    def sums_tell(self) -> bool:
+        """Whether sums of such messages may tell how many of each there are, as those of one-hot vectors do."""
+        return False
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        """Whether the dummy of an empty slot may hold any record, such as the one that all others hold.
+
+        A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
+        place of its own, lower ends that put it at another record would be false: there are none for hidden dummies.
+        """
+        return False
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Concrete pairs of records that no analysis can go below; each is tried as a lower end."""
+        return ()
