@@ -24,7 +24,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.pld import UNIT
+from checkin_jax.kernels.composition.pld import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
 FLOOR = 1e-4

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
+from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
 from checkin_jax.numerics.lognormal import Law
 
 _WINDOW_SDS, _JUMPS = 10.0, 3.5

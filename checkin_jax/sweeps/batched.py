@@ -14,7 +14,8 @@ from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternar
 from checkin_jax.accounting.bounds.unit import LocalPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.kernels import batching, invert_profile
+from checkin_jax.kernels import batching
+from checkin_jax.kernels.composition import invert_profile
 from checkin_jax.sweeps import batched_composition
 from checkin_jax.sweeps.requests import Asking, drive
 from checkin_jax.sweeps.static_shapes import Cuts, cuts, guess

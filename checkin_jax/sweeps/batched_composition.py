@@ -12,7 +12,8 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import ENOUGH, SHRINK, BuildBoth, Search, reach
-from checkin_jax.kernels import composing, host, invert_profile, pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import composing, invert_profile, pld
 from checkin_jax.kernels.losses import padded
 from checkin_jax.sweeps.requests import Asking, Held, Request
 from checkin_jax.sweeps.static_shapes import cuts

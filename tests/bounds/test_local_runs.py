@@ -12,8 +12,8 @@ from oracles import gaussian as oracle
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import composer, counted
-from checkin_jax.kernels import counted as kernel
 from checkin_jax.kernels import gaussian, host
+from checkin_jax.kernels.composition import counted as kernel
 from checkin_jax.numerics import responses
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkin_jax.kernels import host, pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 
 pytestmark = pytest.mark.usefixtures("x64")
 CS = np.exp(np.linspace(-3, 3, 241))

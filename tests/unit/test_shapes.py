@@ -11,8 +11,9 @@ import pytest
 from jax import Array
 from shapes import checked
 
-from checkin_jax.kernels import clones, conversions, gaussian, hidden_messages, pld
-from checkin_jax.kernels.messages import equal_steps, one_bit, staged_clones
+from checkin_jax.kernels import clones, conversions, gaussian
+from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.messages import equal_steps, hidden_messages, one_bit, staged_clones
 
 KERNELS = (
     conversions.epsilon_from_log_moments,

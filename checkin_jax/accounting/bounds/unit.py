@@ -19,8 +19,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import host, subsampled_gaussian
+from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.randomizers import LabelLaws
 
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.

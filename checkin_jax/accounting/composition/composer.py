@@ -16,7 +16,8 @@ from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import host, pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 
 _MIN_LOSS = 1e-9
 

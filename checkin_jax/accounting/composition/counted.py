@@ -16,7 +16,8 @@ import scipy.special
 from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, Round
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
-from checkin_jax.kernels import FLUSHED, counted, host
+from checkin_jax.kernels import FLUSHED, host
+from checkin_jax.kernels.composition import counted
 from checkin_jax.numerics import responses
 
 METHOD = "given how often it is sent"

@@ -10,7 +10,8 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import FAST_ONES, check_protocol, check_randomizer, unit_bound
-from checkin_jax.kernels import host, pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 

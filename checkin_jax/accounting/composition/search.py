@@ -18,9 +18,10 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.kernels import composing, host, pld
+from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.composing import End, Scales
+from checkin_jax.kernels.composition import composing, pld
+from checkin_jax.kernels.composition.composing import End, Scales
 
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
@@ -95,7 +96,7 @@ class Found:
 
 
 class Search(abc.ABC):
-    """Rounds and their counts at one delta; subclasses say how the kernels of `kernels.composing` are asked.
+    """Rounds and their counts at one delta; subclasses say how the kernels of `composing` are asked.
 
     Attributes:
       counts: rounds of every event, [events]. tops: the largest loss of each, or infinity.

@@ -22,7 +22,8 @@ from checkin_jax.accounting.bounds.table import (
 from checkin_jax.accounting.bounds.unit import Directed, upper_sides
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.kernels import host, pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

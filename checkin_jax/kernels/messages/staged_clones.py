@@ -25,9 +25,9 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
 from checkin_jax.kernels.messages.equal_steps import Round
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
-from checkin_jax.kernels.pld import FFT_CONSTANT, UNIT
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
 # and the standard deviation of the normal variable that is added (its square is lost in variance).

@@ -15,8 +15,9 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unit import Instance, Lines
-from checkin_jax.kernels import host, subsampled_gaussian
-from checkin_jax.kernels.subsampled_gaussian import GaussianBuckets
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics import poisson_binomial
 from checkin_jax.numerics.pools import Runs
 

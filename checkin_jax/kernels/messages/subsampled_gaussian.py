@@ -21,7 +21,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, binomial, gaussian
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.pld import UNIT
+from checkin_jax.kernels.composition.pld import UNIT
 
 
 class GaussianBuckets(NamedTuple):

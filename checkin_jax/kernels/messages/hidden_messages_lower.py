@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, hidden_messages, stop_loss
+from checkin_jax.kernels import FLUSHED, stop_loss
 from checkin_jax.kernels.clones import ROUNDING
-from checkin_jax.kernels.pld import UNIT
+from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.messages import hidden_messages
 
 # Relative error of the cells' places and masses, as the host computes them.
 _CELLS = 1e-12
