@@ -20,7 +20,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Before anything imports the kernels: their signatures are checked, see shapes.py.
 jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
 
-from checkin_jax.cli.compiled import release_and_machine, remove_unfinished  # noqa: E402
+from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30

@@ -18,11 +18,11 @@ from typing import Annotated, NoReturn
 import tyro
 
 from checkin_jax import _validate
+from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.compiled import keep_compiled
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.report import ReportPage

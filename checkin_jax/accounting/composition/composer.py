@@ -16,7 +16,7 @@ from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import host
+from checkin_jax.kernels import engine, host
 from checkin_jax.kernels.composition import pld
 
 _MIN_LOSS = 1e-9
@@ -107,10 +107,6 @@ def _counted(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> B
     return counted.bracket(first, sum(count for _, count in rounds), delta, both)
 
 
-# A kernel by itself: compiled once for every shape.
-_compiled = functools.cache(jax.jit)
-
-
 class _Composer(Search):
     """Several rounds with their counts; kernels answer at once."""
 
@@ -124,7 +120,7 @@ class _Composer(Search):
 
     @at_once
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
-        return _compiled(kernel)(*columns)
+        return engine.run(kernel, *columns)
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
         """The rounds as P||Q and, unless no round is directed, as Q||P: all of them in the same order."""

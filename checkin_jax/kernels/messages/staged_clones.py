@@ -24,6 +24,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
 from checkin_jax.kernels.messages.equal_steps import Round
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -279,7 +280,7 @@ def _one(
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@functools.partial(jax.jit, static_argnames=("rules", "binomial"))
+@compiled(static=("rules", "binomial"))
 def profile_upper(
     seen: Round,
     message: Message,
