@@ -223,10 +223,30 @@ def leading_bits(value: Array) -> Array:
     return np.ldexp(np.rint(mantissa * 2.0**24) * 2.0**-24, exponent)  # type: ignore[return-value]
 
 
+def log_ndtr(x: Array) -> Array:
+    """log of the standard normal distribution function."""
+    if not _HERE.numpy:
+        return jax.scipy.special.log_ndtr(x, series_order=10)
+    return _special().log_ndtr(x)
+
+
+def erfcx(x: Array) -> Array:
+    """e^{x^2} erfc(x)."""
+    return _special().erfcx(x) if _HERE.numpy else jax.scipy.special.erfcx(x)
+
+
+def ndtr(x: Array) -> Array:
+    """The standard normal distribution function."""
+    return _special().ndtr(x) if _HERE.numpy else jax.scipy.special.ndtr(x)
+
+
 def ndtri(share: Array) -> Array:
     """Quantiles of the standard normal law."""
-    if not _HERE.numpy:
-        return jax.scipy.special.ndtri(share)
+    return _special().ndtri(share) if _HERE.numpy else jax.scipy.special.ndtri(share)
+
+
+@functools.cache
+def _special() -> Any:
     import scipy.special  # takes as long to import as a small bracket to compute
 
-    return scipy.special.ndtri(share)
+    return scipy.special
