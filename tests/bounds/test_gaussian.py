@@ -28,7 +28,9 @@ def test_long_steps_far_into_the_tail(a, b):
     epsilon = (a + mu / 2) * mu
     exact = oracle.delta_g(mu, epsilon)
     # Rounding of epsilon / mu - mu / 2 moves a by 1e-14 or so, and delta with it.
-    assert abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact))) <= 1e-12
+    assert (
+        abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact))) <= 1e-12
+    )
     # Without the far part the profile would be visibly too large.
     assert mp.ncdf(-a) > exact * (1 + mp.mpf(10) ** -9)
 
