@@ -59,7 +59,9 @@ class Kernel(Generic[P, R]):
         """Drops the programs of this process."""
         self._programs.clear()
 
-    def _begin(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Future[Callable[..., R]], list[np.ndarray]]:
+    def _begin(
+        self, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[Future[Callable[..., R]], list[np.ndarray]]:
         """The program for these arguments, at once or to come, and what to call it with."""
         given = self._signature.bind(*args, **kwargs).arguments
         static = {name: given.pop(name) for name in self._static if name in given}
@@ -81,7 +83,13 @@ class Kernel(Generic[P, R]):
         return found, leaves
 
     def _make(
-        self, found: Future, static: dict[str, Any], tree: Any, leaves: list[np.ndarray], device: Any, key: str
+        self,
+        found: Future,
+        static: dict[str, Any],
+        tree: Any,
+        leaves: list[np.ndarray],
+        device: Any,
+        key: str,
     ) -> None:
         function = self._function
         name = f"{function.__module__}.{function.__qualname__}"

@@ -6,6 +6,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
 
 
@@ -26,6 +27,6 @@ def epsilon_from_log_moments(
     """
     require_float64(orders, log_moments, log_delta)
     t = orders - 1.0
-    epsilon = (log_moments - log_delta + t * xp.log1p(-1.0 / orders) - xp.log(orders)) / t
+    epsilon = (log_moments - log_delta + t * log1p(-1.0 / orders) - xp.log(orders)) / t
     epsilon = xp.where(xp.isfinite(log_moments) & xp.isfinite(epsilon), epsilon, xp.inf)
     return xp.maximum(epsilon, 0.0) * (1.0 + 1e-12)

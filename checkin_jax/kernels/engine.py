@@ -30,6 +30,11 @@ class _Here(threading.local):
 _HERE = _Here()
 
 
+def on_host() -> bool:
+    """Whether this is inside a kernel that runs in NumPy."""
+    return _HERE.numpy
+
+
 class _Namespace:
     """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
 

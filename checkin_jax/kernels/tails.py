@@ -14,6 +14,7 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import binomial
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
 
 
@@ -46,7 +47,7 @@ def _log_pmf(k: Array, trials: Array, prob: Array | None) -> Array:
 
 
 def _log_odds(prob: Array | None) -> Array | float:
-    return 0.0 if prob is None else xp.log(prob) - xp.log1p(-prob)
+    return 0.0 if prob is None else xp.log(prob) - log1p(-prob)
 
 
 def _start(trials: Array, prob: Array | None) -> Array:

@@ -10,7 +10,6 @@ import functools
 import math
 from typing import ClassVar
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -23,7 +22,6 @@ from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import MAX_EPSILON0
 
-_CELLS = jax.jit(binomial.cells, static_argnames="buckets")
 # What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
@@ -191,7 +189,7 @@ class AveragedGaussian:
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         others, rate = float(self.num_clients - 1), self.prob / self.num_slots
         mass = host(self.log_inverse_mass)
-        cut = _CELLS(host(others), host(rate), mass, buckets=bucket_count(others * rate))
+        cut = binomial.cells(host(others), host(rate), mass, buckets=bucket_count(others * rate))
         first = np.minimum(np.asarray(cut.first), others) + 1.0
         weight = self.prob * np.asarray(cut.mass_upper)
         return subsampled_gaussian.GaussianBuckets(

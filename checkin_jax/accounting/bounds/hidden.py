@@ -13,8 +13,6 @@ import functools
 import math
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -316,27 +314,11 @@ class HiddenSlots(_HiddenSum):
         return (value + self.rest * self.profile.delta(losses)) * (1.0 + ROUNDING)
 
 
-@jax.jit
-def _cells(mu: Array, farthest: Array) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
-
-    farthest: where the last cell begins, in standard deviations.
-    """
-
-    def side(sign: float) -> tuple[Array, Array]:
-        # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
-        step = (farthest + mu) / _CELL_COUNT
-        edges = 0.5 * mu + sign * step * jnp.arange(_CELL_COUNT, dtype=jnp.float64)
-        base, other = (jax.scipy.special.ndtr(-sign * (edges - mean)) for mean in (jnp.zeros_like(mu), mu))
-        mass, target = (t - jnp.append(t[1:], 0.0) for t in (base, other))
-        return sign * (target - mass) / mass, mass
-
-    right, left = side(1.0), side(-1.0)
-    return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
-
-
 def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-    """As `_cells`, of labels; labels that are equally likely under both records tell nothing and are left out."""
+    """As `hidden_messages_lower.gaussian_cells`, of labels.
+
+    Those that are equally likely under both records tell nothing and are left out.
+    """
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
 
     def side(sign: float) -> tuple[Array, Array]:
@@ -413,7 +395,7 @@ class GaussianMessages(_OneRecord):
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
         farthest = min(max(9.0, math.sqrt(2.0 * self.messages.log_inverse_mass)), 30.0)
-        return _cells(host(self.mu), host(farthest))
+        return hidden_messages_lower.gaussian_cells(host(self.mu), host(farthest), _CELL_COUNT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -186,9 +186,7 @@ class GaussianSum:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)
-        return subsampled_gaussian.lines_lower(mix, loss, False), subsampled_gaussian.lines_lower(
-            mix, loss, True
-        )
+        return subsampled_gaussian.lines_lower(mix, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,7 +236,7 @@ class LocalGaussian(OwnInstance):
         return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        lines = subsampled_gaussian.lines_lower(self._mixture(), loss, False)
+        lines, _ = subsampled_gaussian.lines_lower(self._mixture(), loss)
         return lines, lines
 
 

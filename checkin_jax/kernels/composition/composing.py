@@ -16,6 +16,7 @@ from checkin_jax.kernels import binary_response, clones, conversions, engine, mi
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import xp
 
 Parts = tuple[mixtures.Buckets, tails.Tables]
@@ -166,7 +167,7 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     i = xp.max(xp.where(above, xp.arange(count) + 1, 0))
     here, before = xp.minimum(i, count - 1), xp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
-    back = xp.log1p(share * xp.expm1(epsilon[before] - epsilon[here]))
+    back = log1p(share * xp.expm1(epsilon[before] - epsilon[here]))
     # Where all of the grid meets the target, so does its first point.
     found = xp.maximum(xp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
     unknown = i == count

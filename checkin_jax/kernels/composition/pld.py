@@ -20,6 +20,7 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, engine, require_float64
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
 
 # Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
@@ -58,9 +59,7 @@ def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots
     log_slopes = xp.log(scaled) - losses[:-1]
     convex = engine.largest_from_here(log_slopes)
     scaled = xp.where(convex > log_slopes, xp.exp(convex + losses[:-1]), scaled)
-    near = xp.maximum(
-        scaled * xp.exp(gaps) - xp.concatenate([scaled[1:], xp.zeros_like(scaled[:1])]), 0.0
-    )
+    near = xp.maximum(scaled * xp.exp(gaps) - xp.concatenate([scaled[1:], xp.zeros_like(scaled[:1])]), 0.0)
     lost = profile[-1] + 2.0 * FLUSHED
     return Side(near, near * xp.exp(-losses[1:]), lost + xp.sum(scaled * xp.expm1(gaps)), lost)
 
@@ -346,13 +345,11 @@ def compose(
     # Rounding of masses, tilts and sums: relative, per round.
     drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
     round_off += (
-        xp.abs(raw) * xp.expm1(drift)
-        + xp.abs(tail) * (4.0 * points * UNIT)
-        + FLUSHED * (points / 4000 + 1)
+        xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
     )
     # A tilt that overflows leaves no information, not a number.
     if upper:
-        infinite = -xp.expm1(counts @ xp.log1p(-atoms.infinite))
+        infinite = -xp.expm1(counts @ log1p(-atoms.infinite))
         error = round_off + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)
         delta = raw + error
         return Composed(epsilon, xp.where(xp.isnan(delta), xp.inf, delta), error)

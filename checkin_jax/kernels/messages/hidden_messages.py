@@ -28,7 +28,9 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
 _SIDE = 32
@@ -123,7 +125,7 @@ def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Arra
     left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
         steps.left_weights * jnp.square(steps.left)
     )
-    log_m = count * jnp.log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
+    log_m = count * log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
     return jnp.where(jnp.isnan(log_m), jnp.inf, log_m)
 
@@ -218,7 +220,7 @@ def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Arr
     return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
 
 
-@jax.jit
+@compiled()
 def hidden_upper(
     clients: Float64[Array, ""],
     count: Float64[Array, ""],

@@ -21,8 +21,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, engine, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages
 
 # Relative error of the cells' places and masses, as the host computes them.
@@ -39,6 +42,25 @@ class Cells(NamedTuple):
     right_mass: Array
     left: Array
     left_mass: Array
+
+
+@hosted(static=("count",))
+def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells]:
+    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
+
+    count: of cells on either side. farthest: where the last cell begins, in standard deviations.
+    """
+
+    def side(sign: float) -> tuple[Array, Array]:
+        # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
+        step = (farthest + mu) / count
+        edges = 0.5 * mu + sign * step * xp.arange(count, dtype=xp.float64)
+        base, other = (engine.ndtr(-sign * (edges - mean)) for mean in (xp.zeros_like(mu), mu))
+        mass, target = (t - xp.append(t[1:], 0.0) for t in (base, other))
+        return sign * (target - mass) / mass, mass
+
+    right, left = side(1.0), side(-1.0)
+    return Cells(*right, *left), Cells(*left, *right)
 
 
 def _steps(cells: Cells) -> hidden_messages.Steps:
@@ -76,7 +98,7 @@ def _one(
     real = excess_at(order[None])[0]
     excess = rate.astype(theta.dtype) * hidden_messages.transform(at, tilted, base) + real.astype(theta.dtype)
     log_step, size = stop_loss.log_one_plus(excess)
-    log_real = jnp.log1p(real)
+    log_real = log1p(real)
     start = stop_loss.start(contour, theta)
     spread = tilted * jnp.abs(at)
     exponents = jnp.abs(order * at)
@@ -122,14 +144,14 @@ def _one(
     # a takes a tenth of what the order is further.
     further = order * jnp.asarray(_FURTHER)
     apart = 0.9 * (further - order)
-    log_m = clients * jnp.log1p(excess_at(further)) - (order + apart) * threshold
+    log_m = clients * log1p(excess_at(further)) - (order + apart) * threshold
     log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
     fall = apart * period
     images = log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0)
     right = jnp.exp(jnp.min(jnp.where(jnp.isnan(images), jnp.inf, images)) + slack)
     moved = scale * (jnp.exp(-jnp.sign(inside) * slack) * inside - jnp.exp(slack) * unsure)
     # With a step beyond the cut: E W = 0, and what is kept has a mean.
-    without = clients * jnp.log1p(-rate * jnp.sum(lost))
+    without = clients * log1p(-rate * jnp.sum(lost))
     outside = clients * rate * (lost @ cells.right) * jnp.exp(without)
     moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
     far = far * scale * jnp.exp(slack) - jnp.expm1(without) * (1.0 + ROUNDING)
@@ -137,7 +159,7 @@ def _one(
     return jnp.where(fine, moved, 0.0), jnp.where(fine, jnp.minimum(far, 1.0), 1.0)
 
 
-@jax.jit
+@compiled()
 def lines_lower(
     clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
 ) -> tuple[Array, Array]:

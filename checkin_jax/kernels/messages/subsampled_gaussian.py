@@ -12,14 +12,17 @@ for fixed mu the term is gamma f(1 + (c - 1) r) with r = n / k and f convex and 
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import jax
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, engine, gaussian
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.losses import at_losses, in_blocks
 
 
 class GaussianBuckets(NamedTuple):
@@ -46,7 +49,7 @@ def _mu(mu: Array, count: Array, summed: bool) -> Array:
     return mu / xp.sqrt(count) if summed else xp.broadcast_to(mu, count.shape)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "summed"))
+@hosted(static=("buckets", "summed"))
 def buckets_upper(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -66,7 +69,7 @@ def buckets_upper(
     return GaussianBuckets(mu_first.ravel(), inverse_rate.ravel(), weight.ravel(), rate * cut.tail)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "summed"))
+@hosted(static=("buckets", "summed"))
 def buckets_lower(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -87,21 +90,49 @@ def _stretch(loss: Array, inverse_rate: Array) -> Array:
     small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
     # r c (1 + (1/r - 1) / c)
     rest = (1.0 / inverse_rate - 1.0) * xp.exp(-xp.maximum(loss, 30.0))
-    return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + xp.log1p(rest), xp.log1p(small))
+    return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + log1p(rest), log1p(small))
 
 
-@jax.jit
-def profile_upper(mix: GaussianBuckets, loss: Array) -> Array:
-    """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; both directions."""
+def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
+    """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
+    if mix.mu.size == 1:
+        return engine.run(_profile_at, mix, loss)
+    return at_losses(lambda *at: _profile(mix, *at), loss)
+
+
+@compiled()
+def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
+    return in_blocks(lambda some: (_profile_at(mix, some),), loss, count)[0]
+
+
+def _profile_at(mix: GaussianBuckets, loss: Array) -> Array:
     delta = xp.exp(gaussian.log_delta(mix.mu[:, None], _stretch(loss[None, :], mix.inverse_rate[:, None])))
     return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
 
-@functools.partial(jax.jit, static_argnames="reverse")
-def lines_lower(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses]; rounded down and up.
+def lines_lower(
+    mix: GaussianBuckets, loss: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses], any number; rounded down and up.
 
-    reverse: the roles of P and Q exchanged, that is A = {loss of P||Q < -loss}.
+    And the same with the roles of P and Q exchanged, that is for A = {loss of P||Q < -loss}.
+    """
+    if mix.mu.size == 1:
+        return engine.run(_lines_at, mix, loss, False), engine.run(_lines_at, mix, loss, True)
+    forward, backward = at_losses(lambda *at: _lines(mix, *at), loss)
+    return forward, backward
+
+
+@compiled()
+def _lines(
+    mix: GaussianBuckets, loss: Array, count: Array
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    both = in_blocks(lambda some: (*_lines_at(mix, some, False), *_lines_at(mix, some, True)), loss, count)
+    return both[:2], both[2:]  # type: ignore[return-value]
+
+
+def _lines_at(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
+    """`lines_lower` in one order, at a few losses.
 
     On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
     profile of the Gaussian pair at s gives the difference of its two probabilities without cancellation.

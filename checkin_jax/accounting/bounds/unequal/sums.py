@@ -112,6 +112,4 @@ class UnequalGaussianSum:
         )
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix = self._below
-        forward, backward = (subsampled_gaussian.lines_lower(mix, loss, reverse) for reverse in (False, True))
-        return forward, backward
+        return subsampled_gaussian.lines_lower(self._below, loss)
