@@ -46,39 +46,38 @@ def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> 
 
 
 def lines_at(
-    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: bool
+    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
 ) -> tuple[Array, Array]:
     """`lines_lower` at a few losses, from its tables."""
     p = xp.exp(epsilon0)
     m, kappa = mix.number[:, None], mix.kappa[:, None]
-    if reverse:
-        least = (p * m - xp.expm1(-loss)[None, :] / kappa) / (p + 1.0)
-    else:
-        least = (m + xp.expm1(loss)[None, :] / kappa) / (p + 1.0)
+    # Both orders by the same code: every copy of it would be compiled.
+    sign, times = xp.where(reverse, -1.0, 1.0), xp.where(reverse, p, 1.0)
+    least = (times * m + sign * xp.expm1(sign * loss)[None, :] / kappa) / (p + 1.0)
     # Any threshold gives a valid line; rounding can move it off the best one only.
     a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
-    apart = kappa * (m - a + 1.0) * pmf * (p if reverse else 1.0)
+    apart = kappa * (m - a + 1.0) * pmf * times
     difference = xp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
     base = xp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
     # Q is the base law: in the reverse direction the second measure is P = base - apart.
-    return difference, base - (difference if reverse else 0.0) + FLUSHED
+    return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
 
 
-@hosted(static=("plan", "reverse"))
+@hosted(static=("plan",))
 def tabulate(
-    mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: bool
+    mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
     """Tables of the counts of one label, for `lines_at`."""
     return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *plan, True)
 
 
-def _prob(epsilon0: Array, reverse: bool) -> Array:
+def _prob(epsilon0: Array, reverse: Array | bool) -> Array:
     p = xp.exp(epsilon0)
-    return p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
+    return xp.where(reverse, p, 1.0) / (p + 1.0)
 
 
-@compiled(static=("exact", "reverse"))
+@compiled(static=("exact",))
 def lines_lower(
     mix: Messages,
     tables: tails.Tables,
@@ -86,7 +85,7 @@ def lines_lower(
     count: Array,
     epsilon0: Array,
     exact: bool,
-    reverse: bool,
+    reverse: Array | bool,
 ) -> tuple[Array, Array]:
     """(P(A) - Q(A), Q(A)) for A = {loss > loss}, loss > 0, rounded down and up; reverse: of Q||P.
 

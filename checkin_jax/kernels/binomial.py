@@ -88,7 +88,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     rest = ns - ks
     diff = _minus_product(ks, ns, ps)
     saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest)
-    saddle -= _deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff)
+    saddle = saddle - (_deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff))
     interior = saddle + 0.5 * (xp.log(ns / ks / rest) - _LOG_2PI)
     at_zero = n * log1p(-p)
     at_n = n * xp.log(p)

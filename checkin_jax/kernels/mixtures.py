@@ -76,7 +76,7 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
         number, others = xp.minimum(number, n), xp.maximum(n - number, 0.0)
         away = xp.minimum(away, others)
         log_weight = binomial.log_pmf(number - 1.0, n - 1.0, law.special)
-        log_weight += binomial.log_pmf(away, others, law.absent)
+        log_weight = log_weight + binomial.log_pmf(away, others, law.absent)
         weight = xp.where(valid, law.scale * law.special * xp.exp(log_weight), 0.0)
         ratio = (law.always + away * law.per_absent + (others - away) * law.other) / number
         return Buckets(number[:, 0], ratio, weight, xp.zeros_like(law.special))

@@ -160,6 +160,9 @@ class HiddenGaussian:
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
 
+    def prepare(self) -> None:
+        self._hidden.prepare()
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)
         return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value

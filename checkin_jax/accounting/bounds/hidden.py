@@ -25,6 +25,7 @@ from checkin_jax.accounting.bounds.unit import (
     Round,
     ShuffledGaussian,
     bucket_count,
+    prepare,
 )
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower, subsampled_gaussian
@@ -152,6 +153,13 @@ class _HiddenSum(abc.ABC):
         at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
         right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
+
+    def prepare(self) -> None:
+        losses, knots = np.zeros(_DENSE + _WIDE), np.zeros((_DENSE + _WIDE, _KNOTS + 1))
+        right = np.zeros((_DENSE + _WIDE, _KNOTS + 2))
+        law = hidden_messages.Law(host(right), host(right), host(knots), host(knots))
+        hidden_messages.hidden_upper.prepare(*map(host, np.zeros(4)), losses, law)
+        prepare(self.instances)
 
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
@@ -353,6 +361,12 @@ class _OneRecord(abc.ABC):
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
         """Cells of one message with Z - 1, and with 1 - Z, to the right."""
 
+    def prepare(self) -> None:
+        clients, cells = host(0.0), self._both_cells[0]
+        size = 2 * (_DENSE + _WIDE - 1)
+        thresholds = np.zeros(size + -size % hidden_messages_lower.BATCH)
+        hidden_messages_lower.lines_lower.prepare(clients, clients, clients, cells, host(thresholds))
+
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
@@ -364,6 +378,8 @@ class _OneRecord(abc.ABC):
         arguments = host(count), host(rate), host(seen._steps[2])
         loss = seen._losses if rate < 1.0 else seen._grid(True)
         loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
+        # Full batches: what is left of one would be compiled by itself.
+        loss = np.pad(loss, (0, -loss.size % hidden_messages_lower.BATCH), mode="edge")
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up = hidden_messages_lower.lines_lower(*arguments, forward, host(clients * np.expm1(loss)))
         down = hidden_messages_lower.lines_lower(*arguments, backward, host(-clients * np.expm1(-loss)))

@@ -82,6 +82,22 @@ class Graded(Protocol):
         ...
 
 
+@runtime_checkable
+class Compiled(Protocol):
+    """A bound or an instance that knows which programs it will need."""
+
+    def prepare(self) -> None:
+        """Begins to compile them, side by side; whoever needs one waits for it."""
+        ...
+
+
+def prepare(parts: Sequence[object]) -> None:
+    """Begins to compile what these will need."""
+    for part in parts:
+        if isinstance(part, Compiled):
+            part.prepare()
+
+
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -169,9 +185,14 @@ class ShuffledGaussian:
         n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
 
-    def upper(self, loss: np.ndarray) -> Array:
-        mix = subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
-        return subsampled_gaussian.profile_upper(mix, loss)
+    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        return subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
+
+    def prepare(self) -> None:
+        subsampled_gaussian.prepare_upper(self._mixture())
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +204,9 @@ class GaussianSum:
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
+
+    def prepare(self) -> None:
+        subsampled_gaussian.prepare_lower(subsampled_gaussian.buckets_lower(*self.messages.arguments(), True))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)

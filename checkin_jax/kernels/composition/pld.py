@@ -319,7 +319,7 @@ def compose(
     log_padded = xp.log(padded)
     envelope = xp.exp(counts @ log_padded)
     relative = counts @ (sup_error / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded)))
-    relative += FFT_CONSTANT * UNIT * levels
+    relative = relative + FFT_CONSTANT * UNIT * levels
     # Interior frequencies stand for two each.
     twice = xp.where((xp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
     noise = xp.sqrt(xp.sum(twice * xp.square(envelope * relative)) / points)
@@ -344,7 +344,7 @@ def compose(
     round_off = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
     # Rounding of masses, tilts and sums: relative, per round.
     drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
-    round_off += (
+    round_off = round_off + (
         xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
     )
     # A tilt that overflows leaves no information, not a number.

@@ -32,7 +32,8 @@ from checkin_jax.kernels.messages import hidden_messages
 _CELLS = 1e-12
 # Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
-_BATCH = 16
+# Thresholds treated at a time.
+BATCH = 16
 
 
 class Cells(NamedTuple):
@@ -173,4 +174,4 @@ def lines_lower(
     (0, 1) where nothing can be told.
     """
     one = functools.partial(_one, clients, rate, deviation, cells)
-    return jax.lax.map(one, thresholds, batch_size=_BATCH)
+    return jax.lax.map(one, thresholds, batch_size=BATCH)

@@ -22,7 +22,7 @@ from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
-from checkin_jax.kernels.losses import at_losses, in_blocks
+from checkin_jax.kernels.losses import NO_LOSSES, at_losses, in_blocks
 
 
 class GaussianBuckets(NamedTuple):
@@ -93,6 +93,18 @@ def _stretch(loss: Array, inverse_rate: Array) -> Array:
     return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + log1p(rest), log1p(small))
 
 
+def prepare_upper(mix: GaussianBuckets) -> None:
+    """Begins to compile what `profile_upper` needs for mixtures of this size."""
+    if mix.mu.size > 1:
+        _profile.prepare(mix, NO_LOSSES, np.int32(0))
+
+
+def prepare_lower(mix: GaussianBuckets) -> None:
+    """Begins to compile what `lines_lower` needs for mixtures of this size."""
+    if mix.mu.size > 1:
+        _lines.prepare(mix, NO_LOSSES, np.int32(0), np.asarray(False))
+
+
 def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
     """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
     if mix.mu.size == 1:
@@ -119,33 +131,34 @@ def lines_lower(
     """
     if mix.mu.size == 1:
         return engine.run(_lines_at, mix, loss, False), engine.run(_lines_at, mix, loss, True)
-    forward, backward = at_losses(lambda *at: _lines(mix, *at), loss)
+    forward, backward = (
+        at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
+        for reverse in (False, True)
+    )
     return forward, backward
 
 
 @compiled()
-def _lines(
-    mix: GaussianBuckets, loss: Array, count: Array
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    both = in_blocks(lambda some: (*_lines_at(mix, some, False), *_lines_at(mix, some, True)), loss, count)
-    return both[:2], both[2:]  # type: ignore[return-value]
+def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
+    return in_blocks(lambda some: _lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 
 
-def _lines_at(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
+def _lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
     """`lines_lower` in one order, at a few losses.
 
     On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
     profile of the Gaussian pair at s gives the difference of its two probabilities without cancellation.
     """
     mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
-    s = _stretch((-loss if reverse else loss)[None, :], r)
+    # Both orders by the same code: every copy of it would be compiled.
+    sign = xp.where(reverse, -1.0, 1.0)
+    s = _stretch((sign * loss)[None, :], r)
     reachable = xp.isfinite(s)
     s = xp.where(reachable, s, 0.0)
-    sign = -1.0 if reverse else 1.0
     still = xp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))
     profile = xp.exp(gaussian.log_delta(xp.broadcast_to(mu, s.shape), sign * s))
     # N(mu)'s mass minus N(0)'s, or the reverse: both terms are positive.
-    apart = xp.exp(s) * profile - xp.expm1(s) * still if reverse else profile + xp.expm1(s) * still
+    apart = xp.where(reverse, xp.exp(s) * profile - xp.expm1(s) * still, profile + xp.expm1(s) * still)
     moved = xp.exp(gaussian.log_cdf(sign * (0.5 * mu - s / mu)))
     still, apart, moved = (xp.where(reachable, part, 0.0) for part in (still, apart, moved))
     # e^s still may overflow where still has vanished; such a line is worth nothing.
@@ -153,5 +166,5 @@ def _lines_at(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, 
     difference = xp.sum(weight * apart, axis=0)
     # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r still - apart would cancel at large losses.
     # Nor is r - 1 known to more than the rounding of r.
-    second = xp.sum(weight * ((r - 1.0 + 4.0 * UNIT) * still + moved if reverse else r * still), axis=0)
+    second = xp.sum(weight * xp.where(reverse, (r - 1.0 + 4.0 * UNIT) * still + moved, r * still), axis=0)
     return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING) + FLUSHED
