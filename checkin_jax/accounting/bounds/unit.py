@@ -74,6 +74,21 @@ def upper_sides(one: Round, loss: np.ndarray) -> tuple[Values, Values]:
 
 
 @runtime_checkable
+class Sharp(Protocol):
+    """A bound whose instances are so near that the grid of the composition shows: it gets a finer one."""
+
+    @property
+    def sharp(self) -> bool: ...
+
+
+def is_sharp(one: Round) -> bool:
+    """Whether the round, or one of those that it is the least of, is sharp."""
+    if isinstance(one, Least):
+        return any(is_sharp(each) for each in one.bounds)
+    return isinstance(one, Sharp) and one.sharp
+
+
+@runtime_checkable
 class Graded(Protocol):
     """A bound that says how it compares with others of its kind before it is evaluated."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, Round, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, Round, is_sharp, upper_sides
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
@@ -119,6 +119,7 @@ class _Composer(Search):
         self.counts = host([count for _, count in rounds])
         self.delta = delta
         self.orders = 2 if any(isinstance(one, Directed) for one in self.rounds) else 1
+        self.sharp = any(is_sharp(one) for one in self.rounds)
         self.tops = [one.top for one in self.rounds]
         self.reaches = [reach(one, self.total, delta) for one in self.rounds]
 

@@ -22,6 +22,10 @@ from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
 
+# Buckets of the number of labels that tell, at least.
+_BUCKETS = 256
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThirdRecord:
     """k-ary randomized response, k >= 3, all other clients (and dummies) at a third record; its pair is symmetric."""
@@ -55,6 +59,8 @@ class KaryRound:
     epsilon0: float
     num_values: int
     log_inverse_mass: float
+
+    sharp = True
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
@@ -103,7 +109,7 @@ class KaryRound:
             host(draws.weight),
             host(ones),
         )
-        return ThirdRecord(self, Mixture(law, self.epsilon0, mass))
+        return ThirdRecord(self, Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS))
 
     @property
     def instances(self) -> tuple[Instance, ...]:
