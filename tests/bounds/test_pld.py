@@ -139,7 +139,13 @@ def test_ends_between_points_of_the_grid(spacing, delta):
     low, high = (
         float(
             composing.end(points, upper)(
-                atoms, jnp.asarray(index[None]), counts, host(spacing), tilt.order, jnp.int64(first), host(delta)
+                atoms,
+                jnp.asarray(index[None]),
+                counts,
+                host(spacing),
+                tilt.order,
+                jnp.int64(first),
+                host(delta),
             ).epsilon
         )
         for upper in (False, True)

@@ -21,7 +21,6 @@ from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
-
 # Buckets of the number of labels that tell, at least.
 _BUCKETS = 256
 
