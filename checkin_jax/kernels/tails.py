@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import binomial
+from checkin_jax.kernels.elementary import log1p
 
 
 class Tables(NamedTuple):
@@ -48,7 +49,7 @@ def _log_pmf(k: Array, trials: Array, prob: Array | None) -> Array:
 
 
 def _log_odds(prob: Array | None) -> Array | float:
-    return 0.0 if prob is None else jnp.log(prob) - jnp.log1p(-prob)
+    return 0.0 if prob is None else jnp.log(prob) - log1p(-prob)
 
 
 def _start(trials: Array, prob: Array | None) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import binomial, host
+from checkin_jax.kernels.elementary import log1p
 
 # All but 2 e^-60 of the law is in the window; the rest is in the runs of the two tails.
 _LOG_INVERSE_MASS = 60.0
@@ -89,7 +90,7 @@ def _above(n: Array, gamma: Array, start: Array) -> Runs:
     edges = _edges(jnp.minimum(start, n), n)
     first, last = edges[:-1], edges[1:] - 1.0
     ratio = (n - first) / (first + 1.0) * gamma / jnp.maximum(1.0 - gamma, 1e-300)
-    log_mass = binomial.log_pmf(first, n, gamma) - jnp.log1p(-jnp.where(start <= n, ratio, 0.0))
+    log_mass = binomial.log_pmf(first, n, gamma) - log1p(-jnp.where(start <= n, ratio, 0.0))
     return _tail(first, last, jnp.where(start <= n, log_mass, -jnp.inf))
 
 
@@ -98,7 +99,7 @@ def _below(n: Array, gamma: Array, end: Array) -> Runs:
     edges = _edges(jnp.ones_like(end), jnp.maximum(end, 1.0))
     first, last = edges[:-1], edges[1:] - 1.0
     ratio = last / (n - last + 1.0) * (1.0 - gamma) / gamma
-    log_mass = binomial.log_pmf(last, n, gamma) - jnp.log1p(-jnp.where(end >= 1, ratio, 0.0))
+    log_mass = binomial.log_pmf(last, n, gamma) - log1p(-jnp.where(end >= 1, ratio, 0.0))
     return _tail(first, last, jnp.where(end >= 1, log_mass, -jnp.inf))
 
 

@@ -18,6 +18,7 @@ from checkin_jax.kernels import binary_response, clones, conversions, mixtures, 
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
+from checkin_jax.kernels.elementary import log1p
 
 Parts = tuple[mixtures.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
@@ -167,7 +168,7 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     i = jnp.max(jnp.where(above, jnp.arange(count) + 1, 0))
     here, before = jnp.minimum(i, count - 1), jnp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
-    back = jnp.log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
+    back = log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
     # Where all of the grid meets the target, so does its first point.
     found = jnp.maximum(jnp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
     unknown = i == count

@@ -23,6 +23,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.elementary import log1p
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
 # standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
@@ -74,7 +75,7 @@ def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Ar
 
     def height(orders: Array) -> Array:
         excess = jnp.square(orders)[:, None] * real_moment(at, weights, orders)
-        return orders * x + jnp.max(count * jnp.log1p(excess), axis=1) - 2.0 * jnp.log(orders)
+        return orders * x + jnp.max(count * log1p(excess), axis=1) - 2.0 * jnp.log(orders)
 
     deviation = jnp.sqrt(count * jnp.max(jnp.sum(weights * jnp.square(at), axis=1)))
     low = jnp.minimum(jnp.log(0.3 / (deviation - x)), 0.0)

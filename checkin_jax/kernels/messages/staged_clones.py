@@ -25,6 +25,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 
@@ -86,10 +87,10 @@ def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array
     square = jnp.square(game.contour.order)
     largest = jnp.max(game.real[:-1])
     # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
-    growth = jnp.log1p(square * jnp.maximum(largest, real)) - jnp.log1p(square * real)
+    growth = log1p(square * jnp.maximum(largest, real)) - log1p(square * real)
     return _Played(
         stop_loss.add(played.total, game.contour, game.theta, step, real, count),
-        played.far + count * jnp.log1p(jnp.square(game.orders) * (share @ game.reach)),
+        played.far + count * log1p(jnp.square(game.orders) * (share @ game.reach)),
         (played.debt + count * failed) * jnp.exp(count * growth),
     )
 
@@ -134,7 +135,7 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
     # where both are equal.
     left, right = jnp.abs(game.orders - game.contour.order)
-    steps = jnp.log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
+    steps = log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
     log_left, log_right = played.far + steps - 1.0 - jnp.log(jnp.abs(game.orders)) - total.log_mgf
     outside = (left * log_right + right * log_left - left * right * period) / (left + right)
     wrapped = 4.0 * jnp.exp(outside) / -jnp.expm1(-jnp.minimum(left, right) * period)
@@ -187,7 +188,7 @@ def _binomial(
     step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
 
     def log_sum(excess: Array) -> Array:
-        return clients * jnp.log1p(rate * excess) - before * jnp.log1p(excess)
+        return clients * log1p(rate * excess) - before * log1p(excess)
 
     edge = jnp.maximum(before * (1.0 - rate) / ((clients - before) * rate), 1e-3)
     log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
@@ -196,7 +197,7 @@ def _binomial(
     seen = stop_loss.add(
         total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
     )
-    log_real = jnp.log1p(jnp.square(order) * real)
+    log_real = log1p(jnp.square(order) * real)
     ratio = seen.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(log_step.dtype)
     kept = size >= jnp.square(edge)
     late = stop_loss.Sum(
