@@ -32,14 +32,14 @@ _PASSES = 4
 # Windows end where Chernoff leaves e^-16 of delta.
 _FAR = 16.0
 _TAIL_KNOTS = 256
-# Most rounds reach as far as 70 to 130 grid points.
+# Most units reach as far as 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
 # Atoms of the laws that are composed.
 _ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
 # The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
 # rounding of its two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING
-# How much of delta may lie beyond the reaches of all rounds.
+# How much of delta may lie beyond the reaches of all units.
 ENOUGH = 1e-6
 # Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
 # step of the ladder has), and those among which the largest losses are looked for.
@@ -100,7 +100,7 @@ class Search(abc.ABC):
     """Rounds and their counts at one delta; subclasses say how the kernels of `composing` are asked.
 
     Attributes:
-      counts: rounds of every event, [events]. tops: the largest loss of each, or infinity.
+      counts: units of every event, [events]. tops: the largest loss of each, or infinity.
       reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
     """
 
@@ -116,7 +116,7 @@ class Search(abc.ABC):
 
     @property
     def total(self) -> float:
-        """Number of rounds."""
+        """Number of units."""
         return float(np.sum(self.counts))
 
     def _at_delta(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
@@ -167,7 +167,7 @@ class Search(abc.ABC):
         return best, found
 
     def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> Steps[float]:
-        """The lower end: the better direction of the composed instances, and of all rounds at their largest loss."""
+        """The lower end: the better direction of the composed instances, and of all units at their largest loss."""
         corners = yield from build([reach * EVEN for reach in self.reaches])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
         for side in range(len(corners)):

@@ -32,7 +32,7 @@ def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
 
 
 @functools.cache
-def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
+def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
     def kernel(lane: Lane) -> BinaryParts:
@@ -40,7 +40,7 @@ def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Binar
             lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
         )
         forward, backward = (
-            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
+            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
             for reverse in (False, True)
         )
         return mix, forward, backward

@@ -16,7 +16,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
 from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import profile_of
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
@@ -29,7 +29,7 @@ _BUCKETS = 256
 class ThirdRecord:
     """k-ary randomized response, k >= 3, all other clients (and dummies) at a third record; its pair is symmetric."""
 
-    scale: Round
+    scale: UnitBound
     mixture: Mixture
 
     name = "k-ary randomized response, all others at a third record"
@@ -41,7 +41,7 @@ class ThirdRecord:
 
 
 @dataclasses.dataclass(frozen=True)
-class KaryRound:
+class KaryBound:
     """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
 
     Any number of participants, everybody included; both directions. Certified.

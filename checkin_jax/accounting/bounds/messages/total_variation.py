@@ -52,7 +52,7 @@ def most_total_variation(epsilon0: float) -> float:
 
 
 def losses_of(
-    law: equal_steps.Law, seen: equal_steps.Round, epsilon0: float, log_inverse_mass: float
+    law: equal_steps.Law, seen: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
 ) -> np.ndarray:
     """Losses at which a round is evaluated: from 0 to where nothing matters any more, epsilon0 the last."""
     top = math.expm1(epsilon0)
@@ -80,7 +80,7 @@ def losses_of(
 
 
 @dataclasses.dataclass(frozen=True)
-class TotalVariationRound:
+class TotalVariationBound:
     """A: eps0-LDP messages of the same randomizer, any two records' laws at total variation `total_variation` at most.
 
     Adaptive within the round, any number of participants, everybody included; both directions. Certified.
