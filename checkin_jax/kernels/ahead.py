@@ -25,6 +25,7 @@ import numpy as np
 from jax.experimental import serialize_executable
 
 from checkin_jax import _compiled
+from checkin_jax.kernels import devices
 from checkin_jax.kernels.engine import traced
 
 P = ParamSpec("P")
@@ -70,7 +71,7 @@ class Kernel(Generic[P, R]):
         leaves, tree = jax.tree.flatten(dict(given))
         leaves = [np.asarray(leaf) for leaf in leaves]
         shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
-        device = _device()
+        device = devices.in_use()
         key = (tuple(static.items()), tree, shapes, device)
         with _LOCK:
             found = self._programs.get(key)
@@ -145,11 +146,6 @@ def _plain() -> bool:
     return not (values["jax_disable_jit"] or values["jax_debug_nans"] or values["jax_debug_infs"]) and bool(
         jax.config.jax_enable_x64  # type: ignore[attr-defined]
     )
-
-
-def _device() -> Any:
-    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
 
 
 @functools.cache

@@ -64,12 +64,12 @@ def lines_at(
     return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
 
 
-@hosted(static=("plan",))
+@hosted(static=("table",))
 def tabulate(
-    mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: Array | bool
+    mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
     """Tables of the counts of one label, for `lines_at`."""
-    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *plan, True)
+    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *table, True)
 
 
 def _prob(epsilon0: Array, reverse: Array | bool) -> Array:

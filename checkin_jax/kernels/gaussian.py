@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import engine, require_float64
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
 
@@ -117,7 +117,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
     The analytic Gaussian mechanism, never sqrt(2 log(1.25/delta))/epsilon. delta down to 1e-300; mu is
     searched in [1e-9, 1e3], and the end 1e-9 is returned as 0 when even that is infeasible.
     """
-    with jax.enable_x64(True):
+    with float64():
         # The profile's own rounding error is below 1e-12; ask for that much less.
         target = xp.float64(math.log(delta) - 1e-11)
         mu = float(_bisect_log_mu(xp.float64(epsilon), target))

@@ -28,12 +28,12 @@ class Tables(NamedTuple):
     beyond: Array
 
 
-# Sizes of exact tables, and the plan that serves any number of trials.
+# Sizes of exact tables, and the size that serves any number of trials.
 POINTS = (128, 512)
 STRIDED = (256, False)
 
 
-def plan(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
+def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
     """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in POINTS:

@@ -13,7 +13,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
 
@@ -42,7 +42,7 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
-def plan(seen: Round, everybody: float, log_inverse_mass: float) -> staged_clones.Plan | None:
+def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> staged_clones.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
     counts = np.asarray(seen.counts)
@@ -58,7 +58,7 @@ def plan(seen: Round, everybody: float, log_inverse_mass: float) -> staged_clone
         return None
     edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, staged_clones.STAGES + 1))
     # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
-    return staged_clones.Plan(
+    return staged_clones.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
     )
 
@@ -82,14 +82,14 @@ class Problem(NamedTuple):
 
 
 def problem(
-    seen: Round, message: Message, everybody: float, log_inverse_mass: float, rules: Game
+    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
 ) -> Problem | None:
     """Any game, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
     p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
     variance = float(rules.largest_variance(message))
-    stages = plan(seen, everybody, log_inverse_mass)
+    chosen = stages(seen, everybody, log_inverse_mass)
     above_all = 2.0 * float(message.differ) / (p_minus_1 + 2.0)
-    if stages is None or above_all < _WORTHWHILE**2 * variance:
+    if chosen is None or above_all < _WORTHWHILE**2 * variance:
         return None
     deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
@@ -97,12 +97,12 @@ def problem(
     above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
     losses = host(np.log1p(above))
     binomial = bool(float(seen.rate) < 1.0)
-    arguments = seen, message, host(everybody), stages, losses, rules, binomial
+    arguments = seen, message, host(everybody), chosen, losses, rules, binomial
     return Problem(arguments, np.append(above, p_minus_1))
 
 
 def bound(
-    seen: Round, message: Message, everybody: float, log_inverse_mass: float, rules: Game
+    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """`profile` of any game and any law of the number of messages."""
     found = problem(seen, message, everybody, log_inverse_mass, rules)
@@ -116,7 +116,7 @@ def profile(
 
     Trust model as of T1: the adversary sees all messages, shuffled, and their number; one record is replaced; every
     client checks in with the same probability and uses the same eps0-LDP randomizer. Call inside
-    `jax.enable_x64(True)`.
+    `devices.float64()`.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: check-in rate, in (0, 1].
@@ -149,6 +149,6 @@ def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: f
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    seen = Round(host(num_clients), host(rate), host([num_clients]), host([1.0]))
+    seen = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
     message = Message(host(epsilon0), host(1.0))
     return problem(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)

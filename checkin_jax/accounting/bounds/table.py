@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
@@ -21,12 +19,13 @@ from checkin_jax.accounting.bounds.unit import (
     Graded,
     LocalMessages,
     LocalOnly,
-    Round,
+    UnitBound,
     least,
     log_inverse_mass,
     prepare,
 )
 from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -56,7 +55,7 @@ class Bound:
     statement: str
     reference: str
     seconds: float
-    build: Callable[[Unit], Round | None]
+    build: Callable[[Unit], UnitBound | None]
     caveat: str = ""
     assumes: tuple[str, ...] = ()
 
@@ -215,7 +214,7 @@ BEST, FAST_ONES = "best", "fast"
 class Chosen(NamedTuple):
     """The bound on one unit, and the theorems behind it; none where only the local bound is known."""
 
-    bound: Round
+    bound: UnitBound
     theorems: tuple[Bound, ...]
 
     @property
@@ -291,7 +290,7 @@ def unit_bound(
       ValueError: there is no bound for this neighboring relation, or none of the labels applies.
     """
     check_relation(protocol, view, relation)
-    with jax.enable_x64(True):
+    with float64():
         return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
 
 
@@ -349,7 +348,7 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     return bound.seconds <= FAST if bounds == FAST_ONES else bound.label in bounds
 
 
-def _promising(built: list[tuple[Bound, Round]]) -> list[tuple[Bound, Round]]:
+def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
     """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
     included = {name for _, made in built for name in getattr(made, "includes", ())}
     built = [each for each in built if each[1].name not in included]

@@ -35,7 +35,7 @@ class Runs(NamedTuple):
     log_lower: Array
 
 
-class Plan(NamedTuple):
+class Window(NamedTuple):
     """How a setting's law is cut: `size` values from `low` one by one, or in `size` runs if not `single`."""
 
     low: float
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     single: bool
 
 
-def plan(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Plan:
+def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Window:
     """The smallest of the window sizes that holds all of the law but 2 e^-60, on the host."""
     variance, third = n * gamma * (1.0 - gamma), _LOG_INVERSE_MASS / 3.0
     radius = third + math.sqrt(third * third + 2.0 * variance * _LOG_INVERSE_MASS) if variance > 0 else 0.0
@@ -52,12 +52,12 @@ def plan(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Plan:
     for size in windows:
         if need <= size:
             # A window that fits with room to spare reaches further up, or down to 0.
-            return Plan(max(0.0, min(low, n + 1.0 - size)), size, True)
-    return Plan(low, min(_CELLS, windows[-1]), False)
+            return Window(max(0.0, min(low, n + 1.0 - size)), size, True)
+    return Window(low, min(_CELLS, windows[-1]), False)
 
 
 def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:
-    """The window that `plan` chose, then 128 runs for each tail; all scalars but the static size and kind."""
+    """The law in the window that `window` chose, then 128 runs for each tail; size and kind are static."""
     if single:
         first = low + jnp.arange(size, dtype=jnp.float64)
         log_mass = binomial.log_pmf(first, n, gamma)
@@ -109,7 +109,7 @@ def grouped(
     """Settings by (size, single): their indices and the lows of their windows."""
     groups: dict[tuple[int, bool], tuple[list[int], list[float]]] = {}
     for index, (n, gamma) in enumerate(zip(ns.tolist(), gammas.tolist())):
-        low, size, single = plan(n, gamma, windows)
+        low, size, single = window(n, gamma, windows)
         members, lows = groups.setdefault((size, single), ([], []))
         members.append(index)
         lows.append(low)

@@ -31,7 +31,7 @@ def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
 
 
 @functools.cache
-def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
+def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
     def kernel(lane: Lane) -> BinaryParts:
@@ -39,7 +39,7 @@ def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Binar
             lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
         )
         forward, backward = (
-            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
+            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
             for reverse in (False, True)
         )
         return mix, forward, backward
@@ -175,10 +175,18 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
 
 
 def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
-    """Largest epsilon of the grid at which even the lower delta exceeds the target; 0 if there is none."""
-    above = composed.delta > delta
-    last = xp.max(xp.where(above, xp.arange(above.shape[0]), -1))
-    found = xp.where(last >= 0, xp.maximum(composed.epsilon[xp.maximum(last, 0)], 0.0), 0.0)
+    """Largest epsilon at which even the lower delta reaches the target; 0 if there is none.
+
+    The law's losses are on the grid: between two points its delta is linear in e^epsilon, so bounds at both give one.
+    """
+    epsilon, value, _ = composed
+    count = value.shape[0]
+    last = xp.max(xp.where(value > delta, xp.arange(count), -1))
+    here, after = xp.maximum(last, 0), xp.minimum(last + 1, count - 1)
+    fall = value[here] - value[after]
+    share = xp.where((after > here) & xp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
+    forth = log1p(share * xp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
+    found = xp.where(last >= 0, xp.maximum(epsilon[here] + forth, 0.0), 0.0)
     return found, xp.zeros_like(found)
 
 

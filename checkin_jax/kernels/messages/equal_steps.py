@@ -47,7 +47,7 @@ class Law(NamedTuple):
     low: Array
 
 
-class Round(NamedTuple):
+class StepCounts(NamedTuple):
     """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
 
     clients: Array
@@ -113,7 +113,7 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
-def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
+def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)
     weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
@@ -137,7 +137,7 @@ def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
 
 @compiled()
 def profile_upper(
-    law: Law, seen: Round, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, seen, epsilon0, losses)
