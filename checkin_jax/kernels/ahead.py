@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,34 +26,33 @@ from jax.experimental import serialize_executable
 
 from checkin_jax import _compiled
 from checkin_jax.kernels import devices
-from checkin_jax.kernels.engine import traced
+from checkin_jax.kernels.engine import traced, tracing
 
-P = ParamSpec("P")
-R = TypeVar("R")
 # Compiles in half the time what runs as fast; tests/bounds/test_engines.py measures what it computes.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
-_KERNELS: list[Kernel[..., Any]] = []
+_KERNELS: list[Kernel] = []
 _LOCK = threading.Lock()
 
 
-class Kernel(Generic[P, R]):
+class Kernel:
     """A function of arrays that XLA runs; `static` arguments select one of its programs."""
 
-    def __init__(self, function: Callable[P, R], static: tuple[str, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], static: tuple[str, ...]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._static = function, static
         self._signature = inspect.signature(function)
         self._jitted = jax.jit(function, static_argnames=static)
-        self._programs: dict[Any, Future[Callable[..., R]]] = {}
+        self._programs: dict[Any, Future[Callable[..., Any]]] = {}
         _KERNELS.append(self)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not _plain() or traced(args, kwargs):
-            return self._jitted(*args, **kwargs)
+            with tracing():
+                return self._jitted(*args, **kwargs)
         program, leaves = self._begin(args, kwargs)
         return program.result()(*leaves)
 
-    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Begins to compile what a call with such arguments needs; shapes and static arguments count, not numbers."""
         if _plain() and not traced(args, kwargs):
             self._begin(args, kwargs)
@@ -64,7 +63,7 @@ class Kernel(Generic[P, R]):
 
     def _begin(
         self, args: tuple, kwargs: dict[str, Any]
-    ) -> tuple[Future[Callable[..., R]], list[np.ndarray]]:
+    ) -> tuple[Future[Callable[..., Any]], list[np.ndarray]]:
         """The program for these arguments, at once or to come, and what to call it with."""
         given = self._signature.bind(*args, **kwargs).arguments
         static = {name: given.pop(name) for name in self._static if name in given}
@@ -106,7 +105,8 @@ class Kernel(Generic[P, R]):
             return function(**jax.tree.unflatten(tree, leaves), **static)
 
         flat.__name__ = function.__name__
-        lowered = jax.jit(flat).lower(*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves))
+        with tracing():
+            lowered = jax.jit(flat).lower(*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves))
 
         def compile_it() -> None:
             try:
@@ -120,7 +120,7 @@ class Kernel(Generic[P, R]):
         _pool().submit(compile_it)
 
 
-def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Kernel]:
     """Makes a function a `Kernel`."""
     return lambda function: Kernel(function, static)
 

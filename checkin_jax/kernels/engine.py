@@ -7,18 +7,18 @@ sweeps trace the same code. Error counts of bounds cover both engines (tests/bou
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-
-F = TypeVar("F", bound=Callable[..., Any])
+from jax.core import Tracer
 
 
 class _Here(threading.local):
@@ -39,9 +39,9 @@ class _Namespace:
     """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        ours, theirs = getattr(np, name, None), getattr(jnp, name)
+        ours, theirs = getattr(np, name), getattr(jnp, name)
         if not callable(theirs) or isinstance(ours, type):
-            found = ours if ours is not None else theirs
+            found = ours
         else:
 
             def found(*args: Any, **kwargs: Any) -> Any:
@@ -59,16 +59,16 @@ else:
 
 def traced(*arguments: Any) -> bool:
     """Whether JAX is tracing a function of these."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
 
 
-def hosted(*, static: tuple[str, ...] = ()) -> Callable[[F], F]:
+def hosted(*, static: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes a function a kernel that runs in NumPy unless JAX traces it; there it is jitted, `static` arguments apart.
 
     Float64 in and out; numbers that overflow, vanish or are no numbers go through without a warning, as on XLA.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         jitted = jax.jit(function, static_argnames=static)
 
         @functools.wraps(function)
@@ -79,13 +79,23 @@ def hosted(*, static: tuple[str, ...] = ()) -> Callable[[F], F]:
                 return jitted(*args, **kwargs)
             return _run(function, args, kwargs)
 
-        return call  # type: ignore[return-value]
+        return call
 
     return decorate
 
 
 def _of_host(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Inside, functions are JAX's again."""
+    before, _HERE.numpy = _HERE.numpy, False
+    try:
+        yield
+    finally:
+        _HERE.numpy = before
 
 
 def run(kernel: Callable[..., Any], *arguments: Any) -> Any:
@@ -154,7 +164,7 @@ def product(rows: Array, matrix: Array) -> Array:
     if not _HERE.numpy or len(rows) % 64:
         return rows @ matrix
     # Small products stay in this thread; starting others takes longer.
-    return (np.reshape(rows, (-1, 64, rows.shape[1])) @ matrix).reshape(rows.shape)
+    return (rows.reshape(-1, 64, rows.shape[1]) @ matrix).reshape(rows.shape)
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,7 +185,7 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
 def largest_from_here(values: Array) -> Array:
     """Of every one of `values` [any number] and all after it the largest."""
     if _HERE.numpy:
-        return np.maximum.accumulate(values[::-1])[::-1]
+        return np.maximum.accumulate(values[::-1])[::-1]  # type: ignore[return-value]
     return jax.lax.cummax(values, axis=0, reverse=True)
 
 

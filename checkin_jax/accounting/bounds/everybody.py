@@ -11,7 +11,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages, hidden_instances
@@ -202,5 +201,5 @@ class AveragedGaussian:
             host(self.prob * float(cut.tail)),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)

@@ -155,11 +155,11 @@ class _HiddenSum(abc.ABC):
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
 
     def prepare(self) -> None:
+        """Begins to compile what it needs."""
         losses, knots = np.zeros(_DENSE + _WIDE), np.zeros((_DENSE + _WIDE, _KNOTS + 1))
         right = np.zeros((_DENSE + _WIDE, _KNOTS + 2))
         law = hidden_messages.Law(host(right), host(right), host(knots), host(knots))
         hidden_messages.hidden_upper.prepare(*map(host, np.zeros(4)), losses, law)
-        prepare(self.instances)
 
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
@@ -248,6 +248,11 @@ class HiddenMessages(_HiddenSum):
     def _rest(self) -> float:
         return math.exp(self.num_clients * math.log(self.rate))
 
+    def prepare(self) -> None:
+        if self.rate < 1.0:
+            super().prepare()
+        prepare(self.instances)
+
     def hidden(self) -> np.ndarray:
         return np.full(self._losses.shape, math.inf) if self.rate >= 1.0 else super().hidden()
 
@@ -280,6 +285,9 @@ class SubsampledMessages(HiddenMessages):
     @property
     def name(self) -> str:
         return "G1 (subsampling)"
+
+    def prepare(self) -> None:
+        prepare(self.instances)
 
     def hidden(self) -> np.ndarray:
         return np.full(self._losses.shape, math.inf)

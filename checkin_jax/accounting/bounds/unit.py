@@ -271,7 +271,7 @@ class LocalGaussian(OwnInstance):
         mu, one, rate = (host([value]) for value in (self.mu, 1.0, self.rate))
         return subsampled_gaussian.GaussianBuckets(mu, one, rate, host(0.0))
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:

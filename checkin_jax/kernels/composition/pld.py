@@ -153,7 +153,7 @@ def symmetric_log_moments(
     def one(t: Array) -> Array:
         l = losses[1:]
         terms = xp.log(side.near) + t * l + xp.log(-xp.expm1(-t * l)) + xp.log(-xp.expm1(-(t + 1.0) * l))
-        return xp.logaddexp(xp.zeros(()), engine.logsumexp(terms))
+        return xp.logaddexp(xp.zeros(()), engine.logsumexp(terms, axis=-1))
 
     return engine.vmap(one)(orders)
 

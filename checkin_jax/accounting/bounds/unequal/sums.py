@@ -11,7 +11,6 @@ import functools
 import math
 
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unit import Instance, Lines
@@ -79,7 +78,7 @@ class UnequalGaussian:
             host(lost),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._above, loss)
 
     @property

@@ -7,7 +7,6 @@ import functools
 import math
 
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
@@ -130,5 +129,5 @@ class LoadedSlot:
             host(self.seen * self.prob * float(cut.tail)),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)
