@@ -91,9 +91,9 @@ def test_fourier_transforms_of_numpy_within_their_constant(points):
         apart = np.linalg.norm((found - exact).astype(np.complex128)) / np.linalg.norm(
             exact.astype(np.complex128)
         )
-        # Fifty times below it; the count would not miss what is fifty times worse.
-        assert apart < bound / 50.0
-        assert np.max(np.abs(found - exact)) <= bound * math.sqrt(points) * np.linalg.norm(values) / 50.0
+        # Twenty times below it; the count would not miss what is twenty times worse.
+        assert apart < bound / 20.0
+        assert np.max(np.abs(found - exact)) <= bound * math.sqrt(points) * np.linalg.norm(values) / 20.0
 
 
 def test_a_binomial_mass_on_both_engines(x64):
@@ -165,7 +165,8 @@ def test_tilts_by_regula_falsi_and_by_halving(x64, seed):
         (pld.tame_tilt, ()),
     ):
         found, halved = kernel(atoms, counts, *arguments), jax.jit(kernel)(atoms, counts, *arguments)
-        np.testing.assert_allclose(found, np.asarray(halved), rtol=3e-10)
+        # An order within 2e-11 of the other; K and the rest follow, K up to its own rounding.
+        np.testing.assert_allclose(found, np.asarray(halved), rtol=3e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.1, 2.9])

@@ -169,12 +169,13 @@ class Tilt(NamedTuple):
 
 def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
     """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
-    log_mass = xp.log(atoms.masses) + order[..., None, None] * atoms.losses
+    losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
+    log_mass = xp.log(masses) + order[..., None, None] * losses
     peak = xp.max(log_mass, axis=-1, keepdims=True)
     weight = xp.exp(log_mass - peak)
     total = xp.sum(weight, axis=-1)
-    mean = xp.sum(weight * atoms.losses, axis=-1) / total
-    variance = xp.sum(weight * xp.square(atoms.losses - mean[..., None]), axis=-1) / total
+    mean = xp.sum(weight * losses, axis=-1) / total
+    variance = xp.sum(weight * xp.square(losses - mean[..., None]), axis=-1) / total
     log_mgf = xp.log(total) + peak[..., 0]
     return Tilt(order, log_mgf @ counts, mean @ counts, variance @ counts)
 
