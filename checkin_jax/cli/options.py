@@ -16,6 +16,7 @@ from checkin_jax.randomizers import (
     KaryResponse,
     L2Mechanism,
     Laplace,
+    OneBit,
     PureLDP,
     Randomizer,
     Rappor,
@@ -45,6 +46,7 @@ PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in pr
 MECHANISMS: dict[str, type[Randomizer]] = {
     "any": PureLDP,
     "l2": L2Mechanism,
+    "one-bit": OneBit,
     "k-ary": KaryResponse,
     "hadamard": HadamardResponse,
     "rappor": Rappor,
@@ -97,6 +99,10 @@ class ProtocolOptions:
     may leak much less; l2 is what training runs (LDP-SGD)."""
     num_values: Count | None = None
     """Number of values (k) of --mechanism k-ary."""
+    total_variation: float | None = None
+    """With --mechanism any: at most how far apart the messages of two records are, in (0, 1]."""
+    differ: float | None = None
+    """With --mechanism one-bit: the largest share of the public coins with which two records' bits differ."""
 
     def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
         """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
@@ -109,11 +115,16 @@ class ProtocolOptions:
         kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
         if (self.num_values is not None) != (kind is KaryResponse):
             raise UsageError("--num-values goes with --mechanism k-ary")
+        if (self.total_variation is not None) and kind is not PureLDP:
+            raise UsageError("--total-variation goes with --mechanism any")
+        if (self.differ is not None) and kind is not OneBit:
+            raise UsageError("--differ goes with --mechanism one-bit")
         if self.noise_multiplier is not None:
-            if self.mechanism is not None:
-                raise UsageError("--mechanism goes with --epsilon0")
+            if self.mechanism is not None or self.total_variation is not None:
+                raise UsageError("--mechanism and --total-variation go with --epsilon0")
             return Gaussian(noise_multiplier=self.noise_multiplier)
-        values = {} if self.num_values is None else {"num_values": self.num_values}
+        names = ("num_values", "total_variation", "differ")
+        values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return kind(epsilon0=self.epsilon0, **values)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
