@@ -52,6 +52,8 @@ MECHANISMS: dict[str, type[Randomizer]] = {
     "rappor": Rappor,
     "laplace": Laplace,
 }
+# Fields beside epsilon0 that one mechanism has.
+OWN = {"num_values": "k-ary", "total_variation": "any", "differ": "one-bit"}
 if TYPE_CHECKING:
     View = Relation = ProtocolName = MechanismName = str
 else:
@@ -113,18 +115,16 @@ class ProtocolOptions:
         if (self.epsilon0 is None) == (self.noise_multiplier is None):
             raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
         kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
-        if (self.num_values is not None) != (kind is KaryResponse):
-            raise UsageError("--num-values goes with --mechanism k-ary")
-        if (self.total_variation is not None) and kind is not PureLDP:
-            raise UsageError("--total-variation goes with --mechanism any")
-        if (self.differ is not None) and kind is not OneBit:
-            raise UsageError("--differ goes with --mechanism one-bit")
+        values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
+        for name in OWN:
+            if kind is not MECHANISMS[OWN[name]] and name in values:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
+        if self.mechanism == OWN["num_values"] and self.num_values is None:
+            raise UsageError("--mechanism k-ary needs --num-values")
         if self.noise_multiplier is not None:
-            if self.mechanism is not None or self.total_variation is not None:
-                raise UsageError("--mechanism and --total-variation go with --epsilon0")
+            if self.mechanism is not None or values:
+                raise UsageError("--mechanism goes with --epsilon0")
             return Gaussian(noise_multiplier=self.noise_multiplier)
-        names = ("num_values", "total_variation", "differ")
-        values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return kind(epsilon0=self.epsilon0, **values)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:

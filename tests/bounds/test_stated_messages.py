@@ -1,6 +1,8 @@
 """What somebody states of a message, and no more: a total variation, one bit and public coins."""
 
+import csv
 import itertools
+import json
 import math
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from oracles import known_messages as oracle
 
 import checkin_jax as cj
-from checkin_jax import training
+from checkin_jax import cli, training
 from checkin_jax.training.private.samplers import mechanism_of
 
 RUN = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
@@ -113,3 +115,26 @@ def test_the_trainer_does_not_pretend(randomizer):
 def test_values_out_of_range_are_refused(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def test_kary_response_has_a_lower_end_under_its_name():
+    g = cj.account(RUN.repeated(10), cj.KaryResponse(epsilon0=2.0, num_values=3), delta=1e-6, view="local")
+    assert 0.999 * g.epsilon < g.lower <= g.epsilon
+
+
+def test_the_command_knows_what_mechanisms_have(tmp_path, capsys):
+    shared = "--num-clients 1000 --check-in-prob .1 --num-rounds 2 --epsilon0 1"
+    out = tmp_path / "rows.csv"
+    cli.main(f"sweep --out {out} {shared} --mechanism k-ary --num-values 3,100".split())
+    cli.main(f"epsilon {shared} --mechanism k-ary --num-values 100 --view messages --json".split())
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])["messages"]
+    rows = list(csv.DictReader(out.open()))
+    assert float(rows[0]["epsilon"]) > float(rows[1]["epsilon"]) == printed["epsilon"]
+    for wrong, said in (
+        (f"epsilon {shared} --mechanism l2 --differ .5", "--differ goes with --mechanism one-bit"),
+        (f"epsilon {shared} --mechanism k-ary", "--mechanism k-ary needs --num-values"),
+        (f"sweep --out {out} {shared} --num-values 3", "--num-values goes with --mechanism k-ary"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(wrong.split())
+        assert said in capsys.readouterr().err

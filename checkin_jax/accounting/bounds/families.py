@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.hidden import (
     SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
@@ -36,7 +36,7 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, TERNARY
+from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 _Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
 # The rate from which G2 is tried by itself; below, T* has it.
@@ -205,7 +205,10 @@ def local(unit: Unit) -> UnitBound:
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    laws = tuple(LocalLabels(bound, rate, each) for each in randomizer.label_laws)
+    known = randomizer.label_laws
+    if randomizer.kary is not None:
+        known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
+    laws = tuple(LocalLabels(bound, rate, each) for each in known)
     return dataclasses.replace(bound, instances=laws)
 
 
