@@ -78,8 +78,8 @@ def account(
     _validate.choice(VIEWS, view=view)
     wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    chosen, rounds, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, relation=relation)
-    found = composer.bracket(rounds, delta, own)
+    chosen, units, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, relation=relation)
+    found = composer.bracket(units, delta, own)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,

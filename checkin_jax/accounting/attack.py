@@ -19,7 +19,7 @@ import scipy.special
 from checkin_jax import _validate
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
-from checkin_jax.accounting.bounds.unit import Exact, Round
+from checkin_jax.accounting.bounds.unit import Exact, UnitBound
 from checkin_jax.accounting.composition import curve
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.curve import Curve, Sides
@@ -186,22 +186,22 @@ class AttackTerms:
 
 
 def attack_terms(
-    rounds: Sequence[tuple[Round, int]],
+    units: Sequence[tuple[UnitBound, int]],
     delta: float,
     found: Bracket,
     stronger: Sequence[tuple[Exact, int]] = (),
 ) -> AttackTerms:
-    """The terms of rounds whose bracket at delta was found; arguments as of `composition.curve.curve`."""
+    """The terms of units whose bracket at delta was found; arguments as of `composition.curve.curve`."""
     if delta > _MOST_DELTA:
-        return AttackTerms(curve.curve(rounds, _MOST_DELTA, _NOTHING, stronger), delta)
-    return AttackTerms(curve.curve(rounds, delta, found, stronger), delta)
+        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, stronger), delta)
+    return AttackTerms(curve.curve(units, delta, found, stronger), delta)
 
 
 def largest_advantage(
-    rounds: Sequence[tuple[Round, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> float:
     """The upper end of `AttackTerms.advantage` alone, in half the time."""
-    found = curve.curve(rounds, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
+    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
     return AttackTerms(found, delta).advantage.upper
 
 

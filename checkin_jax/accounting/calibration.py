@@ -118,8 +118,8 @@ def calibrate(
         here, noise = build(value)
         run = whole_run(here, noise, view, delta, bounds=wanted, relation=relation)
         if asked == "advantage":
-            return largest_advantage(run.rounds, delta, run.stronger)
-        return composer.upper_end(run.rounds, delta, run.stronger).upper
+            return largest_advantage(run.units, delta, run.stronger)
+        return composer.upper_end(run.units, delta, run.stronger).upper
 
     stride = _STRIDE
     adds_up = (

@@ -88,7 +88,7 @@ class Guarantee:
         chosen = (self.protocol, self.randomizer, self.view, self.delta)
         run = whole_run(*chosen, bounds=self.bounds, relation=self.neighboring_relation)
         found = Bracket(self.lower, self.epsilon, self.method)
-        return attack_terms(run.rounds, self.delta, found, run.stronger)
+        return attack_terms(run.units, self.delta, found, run.stronger)
 
     @property
     def advantage(self) -> Ends:

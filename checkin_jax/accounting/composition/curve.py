@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 import jax
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Exact, Instance, Round, upper_sides
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Exact, Instance, UnitBound, upper_sides
 from checkin_jax.accounting.composition import composer, counted
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
@@ -57,25 +57,25 @@ class Curve:
 
 
 def curve(
-    rounds: Sequence[tuple[Round, int]],
+    units: Sequence[tuple[UnitBound, int]],
     delta: float,
     found: Bracket,
     stronger: Sequence[tuple[Exact, int]] = (),
     both: bool = True,
 ) -> Curve:
-    """The profile of all rounds composed, for losses from 0 to where it is far below delta.
+    """The profile of all units composed, for losses from 0 to where it is far below delta.
 
     Args:
-      rounds, delta, stronger: as of `composer.bracket`; delta in [1e-300, 1).
+      units, delta, stronger: as of `composer.bracket`; delta in [1e-300, 1).
       found: the bracket that it returned for them, which becomes part of the curve; at loss 0 it changes nothing.
       both: the concrete pairs below, too.
     """
     with jax.enable_x64(True):
-        rounds = [(one, count) for one, count in rounds if one.top > 0 and count > 0]
-        tiny = math.fsum(one.top * count for one, count in rounds if one.top < _TINY) * (1.0 + 1e-12)
-        rounds = [(one, count) for one, count in rounds if one.top >= _TINY]
-        top = (math.fsum(one.top * count for one, count in rounds) + tiny) * (1.0 + 1e-12)
-        losses, upper, lower = _evaluated(rounds, delta, found, both)
+        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        tiny = math.fsum(one.top * count for one, count in units if one.top < _TINY) * (1.0 + 1e-12)
+        units = [(one, count) for one, count in units if one.top >= _TINY]
+        top = (math.fsum(one.top * count for one, count in units) + tiny) * (1.0 + 1e-12)
+        losses, upper, lower = _evaluated(units, delta, found, both)
         above = [_shifted(losses, each, tiny) for each in (upper.forward, upper.backward)]
         for one, count in stronger:
             if len(stronger) == 1 and not counted.surely_above(one, count, 0.0, float(above[0][0])):
@@ -92,31 +92,31 @@ def curve(
 
 
 def _evaluated(
-    rounds: Sequence[tuple[Round, int]], delta: float, found: Bracket, both: bool
+    units: Sequence[tuple[UnitBound, int]], delta: float, found: Bracket, both: bool
 ) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
     """The grid and what is on it, by the same means as the bracket."""
-    if not rounds:
+    if not units:
         losses = np.linspace(0.0, max(found.upper, 1e-9), 32)
         zero = np.zeros_like(losses)
         return losses, Sides(zero, zero), ()
-    first, total = rounds[0][0], sum(count for _, count in rounds)
+    first, total = units[0][0], sum(count for _, count in units)
     if total == 1:
         return _single(first, delta, both)
-    if all(one == first for one, _ in rounds):
+    if all(one == first for one, _ in units):
         known = counted.profile_of(first, total, delta)
         if known is not None:
             end = refine(lambda grid: known.upper(grid) <= _FAR * delta, known.top, 8)[1]
             losses = np.linspace(0.0, min(end, MAX_LOSS), _EVALUATED)
             above, below = (np.asarray(each(losses)) for each in (known.upper, known.lower))
             return losses, Sides(above, above), (Sides(below, below),)
-    above, below = composer.curves(rounds, delta, both)
+    above, below = composer.curves(units, delta, both)
     losses = _grid(above, delta, found)
     upper = Sides(_least(above.forward, losses), _least(above.backward, losses))
     lower = (Sides(_most(each.forward, losses), _most(each.backward, losses)) for each in below)
     return losses, upper, tuple(lower)
 
 
-def _single(one: Round, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
+def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
     end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.top, MAX_LOSS))[1]
     at, losses = np.linspace(0.0, end, _EVALUATED), np.linspace(0.0, end, _POINTS)
     upper = Sides(*(_chords(at, np.asarray(side, dtype=np.float64), losses) for side in upper_sides(one, at)))

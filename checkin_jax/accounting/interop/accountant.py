@@ -32,7 +32,7 @@ from checkin_jax.accounting.bounds.table import (
     stronger,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.unit import Exact, Round
+from checkin_jax.accounting.bounds.unit import Exact, UnitBound
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
@@ -121,7 +121,7 @@ class CheckInAccountant(PrivacyAccountant):
             warnings.warn(self.notes[0], MixedViewsWarning, stacklevel=2)
         return self
 
-    def _rounds(self, delta: float) -> list[tuple[Round, int]]:
+    def _units(self, delta: float) -> list[tuple[UnitBound, int]]:
         total = sum(self._counts.values())
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
@@ -155,8 +155,8 @@ class CheckInAccountant(PrivacyAccountant):
             return math.inf
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the losses of the rounds add up.
-            return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._rounds(target_delta), target_delta, self._stronger()).upper
+            return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
+        return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
@@ -164,7 +164,7 @@ class CheckInAccountant(PrivacyAccountant):
         return (
             math.inf
             if self._non_private
-            else composer.bracket(self._rounds(target_delta), target_delta, self._stronger()).lower
+            else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
         )
 
     def attack(self, target_delta: float) -> AttackTerms:
@@ -176,8 +176,8 @@ class CheckInAccountant(PrivacyAccountant):
         target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
-        rounds, own = self._rounds(target_delta), self._stronger()
-        return attack_terms(rounds, target_delta, composer.bracket(rounds, target_delta, own), own)
+        units, own = self._units(target_delta), self._stronger()
+        return attack_terms(units, target_delta, composer.bracket(units, target_delta, own), own)
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""

@@ -145,8 +145,8 @@ def _attack(final: dict[str, Guarantee]) -> str:
     return (
         "<h2>What an attacker can do</h2><p>The best attack on one client's record, whatever it knows besides. "
         "Advantage is its true positive rate minus its false positive rate; belief is how sure it can become of one of "
-        f"two candidates, starting at 10%, but for a part {delta} of all runs; mu is that of Gaussian differential privacy "
-        f"but for {delta}.</p>"
+        f"two candidates, starting at 10%, but for a part {delta} of all runs; mu is that of Gaussian differential "
+        f"privacy but for {delta}.</p>"
         f'<div class="wide"><table><tr><th>view</th>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
         f"{''.join(rows)}</table></div>{_picture(drawn, 'Trade-off curve', caption)}"
     )
