@@ -12,7 +12,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-import jax
 import numpy as np
 
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Exact, Instance, UnitBound, upper_sides
@@ -20,6 +19,7 @@ from checkin_jax.accounting.composition import composer, counted
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 
 # Points of the common grid; those at which a profile is evaluated itself (a whole number of blocks of 32 losses).
 _POINTS, _EVALUATED = 16385, 2048
@@ -70,7 +70,7 @@ def curve(
       found: the bracket that it returned for them, which becomes part of the curve; at loss 0 it changes nothing.
       both: the concrete pairs below, too.
     """
-    with jax.enable_x64(True):
+    with float64():
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]
         tiny = math.fsum(one.top * count for one, count in units if one.top < _TINY) * (1.0 + 1e-12)
         units = [(one, count) for one, count in units if one.top >= _TINY]
