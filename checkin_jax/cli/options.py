@@ -116,9 +116,9 @@ class ProtocolOptions:
             raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
         kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
         values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
-        for name in OWN:
-            if kind is not MECHANISMS[OWN[name]] and name in values:
-                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
+        for name, owner in OWN.items():
+            if name in values and MECHANISMS[owner] is not kind:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {owner}")
         if self.mechanism == OWN["num_values"] and self.num_values is None:
             raise UsageError("--mechanism k-ary needs --num-values")
         if self.noise_multiplier is not None:

@@ -128,7 +128,7 @@ def test_the_command_knows_what_mechanisms_have(tmp_path, capsys):
     cli.main(f"sweep --out {out} {shared} --mechanism k-ary --num-values 3,100".split())
     cli.main(f"epsilon {shared} --mechanism k-ary --num-values 100 --view messages --json".split())
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])["messages"]
-    rows = list(csv.DictReader(out.open()))
+    rows = list(csv.DictReader(out.read_text().splitlines()))
     assert float(rows[0]["epsilon"]) > float(rows[1]["epsilon"]) == printed["epsilon"]
     for wrong, said in (
         (f"epsilon {shared} --mechanism l2 --differ .5", "--differ goes with --mechanism one-bit"),
