@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import (
     BEST,
@@ -16,8 +14,7 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
-    stronger,
-    unit_bound,
+    whole_run,
 )
 from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
@@ -79,12 +76,10 @@ def account(
     check_randomizer(randomizer)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count, wanted = protocol.repeats, check_bounds(bounds)
+    wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    with jax.enable_x64(True):
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
-        alone = stronger(protocol, randomizer, view, relation)
-    found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
+    chosen, units, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, relation=relation)
+    found = composer.bracket(units, delta, own)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
@@ -100,6 +95,7 @@ def account(
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
+        bounds=wanted,
         warnings=tuple(_warnings(protocol, chosen, delta, found)),
     )
 

@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
@@ -26,6 +24,7 @@ from checkin_jax.accounting.bounds.unit import (
     log_inverse_mass,
 )
 from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -317,7 +316,7 @@ def unit_bound(
       ValueError: there is no bound for this neighboring relation, or none of the labels applies.
     """
     check_relation(protocol, view, relation)
-    with jax.enable_x64(True):
+    with float64():
         return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
 
 
@@ -366,6 +365,35 @@ def stronger(protocol: CheckInProtocol, randomizer: Randomizer, view: str, relat
         return None
     local = families.local(Unit(protocol, randomizer, "local", relation, 1.0))
     return local if isinstance(local, Exact) else None
+
+
+class WholeRun(NamedTuple):
+    """What the composer needs of a run: the unit's bound, (bound, how often), and the strongest adversary's, if any."""
+
+    chosen: Chosen
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    count = protocol.repeats
+    with float64():
+        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=bounds, relation=relation)
+        alone = stronger(protocol, randomizer, view, relation)
+    return WholeRun(chosen, [(chosen.bound, count)], [(alone, count)] if alone else [])
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

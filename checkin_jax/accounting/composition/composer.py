@@ -6,18 +6,19 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, is_sharp, upper_sides
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 
 _MIN_LOSS = 1e-9
 
@@ -80,7 +81,7 @@ def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) 
 
 
 def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
-    with jax.enable_x64(True):
+    with float64():
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]
@@ -119,6 +120,7 @@ class _Composer(Search):
         self.counts = host([count for _, count in units])
         self.delta = delta
         self.orders = 2 if any(isinstance(one, Directed) for one in self.units) else 1
+        self.sharp = any(is_sharp(one) for one in self.units)
         self.tops = [one.top for one in self.units]
         self.reaches = [reach(one, self.total, delta) for one in self.units]
 
@@ -170,6 +172,41 @@ class _Composer(Search):
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end."""
         return finish(self.below(at_once(functools.partial(self.lowers, instances)), losses, upper))
+
+
+class Curves(NamedTuple):
+    """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
+
+    forward: list[pld.Composed]
+    backward: list[pld.Composed]
+
+
+def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
+    """The whole profile of two units or more, down to about this delta: from above and, of instances, from below.
+
+    Call inside `float64()`.
+    """
+    composer = _Composer(units, delta)
+    sides = [
+        finish(composer.curves(functools.partial(composer._upper_side, i), True))
+        for i in range(composer.orders)
+    ]
+    below = []
+    known = [(one.instances, count) for one, count in units if both and one.instances]
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
+
+        def side(losses: Sequence[np.ndarray], which: int, of=instances, by=scaled) -> pld.Atoms:
+            return by.lowers(of, losses)[which]
+
+        count = 1 if all(each.symmetric for each in instances) else 2
+        found = [
+            finish(scaled.curves(at_once(functools.partial(side, which=which)), False))
+            for which in range(count)
+        ]
+        below.append(Curves(found[0], found[-1]))
+    return Curves(sides[0], sides[-1]), below
 
 
 def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:

@@ -23,8 +23,10 @@ from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance. Where the ends
+# would meet but for that, so many times as many, up to this size of the transform.
 _POINTS_PER_ROUND_SD = 15.0
+_FINER, _FINER_POINTS = 4.0, 2**19
 _WINDOW_SDS = 9.0
 _PASSES = 4
 # Windows end where Chernoff leaves e^-16 of delta.
@@ -99,13 +101,14 @@ class Search(abc.ABC):
 
     Attributes:
       counts: units of every event, [events]. tops: the largest loss of each, or infinity.
-      reaches: the loss up to which each is followed. delta: the target.
+      reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
     """
 
     counts: Array
     tops: Sequence[float]
     reaches: Sequence[float]
     delta: float
+    sharp: bool = False
 
     @abc.abstractmethod
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
@@ -175,6 +178,31 @@ class Search(abc.ABC):
             found = yield from self._search(one, losses, upper, False)
             best = max(best, found.epsilon)
         return best
+
+    def curves(self, build: Build, upper: bool) -> Steps[list[pld.Composed]]:
+        """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.
+
+        Every one is a valid bound wherever it has a point; none where no grid can serve.
+        """
+        atoms = yield from build(self.coarse())
+        start = yield from self._at_delta(atoms)
+        limit = yield from self._tame(atoms)
+        bare = float((yield from self._scales(atoms, start)).bare_variance)
+        bulk = 0.5 / math.sqrt(bare) if bare > 0 else math.inf
+        wanted = sorted(min(float(start.order), each) for each in (math.inf, float(limit.order), bulk))
+        orders = [order for i, order in enumerate(wanted) if i == 0 or order > 1.3 * wanted[i - 1]]
+        found = []
+        for order in orders:
+            tilt = yield from self.ask(pld.tilt_at, (atoms, self.counts, host(order)))
+            grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
+            if grid is None:
+                continue
+            fine = yield from build(grid.losses)
+            spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
+            columns = (*_filled(fine, grid.index), self.counts, spacing, tilt.order, np.int64(grid.first))
+            kernel = composing.curve(grid.points, upper)
+            found.append((yield from self.ask(kernel, columns, grid.points * len(grid.index))))
+        return found
 
     def coarse(self) -> list[np.ndarray]:
         """The first knots."""
@@ -246,6 +274,8 @@ class Search(abc.ABC):
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
+        if self.sharp:
+            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
         # Few sizes, since each compiles once; a longer window than wanted costs little.
         points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
         spacing = (high - low) / min(wanted, points - 2)

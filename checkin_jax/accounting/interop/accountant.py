@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import jax
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -23,6 +22,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.table import (
     BEST,
     Chosen,
@@ -37,6 +37,7 @@ from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.accounting.interop.pld import to_pld
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 
@@ -127,7 +128,7 @@ class CheckInAccountant(PrivacyAccountant):
         return [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
 
     def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
-        with jax.enable_x64(True):
+        with float64():
             return unit_bound(*to_unit(event), total, delta, bounds=self._bounds, relation=self._relation)
 
     def _stronger(self) -> list[tuple[Exact, int]]:
@@ -165,6 +166,18 @@ class CheckInAccountant(PrivacyAccountant):
             if self._non_private
             else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
         )
+
+    def attack(self, target_delta: float) -> AttackTerms:
+        """Everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
+
+        Raises:
+          TypeError, ValueError: target_delta is not in its range, or something non-private was composed.
+        """
+        target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
+        if self._non_private:
+            raise ValueError("no attack terms: a non-private event was composed")
+        units, own = self._units(target_delta), self._stronger()
+        return attack_terms(units, target_delta, composer.bracket(units, target_delta, own), own)
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
