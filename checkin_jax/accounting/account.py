@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,11 +26,14 @@ from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+from checkin_jax.rates import Rates
 
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
 
 MIN_DELTA = 1e-300
+# What the coins of clients that always come are better capped at.
+CAP = 0.99
 
 
 def account(
@@ -40,6 +44,7 @@ def account(
     view: str = "messages",
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
 
@@ -56,6 +61,8 @@ def account(
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
+      client_rate: where check-in rates differ, the rate in (0, 1] of the client that the guarantee is for, or an upper
+        bound on it: of the fastest client that is not above it. Left out: the fastest of all, which covers everybody.
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -81,9 +88,10 @@ def account(
     _validate.choice(VIEWS, view=view)
     count, wanted = protocol.repeats, check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    meant = {"relation": relation, "client_rate": client_rate}
     with jax.enable_x64(True):
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
-        alone = stronger(protocol, randomizer, view, relation)
+        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, **meant)
+        alone = stronger(protocol, randomizer, view, **meant)
     found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
     return Guarantee(
         epsilon=found.upper,
@@ -97,9 +105,19 @@ def account(
         theorems=tuple(map(str, chosen.theorems)),
         assumptions=(*assumptions(protocol, randomizer, view), *chosen.assumes),
         neighboring_relation=relation,
+        client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         warnings=tuple(_warnings(protocol, chosen, delta, found)),
+        asked=functools.partial(
+            account,
+            protocol,
+            randomizer,
+            delta=delta,
+            view=view,
+            bounds=bounds,
+            neighboring_relation=relation,
+        ),
     )
 
 
@@ -109,6 +127,15 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
         out.append(
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
             "publishing one client's record at random would be within it"
+        )
+    if (
+        isinstance(protocol.coins, Rates)
+        and protocol.crowd is not None
+        and protocol.kept == 1.0
+        and (sure := protocol.coins.sure)
+    ):
+        out.append(
+            f"{sure:,} clients always check in, which hides the others less than a rate of {CAP} would: cap coins at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")

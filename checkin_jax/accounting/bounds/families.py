@@ -199,7 +199,7 @@ def g4(unit: Unit) -> Round | None:
 
 def local(unit: Unit) -> Round:
     """The bound on one client's own messages, seen with its name; needs nothing."""
-    rate, randomizer = unit.protocol.rate, unit.randomizer
+    rate, randomizer = unit.rate, unit.randomizer
     if BINARY in randomizer.attains:
         return LocalPureLDP(rate, randomizer.largest_loss)
     if randomizer.gaussian_mu is not None:
@@ -260,7 +260,8 @@ def _singles_seen(unit: Unit) -> bool:
     if unit.slots.minibatch == 1:
         return True
     # Sums of a sliding window reach beyond it.
-    return unit.randomizer.sums_tell and unit.protocol.used_throws is not None
+    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
+    return unit.randomizer.sums_tell and common
 
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:

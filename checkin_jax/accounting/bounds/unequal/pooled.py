@@ -6,6 +6,7 @@ bound on their sum. Call inside `jax.enable_x64(True)`.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -18,6 +19,7 @@ from checkin_jax.kernels import binary_response, clones, host, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
+from checkin_jax.randomizers import TERNARY
 
 # Runs of the number of labels, and of messages, in instances.
 _RUNS = 128
@@ -42,44 +44,25 @@ class Others:
         return float(self.counts.sum())
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalPureLDP:
-    """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
+class AmongOthers(abc.ABC):
+    """Bounds on eps0-LDP messages of a client of rate g among others: what is known below them.
 
-    Attributes:
-      rate: g in (0, 1], of the target at most. theta: in (0, 1). pool: law of n', `numerics.pools`.
-      others: all others' rates, for the instances; None where they are not known, which leaves only the weaker ones.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they are
+    not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
     """
 
     rate: float
-    theta: float
-    pool: Pool
     epsilon0: float
     log_inverse_mass: float
-    others: Others | None = None
-
-    name = "T1h"
+    others: Others | None
+    name: str
 
     @property
     def top(self) -> float:
         return self.epsilon0
 
-    @functools.cached_property
-    def _above(self) -> Mixture:
-        law = clones.pool_law(
-            host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
-        )
-        # What the spread of the absent adds, relatively: as gamma (1 - gamma) / n where all rates are equal.
-        spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
-        if self.pool.sizes.size == 1:
-            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
-        # The values of n' differ by more than finer buckets would tell.
-        spread = spread if spread > _SPREAD else 0.0
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return self._above.upper(loss)
+    @abc.abstractmethod
+    def upper(self, loss: np.ndarray) -> Values: ...
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -100,6 +83,43 @@ class UnequalPureLDP:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class UnequalPureLDP(AmongOthers):
+    """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
+
+    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.pools`. name: T1h, or T3h.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None = None
+    name: str = "T1h"
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        law = clones.pool_law(
+            host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
+        )
+        # What the spread of the absent adds, relatively: as gamma (1 - gamma) / n where all rates are equal.
+        spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
+        if self.pool.sizes.size == 1:
+            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+        # The values of n' differ by more than finer buckets would tell.
+        spread = spread if spread > _SPREAD else 0.0
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self._above.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class UnequalTernary:
     """3-ary randomized response, all other clients at a third record, each with its own rate; symmetric."""
 
@@ -110,6 +130,7 @@ class UnequalTernary:
     log_inverse_mass: float
 
     name = "3-ary randomized response, all others at a third record"
+    needs, single = TERNARY, True
     symmetric = True
 
     @functools.cached_property
