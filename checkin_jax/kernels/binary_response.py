@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, tails
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
 from checkin_jax.kernels.losses import in_blocks
 
 

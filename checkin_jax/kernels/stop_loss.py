@@ -22,8 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.composition.pld import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values, bucket_count
-from checkin_jax.kernels import binary_response, clones, host, tails
+from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import convex, occupancy, staged_clones
 from checkin_jax.randomizers import BINARY, TERNARY
@@ -62,8 +62,8 @@ def cut(
     where the spread matters.
     """
     plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
-    if most <= clones.SMALL:
-        return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
+    if most <= mixtures.SMALL:
+        return clones.Cut(0, mixtures.SMALL if absent else 1, (), plan)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
     buckets = min(bucket_count(mean), finest)
     if parts > 1 or plan[0] > tails.POINTS[0]:
@@ -78,13 +78,13 @@ def cut(
 class Mixture:
     """A law of `kernels.clones`, cut into buckets from one side."""
 
-    law: clones.Law
+    law: mixtures.Law
     epsilon0: float
     log_inverse_mass: float
     drift: float = 0.0
     finest: int = 256
 
-    def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _tabulated(self, upper: bool) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
@@ -94,11 +94,11 @@ class Mixture:
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
 
     @functools.cached_property
-    def _above(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _above(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(True)
 
     @functools.cached_property
-    def _below(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(False)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -215,7 +215,7 @@ class ShuffledPureLDP(_Instances):
     def top(self) -> float:
         return self.epsilon0
 
-    def _mixture(self, law: clones.Law) -> Mixture:
+    def _mixture(self, law: mixtures.Law) -> Mixture:
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
         return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)

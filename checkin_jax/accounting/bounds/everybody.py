@@ -18,8 +18,7 @@ from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages, hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_MU, GaussianProfile
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import binomial, gaussian, host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.pools import Pool

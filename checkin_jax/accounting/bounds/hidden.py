@@ -28,8 +28,7 @@ from checkin_jax.accounting.bounds.unit import (
     ShuffledGaussian,
     bucket_count,
 )
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower, subsampled_gaussian
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws

@@ -19,8 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.randomizers import LabelLaws
 

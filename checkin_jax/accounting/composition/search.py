@@ -18,8 +18,7 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 

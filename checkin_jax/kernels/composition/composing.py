@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, tails
+from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 
-Parts = tuple[clones.Buckets, tails.Tables]
+Parts = tuple[mixtures.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Lines = tuple[Array, Array]
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, tails
+from checkin_jax.kernels import binary_response, clones, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 
 # Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
@@ -97,7 +97,7 @@ class Lane(NamedTuple):
     guess: Array
 
 
-def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[clones.Buckets, tails.Tables]:
+def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[mixtures.Buckets, tails.Tables]:
     """`clones.tabulated` of T1's law, or of that of 3-ary randomized response."""
     law = (clones.upper_law if upper else clones.lower_law)(lane.num_clients, lane.rate, lane.epsilon0)
     return clones.tabulated(law, lane.log_inverse_mass, cut, upper)

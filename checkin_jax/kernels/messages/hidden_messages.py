@@ -27,8 +27,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import UNIT
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.

@@ -21,8 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
 from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.messages import hidden_messages
 

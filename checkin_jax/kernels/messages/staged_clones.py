@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
 from checkin_jax.kernels.messages.equal_steps import Round
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message

@@ -19,8 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, gaussian
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.composition.pld import UNIT
 
 

@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
 from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import profile_of
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
-from checkin_jax.kernels import clones, host
+from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
@@ -93,7 +93,7 @@ class KaryRound:
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
-        law = clones.Law(
+        law = mixtures.Law(
             host(draws.number),
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),

@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
 from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values
-from checkin_jax.kernels import binary_response, clones, host, tails
+from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
@@ -134,7 +134,7 @@ class UnequalTernary:
     symmetric = True
 
     @functools.cached_property
-    def _below(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         special = 2.0 * math.exp(-self.epsilon0) / (1.0 + 2.0 * math.exp(-self.epsilon0))
         law = poisson_binomial.law(self.others.trials.scaled(special), self.log_inverse_mass)
         mix = ternary_buckets(law, special, self.rate, self.epsilon0, _RUNS)
@@ -164,7 +164,7 @@ def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
 
 def ternary_buckets(
     law: poisson_binomial.Law, special: float, rate: float, epsilon0: float, buckets: int
-) -> clones.Buckets:
+) -> mixtures.Buckets:
     """L1h, 3-ary randomized response, all others at a third record: a mixture below the round; one ratio a label.
 
     law: of how many of the others show one of the two special labels. special: 2 / (p + 2). rate: g in (0, 1].
@@ -178,7 +178,7 @@ def ternary_buckets(
     ratio = np.where(seen, per_step * runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
     weight = np.where(np.isfinite(ratio), rate * special * runs.lower * (1.0 - 1e-14), 0.0)
     ratio = np.where(weight > 0, ratio, 0.0)
-    return clones.Buckets(
+    return mixtures.Buckets(
         host(_filled(runs.last, buckets, 1.0)),
         host(_filled(ratio, buckets)[:, None]),
         host(_filled(weight, buckets)[:, None]),

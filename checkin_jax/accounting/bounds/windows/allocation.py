@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, Round
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation, lognormal
 
 # Splits of epsilon into two steps that are tried.

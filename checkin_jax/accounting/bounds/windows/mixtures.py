@@ -18,8 +18,7 @@ from checkin_jax.accounting.bounds.unit import (
     bucket_count,
     upper_sides,
 )
-from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
 _CELLS = jax.jit(binomial.cells, static_argnames="buckets")
