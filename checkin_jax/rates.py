@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import csv
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -13,6 +15,7 @@ from checkin_jax import _validate
 
 # Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
 _SAME = 1e-12
+_RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
 
 class CheckInRates(abc.ABC):
@@ -81,20 +84,57 @@ class Rates(CheckInRates):
         found = _column("values", values)
         if found.size == 0:
             raise ValueError("values=[]: expected one rate at least")
-        _each("values", found, (found > 0) & (found <= 1), "numbers in (0, 1]")
+        _each("values", found, _legal_rates(found), _RATES)
         many = np.ones_like(found) if counts is None else _column("counts", counts)
         if many.shape != found.shape:
             raise ValueError(f"counts={many.size} numbers: expected one for each of the {found.size} values")
-        _each(
-            "counts",
-            many,
-            (many >= 1) & (many == np.floor(many)) & (many <= 2.0**42),
-            "whole numbers in [1, 2^42]",
-        )
+        _each("counts", many, _legal_counts(many), _COUNTS)
         found.setflags(write=False)
         many.setflags(write=False)
         object.__setattr__(self, "values", found)
         object.__setattr__(self, "counts", many)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Rates:
+        """The rates in a CSV file with the column `rate`, and `count` where a line stands for several clients.
+
+        Raises:
+          ValueError: a column that is missing, or a line that is not numbers in their ranges, with its number in the
+            file (the header is line 1); no rates.
+          OSError: the file cannot be read.
+        """
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            header = [name.strip() for name in next(lines, [])]
+            if "rate" not in header:
+                raise ValueError(
+                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected rate"
+                )
+            places = [header.index(name) for name in ("rate", "count") if name in header]
+            rows, numbers = [], []
+            for number, row in enumerate(lines, start=2):
+                if not row:
+                    continue
+                try:
+                    rows.append([float(row[place]) for place in places])
+                except (ValueError, IndexError):
+                    text = _validate.shown(",".join(row))
+                    raise ValueError(f"{path}: line {number}: {text}: expected numbers") from None
+                numbers.append(number)
+        if not rows:
+            raise ValueError(f"{path}: expected one rate at least")
+        columns = np.asarray(rows).T
+        for name, values, fine, expected in (
+            ("rate", columns[0], _legal_rates, _RATES),
+            ("count", columns[-1], _legal_counts, _COUNTS),
+        )[: len(places)]:
+            wrong = np.flatnonzero(~fine(values))
+            if wrong.size:
+                i = int(wrong[0])
+                raise ValueError(
+                    f"{path}: line {numbers[i]}: {name}={float(values[i])!r}: expected {expected}"
+                )
+        return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rates):
@@ -241,15 +281,15 @@ class RateLimits(CheckInRates):
     @property
     def words(self) -> str:
         return (
-            f"no client's check-in rate is above {self.largest:.6g}, and whichever client is meant, those of the others "
-            f"add up to {self.expected_check_ins:,.6g} at least"
+            f"no client's check-in rate is above {self.largest:.6g}, and whichever client is meant, those of the "
+            f"others add up to {self.expected_check_ins:,.6g} at least"
         )
 
     def check_clients(self, num_clients: int) -> None:
         if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
             raise ValueError(
-                f"expected_check_ins={self.expected_check_ins!r}: expected at most {self.largest * (num_clients - 1):.6g}, "
-                f"what {num_clients - 1} others have at rate {self.largest!r}"
+                f"expected_check_ins={self.expected_check_ins!r}: expected at most "
+                f"{self.largest * (num_clients - 1):.6g}, what {num_clients - 1} others have at rate {self.largest!r}"
             )
 
     def fastest(self, client_rate: float | None = None) -> float:
@@ -273,6 +313,14 @@ class RateLimits(CheckInRates):
         if kept == 1.0:
             return self
         return RateLimits(self.largest * kept, self.expected_check_ins * kept)
+
+
+def _legal_rates(found: np.ndarray) -> np.ndarray:
+    return (found > 0) & (found <= 1)
+
+
+def _legal_counts(found: np.ndarray) -> np.ndarray:
+    return (found >= 1) & (found == np.floor(found)) & (found <= 2.0**42)
 
 
 def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -135,7 +135,8 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
         and (sure := protocol.coins.sure)
     ):
         out.append(
-            f"{sure:,} clients always check in, which hides the others less than a rate of {CAP} would: cap coins at {CAP}"
+            f"{sure:,} clients always check in, which hides the others less than a rate of {CAP} would: "
+            f"cap coins at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")

@@ -72,6 +72,7 @@ def calibrate(
     free: str | None = None,
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
 
@@ -84,6 +85,7 @@ def calibrate(
       view: as in `account`.
       bounds: as in `account`.
       neighboring_relation: as in `account`.
+      client_rate: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
         Left out when `randomizer` is a class.
@@ -109,14 +111,15 @@ def calibrate(
     _validate.choice(VIEWS, view=view)
     wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    meant: dict[str, Any] = {"relation": relation, "client_rate": client_rate}
     variable, start, build = _free(protocol, randomizer, free)
     name = variable.name
 
     def epsilon(value: float) -> float:
         here, noise = build(value)
         with jax.enable_x64(True):
-            chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, relation=relation)
-            alone = stronger(here, noise, view, relation)
+            chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, **meant)
+            alone = stronger(here, noise, view, **meant)
         rounds, own = [(chosen.bound, here.repeats)], [(alone, here.repeats)] if alone else []
         return composer.upper_end(rounds, delta, own).upper
 
@@ -135,7 +138,15 @@ def calibrate(
             f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view, bounds=wanted, neighboring_relation=relation)
+    guarantee = account(
+        here,
+        noise,
+        delta=delta,
+        view=view,
+        bounds=wanted,
+        neighboring_relation=relation,
+        client_rate=client_rate,
+    )
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
+from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.compare import ComparedBound
+    from checkin_jax.accounting.guarantee import RateRow
 
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
@@ -31,6 +33,10 @@ class Epsilon(ProtocolOptions):
     """What the adversary sees; all three when left out."""
     neighboring_relation: Relation = "replace-one"
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    client_rate: float | None = None
+    """Where rates differ: the rate of the client meant; the fastest's when left out, which covers everybody."""
+    by_rate: bool = False
+    """Where rates differ: a table of epsilon by rate below the statement."""
     bounds: str = "best"
     """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     json: bool = False
@@ -51,6 +57,9 @@ class Epsilon(ProtocolOptions):
             views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
         for view in views:
             check_relation(protocol, view, self.neighboring_relation)
+        protocol.rate_of(self.client_rate)
+        if self.by_rate and protocol.coins is None:
+            raise UsageError("--by-rate goes with --rates or --largest-rate")
 
         def job() -> None:
             guarantees = {
@@ -61,15 +70,30 @@ class Epsilon(ProtocolOptions):
                     view=view,
                     bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
+                    client_rate=self.client_rate,
                 )
                 for view in views
             }
+            tables = {view: g.by_rate() if self.by_rate else () for view, g in guarantees.items()}
             if self.json:
-                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+                found = {view: g.as_dict() | _rows(tables[view]) for view, g in guarantees.items()}
+                print(json.dumps(found, allow_nan=False))
             else:
-                print("\n\n".join(map(str, guarantees.values())))
+                print("\n\n".join(f"{g}{_by_rate(tables[view])}" for view, g in guarantees.items()))
 
         return job
+
+
+def _rows(table: Sequence[RateRow]) -> dict[str, Any]:
+    """Epsilon by rate for JSON, where it is asked for."""
+    return {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
+
+
+def _by_rate(table: Sequence[RateRow]) -> str:
+    """Epsilon by rate in columns, where it is asked for."""
+    head = ["", "  by rate    lower      epsilon"] if table else []
+    rows = [f"  {row.client_rate:<10.5g} {down(row.lower):<10} {up(row.epsilon)}" for row in table]
+    return "\n".join([*head, *rows])
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -57,8 +57,8 @@ CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
-    "a client checks in with its rate whatever it did before and whatever the others do: a device that is plugged in all "
-    "night is no fresh coin; rates are those given everything that persists"
+    "a client checks in with its rate whatever it did before and whatever the others do: a device that is plugged in "
+    "all night is no fresh coin; rates are those given everything that persists"
 )
 
 

@@ -25,9 +25,9 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 class ShuffledCheckIn(CheckInProtocol):
     """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
 
-    Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same randomizer
-    and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns WHO checked in
-    (how many did may be public).
+    Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same
+    randomizer and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns
+    WHO checked in (how many did may be public).
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe; with `Rates` as many as there are.

@@ -190,7 +190,7 @@ class FixedWindow(_Slots):
             total = coins.expected_check_ins
             largest = total / (self.num_clients - 1)
         else:
-            others = None if coins is None else coins.others(self.rate)
+            others = coins.others(self.rate) if isinstance(coins, Rates) else None
             if others is None:
                 return self.rate
             largest, total = others.largest, others.expected_check_ins

@@ -210,7 +210,7 @@ BOUNDS: tuple[Bound, ...] = (
     Bound(
         "T1h",
         "check-in rates that differ: T1 for one client and a pool of members of one rate, whose number is a sum of "
-        "independent indicators; the others' coins are mixtures of a member's, one that is absent and one that is there",
+        "independent indicators; the others' coins are mixtures of a member's, an absent one and a present one",
         _UNEQUAL + "; compare [Hoe56]",
         0.03,
         builders.t1h,
@@ -239,8 +239,8 @@ BOUNDS: tuple[Bound, ...] = (
     ),
     Bound(
         "G1h",
-        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible number "
-        "that checked in",
+        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
+        "number that checked in",
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
@@ -337,7 +337,8 @@ def unit_bound(
       client_rate: as in `account`.
 
     Raises:
-      ValueError: there is no bound for this neighboring relation, or none of the labels applies; no client has this rate.
+      ValueError: there is no bound for this neighboring relation, or none of the labels applies; or no client has the
+        rate.
     """
     check_relation(protocol, view, relation)
     with jax.enable_x64(True):

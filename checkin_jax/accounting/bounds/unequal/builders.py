@@ -74,6 +74,14 @@ class Company:
         return 0.0 if self.limits is not None else float(self.others.counts[self.others.values == 1.0].sum())
 
     @property
+    def many_absent(self) -> bool:
+        """Whether enough of the others, all in the pool at their largest rate, are absent."""
+        if self.limits is not None:
+            return (1.0 - self.limits.largest) * self.limits.weight >= _ENOUGH_ABSENT
+        top = float(self.others.values.max())
+        return top < 1.0 and (1.0 - top) * float(np.dot(*self.weights(top))) >= _ENOUGH_ABSENT
+
+    @property
     def thetas(self) -> list[float]:
         """Rates of pools that are worth trying, the most promising first; none where all others always come."""
         if self.limits is not None:
@@ -143,15 +151,15 @@ def _pooled(unit: Unit, label: str) -> Round | None:
 
 
 def s(unit: Unit) -> Round | None:
-    """Needs: clients whose rates differ; eps0-LDP messages."""
+    """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
     found = _crowd(unit)
-    if found is None or unit.epsilon0 is None:
+    if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
         return None
     return AmongPresent(found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs)
 
 
 def t1m(unit: Unit) -> Round | None:
-    """Needs: others who always come, and others who do not; eps0-LDP messages, none depending on another of its round."""
+    """Needs: others who always come, and others who do not; eps0-LDP messages, none of which depends on another."""
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
         return None

@@ -47,8 +47,8 @@ class Others:
 class AmongOthers(abc.ABC):
     """Bounds on eps0-LDP messages of a client of rate g among others: what is known below them.
 
-    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they are
-    not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they
+    are not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
     """
 
     rate: float

@@ -13,8 +13,8 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unit import Instance, Lines
 from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
