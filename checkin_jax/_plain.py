@@ -11,9 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.rates import CheckInRates
 
 Described = TypeVar("Described")
+
+
+class Part:
+    """A frozen dataclass that may be a field of a protocol or randomizer."""
 
 
 def to_plain(value: Any) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def to_plain(value: Any) -> dict[str, Any]:
 
 def _held(value: Any) -> Any:
     """A field as JSON holds it."""
-    if isinstance(value, CheckInRates):
+    if isinstance(value, Part):
         return to_plain(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
 
@@ -80,10 +83,8 @@ def from_plain(plain: Any, base: type[Described], *, complete: bool = True) -> D
         raise ValueError(
             f"{kind.__name__} with fields {_validate.shown(sorted(map(str, fields)))}: expected {sorted(names)}"
         )
-    rates = {
-        n: from_plain(v, CheckInRates) for n, v in fields.items() if isinstance(v, Mapping) and "kind" in v
-    }
-    return kind(**(fields | rates))
+    parts = {n: from_plain(v, Part) for n, v in fields.items() if isinstance(v, Mapping) and "kind" in v}
+    return kind(**(fields | parts))
 
 
 def concrete(base: type) -> Iterator[type]:

@@ -12,13 +12,14 @@ from typing import Self
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._plain import Part
 
 # Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
 _SAME = 1e-12
 _RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
 
-class CheckInRates(abc.ABC):
+class CheckInRates(Part, abc.ABC):
     """What is known of check-in rates that may differ: `Rates`, or `RateLimits`."""
 
     @property

@@ -128,14 +128,10 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
             "publishing one client's record at random would be within it"
         )
-    if (
-        isinstance(protocol.coins, Rates)
-        and protocol.crowd is not None
-        and protocol.kept == 1.0
-        and (sure := protocol.coins.sure)
-    ):
+    coins = protocol.coins
+    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
         out.append(
-            f"{sure:,} clients always check in, which hides the others less than a rate of {CAP} would: "
+            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
             f"cap coins at {CAP}"
         )
     if not math.isfinite(found.upper):

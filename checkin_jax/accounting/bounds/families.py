@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryRound
 from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationRound
 from checkin_jax.accounting.bounds.profiles import MOST_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
     Least,
@@ -244,6 +245,7 @@ def _of_responses(unit: Unit, bounds: Sequence[Round]) -> list[Instance]:
     if TERNARY not in attains and BINARY in attains:
         # Where 3-ary randomized response leaks more, binary is not tried by itself.
         found += [each.binary() for each in seen if isinstance(each, _Responses)]
+        found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
     # Grids are made from the bound that is used.
     return [
         dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]

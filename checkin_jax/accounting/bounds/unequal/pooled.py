@@ -68,6 +68,12 @@ class AmongOthers(abc.ABC):
     def instances(self) -> tuple[Instance, ...]:
         return self._found
 
+    def binary(self) -> tuple[Instance, ...]:
+        """Binary randomized response alone, for mechanisms that attain no other."""
+        if self.others is None:
+            return ()
+        return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass),)
+
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
         if self.others is None:
@@ -78,7 +84,7 @@ class AmongOthers(abc.ABC):
         if ternary:
             found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
         if binary:
-            found.append(unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
+            found += self.binary()
         return tuple(found)
 
 

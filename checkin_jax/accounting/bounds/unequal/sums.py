@@ -15,7 +15,7 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unit import Instance, Lines
+from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
 from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import subsampled_gaussian
@@ -92,7 +92,8 @@ class UnequalGaussian:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return (UnequalGaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
+        summed = self if self.summed else dataclasses.replace(self, summed=True)
+        return (UnequalGaussianSum(summed, summed),)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,21 +177,22 @@ class UnequalMessages:
 class UnequalGaussianSum:
     """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
 
-    scale: UnequalGaussian
+    scale: Round
+    messages: UnequalGaussian
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
 
     @functools.cached_property
     def _below(self) -> GaussianBuckets:
-        law, g = self.scale.law, self.scale.rate
+        law, g = self.messages.law, self.messages.rate
         runs = Runs(law, _RUNS)
         seen = runs.lower > 0
         mean = np.where(seen, runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
         weight = g * np.where(seen, runs.lower, 0.0)
         pad = (0, _RUNS - mean.size)
         return GaussianBuckets(
-            host(np.pad(self.scale.spread(runs.last), pad, mode="edge")),
+            host(np.pad(self.messages.spread(runs.last), pad, mode="edge")),
             host(np.pad(1.0 + (1.0 - g) / g * mean, pad, mode="edge")),
             host(np.pad(weight, pad)),
             host(0.0),
