@@ -110,14 +110,14 @@ def _terms(
 class Cut(NamedTuple):
     """Static choices for a law's mixture and its tables.
 
-    buckets: 0 for the law itself, absent counts below `absences`. offsets: of `buckets_upper`. plan: of `tails.plan`,
-    for the fair signs.
+    buckets: 0 for the law itself, absent counts below `absences`. offsets: of `buckets_upper`. table: the
+    `tails.table_size` of the fair signs.
     """
 
     buckets: int
     absences: int
     offsets: tuple[float, ...]
-    plan: tuple[int, bool]
+    table: tuple[int, bool]
 
 
 @functools.partial(jax.jit, static_argnames=("cut", "upper"))
@@ -129,13 +129,13 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
         mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets)
     else:
         mix = buckets_lower(law, log_inverse_mass, cut.buckets)
-    return mix, signs(mix, log_inverse_mass, cut.plan, not upper)
+    return mix, signs(mix, log_inverse_mass, cut.table, not upper)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "upper"))
-def signs(mix: Buckets, log_inverse_mass: Array, plan: tuple[int, bool], upper: bool) -> tails.Tables:
+@functools.partial(jax.jit, static_argnames=("table", "upper"))
+def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
     """Tables of the fair signs of a mixture, tails bounded from above (for lower bounds) or from below."""
-    return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *plan, upper)
+    return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
 
 
 def lines_at(

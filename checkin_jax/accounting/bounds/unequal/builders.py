@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure
-from checkin_jax.accounting.bounds.unit import Round, least
+from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.numerics import pools
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -125,17 +125,17 @@ def _crowd(unit: Unit) -> Company | None:
     )
 
 
-def t1h(unit: Unit) -> Round | None:
+def t1h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ; eps0-LDP messages; others of whom not all come always."""
     return _pooled(unit, "T1h") if unit.protocol.averaged_crowd is None else None
 
 
-def t3h(unit: Unit) -> Round | None:
+def t3h(unit: Unit) -> UnitBound | None:
     """Needs: as T1h, of averaged slots."""
     return _pooled(unit, "T3h") if unit.protocol.averaged_crowd is not None else None
 
 
-def _pooled(unit: Unit, label: str) -> Round | None:
+def _pooled(unit: Unit, label: str) -> UnitBound | None:
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -150,7 +150,7 @@ def _pooled(unit: Unit, label: str) -> Round | None:
     return least(bounds, bounds[0].instances)
 
 
-def s(unit: Unit) -> Round | None:
+def s(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
@@ -158,7 +158,7 @@ def s(unit: Unit) -> Round | None:
     return AmongPresent(found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs)
 
 
-def t1m(unit: Unit) -> Round | None:
+def t1m(unit: Unit) -> UnitBound | None:
     """Needs: others who always come, and others who do not; eps0-LDP messages, none of which depends on another."""
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
@@ -170,7 +170,7 @@ def t1m(unit: Unit) -> Round | None:
     return AmongSure(found.rate, theta, law, found.sure, unit.epsilon0, unit.log_inverse_mass, found.theirs)
 
 
-def g1h(unit: Unit) -> Round | None:
+def g1h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ; for sums, Gaussian noise that adds up."""
     found, mu, mass = _crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if found is None:
@@ -187,7 +187,7 @@ def g1h(unit: Unit) -> Round | None:
     return PooledGaussian(exact, theta, found.pool(theta))
 
 
-def g4h(unit: Unit) -> Round | None:
+def g4h(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots whose single messages nobody sees; Gaussian noise; clients whose rates differ."""
     throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, _crowd(unit)
     if throws is None or mu is None or found is None or unit.view != "aggregate":

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
@@ -129,7 +129,7 @@ class UnequalPureLDP(AmongOthers):
 class UnequalTernary:
     """3-ary randomized response, all other clients at a third record, each with its own rate; symmetric."""
 
-    scale: Round
+    scale: UnitBound
     rate: float
     others: Others
     epsilon0: float
@@ -144,9 +144,9 @@ class UnequalTernary:
         special = 2.0 * math.exp(-self.epsilon0) / (1.0 + 2.0 * math.exp(-self.epsilon0))
         law = poisson_binomial.law(self.others.trials.scaled(special), self.log_inverse_mass)
         mix = ternary_buckets(law, special, self.rate, self.epsilon0, _RUNS)
-        plan = tails.plan(float(np.asarray(mix.number).max()), self.log_inverse_mass)
-        tables = clones.signs(mix, host(self.log_inverse_mass), plan, True)
-        return mix, tables, plan[1]
+        table = tails.table_size(float(np.asarray(mix.number).max()), self.log_inverse_mass)
+        tables = clones.signs(mix, host(self.log_inverse_mass), table, True)
+        return mix, tables, table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix, tables, exact = self._below
@@ -155,7 +155,7 @@ class UnequalTernary:
 
 
 def unequal_binary(
-    scale: Round, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
+    scale: UnitBound, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
 ) -> Binary:
     """Binary randomized response, all other clients at one of the two records, each with its own rate."""
     law = poisson_binomial.law(others.trials, log_inverse_mass)

@@ -15,7 +15,7 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import subsampled_gaussian
@@ -177,7 +177,7 @@ class UnequalMessages:
 class UnequalGaussianSum:
     """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
 
-    scale: Round
+    scale: UnitBound
     messages: UnequalGaussian
 
     name = "subsampled Gaussian sum, all others at one record"

@@ -14,7 +14,7 @@ from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
     Directed,
     Instance,
-    Round,
+    UnitBound,
     bucket_count,
     upper_sides,
 )
@@ -35,7 +35,7 @@ class Mixture(Directed):
     Weights may add up to more than 1 where each bounds a probability.
     """
 
-    parts: tuple[tuple[float, Round], ...]
+    parts: tuple[tuple[float, UnitBound], ...]
     instances: tuple[Instance, ...] = ()
 
     @property
