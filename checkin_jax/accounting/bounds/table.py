@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
@@ -27,6 +25,7 @@ from checkin_jax.accounting.bounds.unit import (
     log_inverse_mass,
 )
 from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -341,7 +340,7 @@ def unit_bound(
         rate.
     """
     check_relation(protocol, view, relation)
-    with jax.enable_x64(True):
+    with float64():
         mass = log_inverse_mass(total, delta)
         return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
 
