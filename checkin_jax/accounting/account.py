@@ -15,14 +15,12 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
-    stronger,
-    unit_bound,
+    whole_run,
 )
 from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
-from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.rates import Rates
@@ -85,13 +83,12 @@ def account(
     check_randomizer(randomizer)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count, wanted = protocol.repeats, check_bounds(bounds)
+    wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    meant = {"relation": relation, "client_rate": client_rate}
-    with float64():
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, **meant)
-        alone = stronger(protocol, randomizer, view, **meant)
-    found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
+    chosen, units, own = whole_run(
+        protocol, randomizer, view, delta, bounds=wanted, relation=relation, client_rate=client_rate
+    )
+    found = composer.bracket(units, delta, own)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
@@ -107,6 +104,7 @@ def account(
         client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
+        bounds=wanted,
         warnings=tuple(_warnings(protocol, chosen, delta, found)),
         asked=functools.partial(
             account,

@@ -397,6 +397,37 @@ def stronger(
     return local if isinstance(local, Exact) else None
 
 
+class WholeRun(NamedTuple):
+    """What the composer needs of a run: the unit's bound, (bound, how often), and the strongest adversary's, if any."""
+
+    chosen: Chosen
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    count = protocol.repeats
+    with float64():
+        meant = {"relation": relation, "client_rate": client_rate}
+        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=bounds, **meant)
+        alone = stronger(protocol, randomizer, view, **meant)
+    return WholeRun(chosen, [(chosen.bound, count)], [(alone, count)] if alone else [])
+
+
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     if bounds == BEST:
         return True
