@@ -17,7 +17,7 @@ from test_xla import mills, of, powers, ulps, uniform
 
 import checkin_jax as cj
 from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels import binomial, engine, gaussian, host
+from checkin_jax.kernels import binomial, engine, gaussian, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 
@@ -86,7 +86,7 @@ def test_fourier_transforms_of_numpy_within_their_constant(points):
     exact = scipy.fft.rfft(values.astype(np.longdouble))
     if exact.dtype == np.complex128:
         pytest.fail("no long double to compare with")
-    bound = pld.FFT_CONSTANT * pld.UNIT * math.log2(points)
+    bound = round_off.of_fft(points)
     for found in (np.fft.rfft(values), np.fft.rfft(np.fft.irfft(np.fft.rfft(values), n=points))):
         apart = np.linalg.norm((found - exact).astype(np.complex128)) / np.linalg.norm(
             exact.astype(np.complex128)

@@ -19,14 +19,10 @@ import chex
 from jax import Array
 from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED, engine, require_float64
+from checkin_jax.kernels import FLUSHED, engine, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
-
-# Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
-# below 7 u log2 M), doubled.
-UNIT = 2.0**-53
-FFT_CONSTANT = 14.0
+from checkin_jax.kernels.round_off import UNIT
 
 
 class Side(NamedTuple):
@@ -297,8 +293,8 @@ def compose(
 
     Returns:
       Error terms, all inside delta: infinite losses, tilted mass
-      beyond the window, wrap-around, and FFT round-off by Parseval: with |phi| known to a in the supremum norm,
-      |phi^T - computed| <= T a (|phi| + a)^(T-1), and Cauchy-Schwarz against the weights of delta.
+      beyond the window, wrap-around, and FFT round-off (`kernels.round_off`), by Cauchy-Schwarz against the weights of
+      delta.
     """
     require_float64(atoms, counts, spacing, tilt)
     chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
@@ -314,16 +310,8 @@ def compose(
     modulus, angle = xp.exp(counts @ log_size), counts @ xp.angle(phi)
     power = engine.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
 
-    levels = xp.log2(float(points))
-    sup_error = FFT_CONSTANT * UNIT * levels * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]
-    padded = size + sup_error
-    log_padded = xp.log(padded)
-    envelope = xp.exp(counts @ log_padded)
-    relative = counts @ (sup_error / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded)))
-    relative = relative + FFT_CONSTANT * UNIT * levels
-    # Interior frequencies stand for two each.
-    twice = xp.where((xp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
-    noise = xp.sqrt(xp.sum(twice * xp.square(envelope * relative)) / points)
+    off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]
+    noise = round_off.of_powers(size, off, counts, points)
 
     probability = engine.irfft(power, points)
     place = first + xp.arange(points, dtype=index.dtype)
@@ -342,18 +330,18 @@ def compose(
     raw = tail - discounted
 
     weights = xp.exp(log_weights)
-    round_off = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
+    wrong = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
     # Rounding of masses, tilts and sums: relative, per round.
     drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
-    round_off = round_off + (
+    wrong = wrong + (
         xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
     )
     # A tilt that overflows leaves no information, not a number.
     if upper:
         infinite = -xp.expm1(counts @ log1p(-atoms.infinite))
-        error = round_off + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)
+        error = wrong + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)
         delta = raw + error
         return Composed(epsilon, xp.where(xp.isnan(delta), xp.inf, delta), error)
-    error = round_off + weights * (xp.exp(log_below) + xp.exp(log_beyond))
+    error = wrong + weights * (xp.exp(log_below) + xp.exp(log_beyond))
     delta = raw - error
     return Composed(epsilon, xp.where(xp.isnan(delta), -xp.inf, delta), error)

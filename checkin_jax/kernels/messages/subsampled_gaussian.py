@@ -19,10 +19,10 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, engine, gaussian
 from checkin_jax.kernels.ahead import compiled
-from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.losses import NO_LOSSES, at_losses, in_blocks
+from checkin_jax.kernels.round_off import UNIT
 
 
 class GaussianBuckets(NamedTuple):
