@@ -3,8 +3,8 @@
     python benchmarks/first_call.py                 # medians of five processes, about five minutes on two idle cores
     python benchmarks/first_call.py --processes 1   # a look
 
-Seconds are from the start of the process to its end: wall clock, and CPU of all threads, which depends less on what else
-runs. "before" is what commit a828fe3 took on two cores of the same machine with other programs running, CPU seconds.
+Seconds are from the start of the process to its end: wall clock, and CPU of all threads, which depends less on what
+else runs. "before" is what commit a828fe3 took on two cores of the same kind while other programs ran, CPU seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -34,12 +35,15 @@ SLOTS = (
     "cj.account(cj.FixedWindow(num_clients=10_000, num_slots=1_000), cj.Gaussian(noise_multiplier=4.0),"
     " delta=1e-6, neighboring_relation='add-or-remove-one'"
 )
-SWEEP = (
-    "cj.sweep(cj.ShuffledCheckIn, cj.PureLDP, num_clients=[10**3, 10**4, 10**5, 10**6, 10**7],"
-    " epsilon0=[0.25, 0.5, 1.0, 2.0, 4.0], check_in_prob=[0.01, 0.03, 0.1, 0.3],"
-    " num_rounds=[2, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000], delta=1e-6, bounds='fast'"
-)
-COMMAND = "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2".split()
+# A thousand settings of `benchmarks/sweeps.py`.
+SWEEP = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import sweeps
+import checkin_jax as cj
+print(len(cj.sweep(table=sweeps.check_ins(1_000, 1), bounds="fast")["epsilon"]))
+"""
+COMMAND = ["--num-clients", "60000", "--check-in-prob", "0.1", "--num-rounds", "6800", "--epsilon0", "2"]
 # The accountant of others on a question of the same kind: 6,800 rounds of a subsampled Gaussian.
 THEIRS = """
 import dp_accounting as dp
@@ -85,7 +89,7 @@ def python(code: str) -> list[str]:
 
 
 def costs(arguments: list[str], processes: int, cache: str | None) -> Cost:
-    """The cost of a command line in fresh processes; cache: a folder that they share, or None, an empty one for each."""
+    """What a command line costs in fresh processes; cache: a folder that they share, or None: each has its own."""
     walls, cpus, said = [], [], ""
     for _ in range(processes):
         with tempfile.TemporaryDirectory() as empty:
@@ -105,12 +109,16 @@ def costs(arguments: list[str], processes: int, cache: str | None) -> Cost:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=5)
     times = parser.parse_args().processes
     table = Table("", "first, wall s", "CPU s", "wanted", "before, CPU s", "later, wall s", "CPU s", "wanted")
 
-    def row(name: str, arguments: list[str], wanted: tuple[str, str], before: str, processes: int = times) -> None:
+    def row(
+        name: str, arguments: list[str], wanted: tuple[str, str], before: str, processes: int = times
+    ) -> None:
         first = costs(arguments, processes, None)
         with tempfile.TemporaryDirectory() as cache:
             costs(arguments, 1, cache)
@@ -125,7 +133,7 @@ def main() -> None:
     row("headline bracket, command", [*python(command), "epsilon", *COMMAND], ("3", "1.5"), "14.4")
     row("Gaussian messages (T*)", python(use.format(f"{HIDDEN})")), ("6", "2.5"), "24.5")
     row("Gaussian slots, add or remove", python(use.format(f"{SLOTS})")), ("5", ""), "3.5")
-    row("1,000 composed brackets", python(use.format(f"len({SWEEP}))")), ("25", ""), "", processes=1)
+    row("1,000 composed brackets", python(SWEEP), ("25", ""), "", processes=1)
     row("dp_accounting, import", python("import dp_accounting"), ("", ""), "")
     row("dp_accounting, 6,800 rounds", python(THEIRS), ("", ""), "")
     console = Console(width=150)
