@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
 
 MIN_DELTA = 1e-300
+UNSEEN_CHANGES = (
+    "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
+)
 
 
 def account(
@@ -40,6 +44,7 @@ def account(
     view: str = "messages",
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
 
@@ -56,6 +61,10 @@ def account(
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
+      before: what was run before on the same clients' records, by other parameters: pairs of protocol and
+        randomizer, in the same view. All is composed, and epsilon is that of everything together. When parameters
+        change, and into what, must be fixed beforehand or at least not depend on anything that was seen: this is no
+        privacy filter (docs/theory_filters.md).
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -75,32 +84,57 @@ def account(
       >>> print(f"{math.floor(g.lower * 100) / 100} {math.ceil(g.epsilon * 100) / 100} {g.method}")
       1.35 1.37 T1 and T1+, PLD
     """
-    check_protocol(protocol)
-    check_randomizer(randomizer)
+    runs = [(protocol, randomizer), *check_pairs(before)]
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count, wanted = protocol.repeats, check_bounds(bounds)
-    relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    wanted, relation = check_bounds(bounds), relation_of(neighboring_relation)
+    for each, its in runs:
+        check_protocol(each)
+        check_randomizer(its)
+        check_relation(each, view, relation)
+    total = sum(each.repeats for each, _ in runs)
     with jax.enable_x64(True):
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
-        alone = stronger(protocol, randomizer, view, relation)
-    found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
+        chosen = [
+            unit_bound(each, its, view, total, delta, bounds=wanted, relation=relation) for each, its in runs
+        ]
+        alone = [stronger(each, its, view, relation) for each, its in runs]
+    counts = [each.repeats for each, _ in runs]
+    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
+    units = [(one.bound, count) for one, count in zip(chosen, counts)]
+    found = composer.bracket(units, delta, named if len(named) == len(units) else ())
+    names = dict.fromkeys(one.bound.name for one in chosen)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
         delta=delta,
         view=view,
-        method=f"{found.bound or chosen.bound.name}, {found.method}",
+        method=f"{found.bound or '; '.join(names)}, {found.method}",
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        theorems=tuple(map(str, chosen.theorems)),
-        assumptions=(*assumptions(protocol, randomizer, view), *chosen.assumes),
+        theorems=_once(map(str, each.theorems) for each in chosen),
+        assumptions=_once((*assumptions(*pair, view), *each.assumes) for pair, each in zip(runs, chosen))
+        + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
-        warnings=tuple(_warnings(protocol, chosen, delta, found)),
+        warnings=_once(_warnings(each, one, delta, found) for (each, _), one in zip(runs, chosen)),
+        before=tuple(runs[1:]),
     )
+
+
+def check_pairs(before: Any) -> list[tuple[Any, Any]]:
+    """Raises TypeError unless it is a sequence of pairs."""
+    try:
+        return [(protocol, randomizer) for protocol, randomizer in before]
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"before={_validate.shown(before)}: expected pairs of a protocol and a randomizer"
+        ) from None
+
+
+def _once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(texts)))
 
 
 def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:

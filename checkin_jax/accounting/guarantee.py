@@ -55,6 +55,7 @@ class Guarantee:
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
+      before: what was run before on the same records by other parameters, and is within epsilon.
     """
 
     epsilon: float
@@ -72,6 +73,7 @@ class Guarantee:
     optimal_order: float | None = None
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
+    before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
 
     @property
     def against(self) -> str:
@@ -87,6 +89,10 @@ class Guarantee:
         """Plain values for JSON; infinities as None with the key kept, never as a number."""
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
+        out["before"] = [
+            {"protocol": shown_plain(protocol), "randomizer": shown_plain(randomizer)}
+            for protocol, randomizer in self.before
+        ]
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
         return finite(out)
@@ -99,6 +105,10 @@ class Guarantee:
             f"  against    {self.against}",
             f"  adjacency  {self.neighboring_relation}: {self.compared}",
             f"  randomizer {self.randomizer.words}",
+            *(
+                f"  and before {one.num_clients:,} clients {one.what}, {its.words}"
+                for one, its in self.before
+            ),
             f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",
