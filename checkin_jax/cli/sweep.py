@@ -96,7 +96,7 @@ class Sweep:
         from checkin_jax import plotting
         from checkin_jax.sweeps import table
         from checkin_jax.sweeps.settings import NAMES
-        from checkin_jax.sweeps.sweep import plan
+        from checkin_jax.sweeps.sweep import prepare
 
         out = table.check(self.out)
         if not out.parent.is_dir() or out.is_dir():
@@ -127,7 +127,7 @@ class Sweep:
             import jax
 
             jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
-        made = plan(**arguments)
+        made = prepare(**arguments)
         if self.plot is not None:
             plotting.sweep_axis(made.settings.axes, self.plot_axis)
         return lambda: self._run(arguments)

@@ -16,6 +16,10 @@ from jax import Array
 # it (times what the terms are multiplied by) on its own side.
 FLUSHED = 1e-304
 
+# What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
+# part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
+ROUNDING = 1e-8
+
 
 def host(value: object) -> Array:
     """A number or array of the host as a float64 kernel argument; it stays numpy until the kernel is entered.

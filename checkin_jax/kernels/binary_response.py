@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, tails
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
 from checkin_jax.kernels.losses import in_blocks
 
 
@@ -67,12 +66,12 @@ def lines_at(
     return difference, base - (difference if reverse else 0.0) + FLUSHED
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "reverse"))
+@functools.partial(jax.jit, static_argnames=("table", "reverse"))
 def tabulate(
-    mix: Messages, epsilon0: Array, log_inverse_mass: Array, plan: tuple[int, bool], reverse: bool
+    mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: bool
 ) -> tails.Tables:
     """Tables of the counts of one label, for `lines_at`."""
-    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *plan, True)
+    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *table, True)
 
 
 def _prob(epsilon0: Array, reverse: bool) -> Array:

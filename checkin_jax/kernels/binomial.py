@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from checkin_jax.kernels.elementary import log1p
+
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -88,7 +90,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest)
     saddle -= _deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff)
     interior = saddle + 0.5 * (jnp.log(ns / ks / rest) - _LOG_2PI)
-    at_zero = n * jnp.log1p(-p)
+    at_zero = n * log1p(-p)
     at_n = n * jnp.log(p)
     # 0 * log 0 is a certain event, not NaN.
     at_zero = jnp.where(n == 0, 0.0, at_zero)
@@ -109,7 +111,7 @@ def log_pmf_half(k: Array, n: Array) -> Array:
     series = jnp.zeros_like(u2)
     for j in range(8, 0, -1):
         series = u2 * (1.0 / (2 * j * (2 * j - 1)) + series)
-    log_more, log_less = jnp.log1p(u), jnp.log1p(-u)
+    log_more, log_less = log1p(u), log1p(-u)
     deviance = ns * jnp.where(near, series, 0.5 * ((1.0 + u) * log_more + (1.0 - u) * log_less))
     saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest) - deviance
     # n / (k (n - k)) = 4 / (n (1 - u^2))
@@ -203,7 +205,7 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     ends = jnp.clip(starts + length - 1.0, 0.0, n)
 
     log_middle = log_pmf(middle, n, p)
-    odds = jnp.log(p) - jnp.log1p(-p)
+    odds = jnp.log(p) - log1p(-p)
     # log pmf(x + 1) - log pmf(x), decreasing in x: a tangent at the middle bounds the whole part from above.
     at_end = middle >= n
     slope = jnp.where(at_end, 0.0, jnp.log(jnp.where(at_end, 1.0, n - middle) / (middle + 1.0)) + odds)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import conversions
+from checkin_jax.kernels.elementary import log1p
 
 # Weights above e^CAP leave the orders that use them without a bound; with orders up to MAX_ORDER nothing overflows.
 CAP = 300.0
@@ -25,7 +26,7 @@ def _power(log_base: Array, degrees: Array, log_factor: Array) -> Array:
 
 def _best(moments: Array, orders: Array, num_rounds: Array, log_delta: Array) -> tuple[Array, Array]:
     """Epsilon of all rounds at the best order, and that order; moments [settings, orders] are E (P/Q)^order - 1."""
-    logs = num_rounds[:, None] * jnp.log1p(moments)
+    logs = num_rounds[:, None] * log1p(moments)
     shape = logs.shape
     epsilon = conversions.epsilon_from_log_moments(
         jnp.broadcast_to(orders, shape), logs, jnp.broadcast_to(log_delta[:, None], shape)

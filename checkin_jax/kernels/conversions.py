@@ -8,6 +8,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
+from checkin_jax.kernels.elementary import log1p
 
 
 @jax.jit
@@ -27,6 +28,6 @@ def epsilon_from_log_moments(
     """
     require_float64(orders, log_moments, log_delta)
     t = orders - 1.0
-    epsilon = (log_moments - log_delta + t * jnp.log1p(-1.0 / orders) - jnp.log(orders)) / t
+    epsilon = (log_moments - log_delta + t * log1p(-1.0 / orders) - jnp.log(orders)) / t
     epsilon = jnp.where(jnp.isfinite(log_moments) & jnp.isfinite(epsilon), epsilon, jnp.inf)
     return jnp.maximum(epsilon, 0.0) * (1.0 + 1e-12)

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
 FLOOR = 1e-4
@@ -79,7 +79,7 @@ def log_one_plus(excess: Array) -> tuple[Array, Array]:
     """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above FLOOR."""
     a, b = jnp.real(excess), jnp.imag(excess)
     size = jnp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
-    return jax.lax.complex(0.5 * jnp.log1p(size), jnp.arctan2(b, 1.0 + a)), 1.0 + size
+    return jax.lax.complex(0.5 * log1p(size), jnp.arctan2(b, 1.0 + a)), 1.0 + size
 
 
 def start(contour: Contour, theta: Array) -> Sum:
@@ -103,7 +103,7 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
     """
     excess = theta * theta * step
     log_step, size = log_one_plus(excess)
-    log_real = jnp.log1p(jnp.square(contour.order) * real)
+    log_real = log1p(jnp.square(contour.order) * real)
     floored = jnp.any(size <= 2.0 * FLOOR**2) & (count > 0)
     return Sum(
         total.log_mgf + count * log_real,

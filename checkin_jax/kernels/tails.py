@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import binomial
+from checkin_jax.kernels.elementary import log1p
 
 
 class Tables(NamedTuple):
@@ -29,12 +30,12 @@ class Tables(NamedTuple):
     beyond: Array
 
 
-# Sizes of exact tables, and the plan that serves any number of trials.
+# Sizes of exact tables, and the size that serves any number of trials.
 POINTS = (128, 512)
 STRIDED = (256, False)
 
 
-def plan(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
+def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
     """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in POINTS:
@@ -48,7 +49,7 @@ def _log_pmf(k: Array, trials: Array, prob: Array | None) -> Array:
 
 
 def _log_odds(prob: Array | None) -> Array | float:
-    return 0.0 if prob is None else jnp.log(prob) - jnp.log1p(-prob)
+    return 0.0 if prob is None else jnp.log(prob) - log1p(-prob)
 
 
 def _start(trials: Array, prob: Array | None) -> Array:

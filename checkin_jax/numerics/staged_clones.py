@@ -12,7 +12,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
 
@@ -41,7 +41,7 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
-def plan(seen: Round, everybody: float, log_inverse_mass: float) -> staged_clones.Plan | None:
+def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> staged_clones.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
     counts = np.asarray(seen.counts)
@@ -57,20 +57,20 @@ def plan(seen: Round, everybody: float, log_inverse_mass: float) -> staged_clone
         return None
     edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, staged_clones.STAGES + 1))
     # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
-    return staged_clones.Plan(
+    return staged_clones.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
     )
 
 
 def bound(
-    seen: Round, message: Message, everybody: float, log_inverse_mass: float, rules: Game
+    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """`profile` of any game and any law of the number of messages; it is binomial where seen.rate < 1."""
     p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
     variance = float(rules.largest_variance(message))
-    stages = plan(seen, everybody, log_inverse_mass)
+    chosen = stages(seen, everybody, log_inverse_mass)
     above_all = 2.0 * float(message.differ) / (p_minus_1 + 2.0)
-    if stages is None or above_all < _WORTHWHILE**2 * variance:
+    if chosen is None or above_all < _WORTHWHILE**2 * variance:
         return None
     deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
@@ -79,7 +79,7 @@ def bound(
     losses = host(np.log1p(above))
     binomial = bool(float(seen.rate) < 1.0)
     upper = np.asarray(
-        staged_clones.profile_upper(seen, message, host(everybody), stages, losses, rules, binomial)
+        staged_clones.profile_upper(seen, message, host(everybody), chosen, losses, rules, binomial)
     )
     above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
     # The last knot is epsilon0 itself.
@@ -120,6 +120,6 @@ def profile(
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    seen = Round(host(num_clients), host(rate), host([num_clients]), host([1.0]))
+    seen = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
     message = Message(host(epsilon0), host(1.0))
     return bound(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)

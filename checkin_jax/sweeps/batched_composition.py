@@ -35,7 +35,7 @@ class _Run(Search):
 
     def bracket(self) -> Asking[Bracket]:
         """Both ends."""
-        exact = self.cuts.upper.plan[1]
+        exact = self.cuts.upper.table[1]
         held = yield self._parts(composing.parts(self.cuts.upper, True))
 
         def profile(losses: np.ndarray) -> Asking[np.ndarray]:
@@ -70,12 +70,12 @@ class _Run(Search):
         found = []
         if self.cuts.ternary is not None:
             cut = self.cuts.ternary
-            lines = composing.ternary_lines(cut.plan[1])
+            lines = composing.ternary_lines(cut.table[1])
             found.append((Ternary.name, composing.parts(cut, False), lines, composing.below_symmetric))
         if self.cuts.binary is not None:
-            buckets, plan = self.cuts.binary
-            lines = composing.binary_lines(plan[1])
-            found.append((Binary.name, composing.binary_parts(buckets, plan), lines, composing.below))
+            buckets, table = self.cuts.binary
+            lines = composing.binary_lines(table[1])
+            found.append((Binary.name, composing.binary_parts(buckets, table), lines, composing.below))
         return found
 
     def _builder(self, lines: Callable[..., Any], held: Held, join: Callable[..., Any]) -> BuildBoth:

@@ -34,7 +34,7 @@ def evaluate(
     count = len(next(iter(inputs.values())))
     results = Results(question, count)
     if question.what == "published":
-        published.plan(question, inputs, results, workers, done)
+        published.run_published(question, inputs, results, workers, done)
     else:
         _by_rows(question, inputs, results, workers, done)
     return results.columns(inputs)

@@ -45,7 +45,7 @@ _LABELS = {
 Parts = list[np.ndarray]
 
 
-def plan(
+def run_published(
     question: Question,
     inputs: Mapping[str, np.ndarray],
     results: Results,

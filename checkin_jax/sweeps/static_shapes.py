@@ -16,7 +16,7 @@ from checkin_jax.numerics import occupancy
 
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """For the upper end, 3-ary (None: not worth trying) and binary randomized response (likewise: buckets, plan)."""
+    """For the upper end, 3-ary (None: not worth trying) and binary randomized response (likewise: buckets, table)."""
 
     upper: Cut
     ternary: Cut | None
@@ -41,7 +41,7 @@ def cuts(unit: clones.ShuffledPureLDP) -> Cuts:
         buckets = clones.KNOWN_BUCKETS if known else clones.MESSAGE_BUCKETS
         # The last bucket's first value is below this; a larger table than need be is as exact.
         most = n if known else min(n, n * rate + occupancy.deviation(n * rate * (1.0 - rate), mass) + 2.0)
-        binary = (buckets, clones.binary_plan(most, epsilon0, mass))
+        binary = (buckets, clones.binary_table(most, epsilon0, mass))
     return Cuts(cut(1.0, True), ternary, binary)
 
 

@@ -45,7 +45,7 @@ class Written:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Prepared:
     """A sweep that passed all checks that need no work: the question, its settings and the size of the blocks."""
 
     question: Question
@@ -77,7 +77,7 @@ class Plan:
         }
 
 
-def plan(
+def prepare(
     *,
     what: str = "bracket",
     protocol: type[CheckInProtocol] = ShuffledCheckIn,
@@ -90,7 +90,7 @@ def plan(
     block_rows: int | None = None,
     axes: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Plan:
+) -> Prepared:
     """Checks the arguments of `sweep` without evaluating anything; errors as there."""
     _validate.choice(tuple(RESULTS), what=what)
     arguments = {**arguments, **(axes or {})}
@@ -121,7 +121,7 @@ def plan(
         for bound in dict.fromkeys(made.axes["bound"].tolist()):
             _validate.choice(published.BOUNDS, bound=bound)
     size = BLOCK_ROWS[what] if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
-    return Plan(question, made, size)
+    return Prepared(question, made, size)
 
 
 def _check_class(base: type, example: str, **given: Any) -> None:
@@ -187,7 +187,7 @@ def sweep(
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
     """
-    made = plan(**arguments)
+    made = prepare(**arguments)
     with Workers(mesh) as workers:
         tell = _Told(progress, len(made.settings))
         return tables.joined(_evaluated(made, workers, block, tell) for block in range(len(made.blocks)))
@@ -223,7 +223,7 @@ def sweep_to_file(
       another version or sweep, or damaged. BlockingIOError: another sweep into this file goes on. OSError: a disk that
       is full or cannot be written; finished blocks are kept.
     """
-    made, path = plan(**arguments), tables.check(Path(out))
+    made, path = prepare(**arguments), tables.check(Path(out))
     shared = jax.process_count() > 1
     if shared and jax.process_index() > 0:
         multihost_utils.sync_global_devices("checkin-jax sweep: folder")
@@ -269,5 +269,5 @@ class _Told:
                 self._progress(self._done, self._total)
 
 
-def _evaluated(made: Plan, workers: Workers, block: int, tell: Callable[[int], None]) -> tables.Columns:
+def _evaluated(made: Prepared, workers: Workers, block: int, tell: Callable[[int], None]) -> tables.Columns:
     return evaluate.evaluate(made.question, made.settings.rows(*made.blocks[block]), workers, tell)

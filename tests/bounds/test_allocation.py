@@ -17,11 +17,11 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Least
 from checkin_jax.accounting.bounds.windows.allocation import (
     AllocationGaussian,
-    MostlyGaussian,
+    ButForRareEvent,
+    G3Slots,
     OccupiedAllocationGaussian,
-    OneStep,
-    SharedSlotsGaussian,
-    TwoSteps,
+    R1Subsampling,
+    R2TwoSteps,
     some_empty,
 )
 from checkin_jax.accounting.composition import composer
@@ -141,7 +141,7 @@ def test_lattice_laws_are_on_their_sides_in_convex_order():
 @pytest.mark.parametrize("halves", [(False,), (True,), (False, False), (False, True), (True, True)])
 def test_g3_is_above_every_kind_of_slot(mu, used, halves):
     slots = len(halves)
-    bound = SharedSlotsGaussian(slots, used, mu, MASS)
+    bound = G3Slots(slots, used, mu, MASS)
     kinds = [(0.5 * used / slots, mu) if half else (used / slots, 0.5 * mu) for half in halves]
     truths = np.array([oracle.mixed(kinds, math.exp(loss)) for loss in LOSSES]).T
     for upper, truth in zip(bound.upper_sides(LOSSES), truths):
@@ -152,7 +152,7 @@ def test_neither_kind_of_slot_alone_is_a_bound():
     """mu = 1/z forgets the displaced, who is further away; half of the cases at 2/z forgets the dummy's own loss."""
     losses, mu = np.array([0.3, 1.0, 2.0, 3.0]), 1.0
     dummies, displaced = AllocationGaussian(1, 1.0, 0.5 * mu, MASS), AllocationGaussian(1, 0.5, mu, MASS)
-    both = SharedSlotsGaussian(1, 1.0, mu, MASS).upper_sides(losses)
+    both = G3Slots(1, 1.0, mu, MASS).upper_sides(losses)
     # Forward, an other at -1 displaced half of the time; backward, a dummy.
     for side, bound, others in ((0, dummies, (-1.0,)), (1, displaced, ())):
         pair = [oracle.window(records, 1, 1.0, 2.0) for records in ((*others, 1.0), others)]
@@ -172,16 +172,16 @@ def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     without = oracle.window(others, slots, prob, noise)
     present, replaced = (oracle.window((*others, r), slots, prob, noise) for r in (1.0, -1.0))
     g3, crowded = (
-        SharedSlotsGaussian(slots, prob, mu, MASS),
+        G3Slots(slots, prob, mu, MASS),
         OccupiedAllocationGaussian(n, slots, prob, mu, MASS),
     )
     most, rest = occupancy.most(n, slots, prob, MASS)
-    bounds = [OneStep(prob, mu), TwoSteps(g3), HiddenSlots(slots, prob, GaussianProfile(mu), MASS)]
+    bounds = [R1Subsampling(prob, mu), R2TwoSteps(g3), HiddenSlots(slots, prob, GaussianProfile(mu), MASS)]
     if most < n:
         used = most / n
         bounds += [
-            OneStep(used, mu, rest),
-            TwoSteps(AllocationGaussian(most, used, mu, MASS), rest),
+            R1Subsampling(used, mu, rest),
+            R2TwoSteps(AllocationGaussian(most, used, mu, MASS), rest),
             HiddenSlots(most, used, GaussianProfile(mu), MASS, rest),
         ]
     sides = [np.minimum(*both) for both in zip(g3.upper_sides(losses), crowded.upper_sides(losses))]
@@ -214,7 +214,7 @@ def test_instances_are_below_the_windows_themselves(slots, prob):
 
 def test_an_event_that_is_not_seen_counts_against_an_instance():
     pair, losses = AllocationGaussian(2, 0.5, 1.0, MASS), np.array([0.1, 0.5])
-    hidden, seen = (MostlyGaussian(pair, 1e-3, public).lower(losses) for public in (False, True))
+    hidden, seen = (ButForRareEvent(pair, 1e-3, public).lower(losses) for public in (False, True))
     for (plain, far), (less, more), (apart, same) in zip(pair.lower(losses), hidden, seen):
         assert np.allclose(less, 0.999 * plain - 1e-3, rtol=1e-12)
         assert np.allclose(more, far + 1e-3, rtol=1e-12)
@@ -258,7 +258,7 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
 @pytest.mark.parametrize(("clients", "prob"), [(40, 1.0), (3000, 0.5), (2, 1.0), (1, 0.7)])
 def test_g3_prime_is_never_above_g3_by_more_than_its_rest(clients, prob):
     sharp = OccupiedAllocationGaussian(clients, 10, prob, 1.0, MASS)
-    plain = SharedSlotsGaussian(10, prob, 1.0, MASS)
+    plain = G3Slots(10, prob, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= plain.upper(LOSSES) * (1 + 1e-9) + math.exp(-MASS)).all()
 
 
@@ -282,7 +282,7 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
     """Two slots; the record goes from one side of the others' to the other; mu is the largest shift."""
     mu, violated = 1.0, 0.0
     pair = AllocationGaussian(2, 1.0, mu, MASS)
-    bounds = OneStep(1.0, mu), TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
+    bounds = R1Subsampling(1.0, mu), R2TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
     losses = np.array([0.2, 1.0, 2.5, 4.0])
     worse = pair.upper(losses)
     uppers = [np.asarray(each.upper(losses)) for each in bounds]
@@ -296,8 +296,8 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
 
 def test_two_steps_and_t_star_win_for_many_slots():
     losses = np.geomspace(0.05, 3.0, 9)
-    one = OneStep(1.0, 1.0).upper(losses)
-    two = TwoSteps(SharedSlotsGaussian(1000, 1.0, 1.0, MASS)).upper(losses)
+    one = R1Subsampling(1.0, 1.0).upper(losses)
+    two = R2TwoSteps(G3Slots(1000, 1.0, 1.0, MASS)).upper(losses)
     star = np.asarray(HiddenSlots(1000, 1.0, GaussianProfile(1.0), MASS).upper(losses))
     assert (two[2:] < 0.5 * one[2:]).all()
     assert (star <= one * (1 + 1e-6)).all()
@@ -311,7 +311,7 @@ def test_two_steps_and_t_star_win_for_many_slots():
 
 def test_bounds_join_and_shape_is_kept():
     other = AveragedGaussian(1, 1, 1e-3, 1.0, MASS)
-    joined = Least((OneStep(1.0, 0.5), TwoSteps(SharedSlotsGaussian(50, 1.0, 0.5, MASS)), other))
+    joined = Least((R1Subsampling(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
     grid = LOSSES.reshape(2, 4)
     assert joined.name == "R1 and R2 and G4"
     assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)

@@ -12,7 +12,7 @@ from oracles import krr, large, pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.kernels import clones, tails
+from checkin_jax.kernels import clones, mixtures, tails
 from checkin_jax.kernels.losses import padded
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -116,7 +116,7 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
     law = clones.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
-    mix = clones.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
+    mix = mixtures.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
         tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)

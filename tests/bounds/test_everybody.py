@@ -9,7 +9,7 @@ from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
+from checkin_jax.accounting.bounds.everybody import G2Shuffled
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -25,7 +25,7 @@ def test_g2_is_above_the_shuffled_messages(noise, others):
         [oracle.messages_hockey_stick((*others, x), (*others, -x), n, noise, cs, cells) for x in (1.0, -1.0)],
         axis=0,
     )
-    bound = ShuffledEverybody(n, 2.0 / noise, MASS)
+    bound = G2Shuffled(n, 2.0 / noise, MASS)
     for epsilon0 in (0.2, 0.7, 1.5, 3.0, 6.0):
         assert (bound._with_cut(epsilon0, LOSSES) >= truth - 1e-12).all()
     assert (bound.upper(LOSSES) >= truth - 1e-12).all()

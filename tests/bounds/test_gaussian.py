@@ -19,6 +19,22 @@ def test_log_delta(mu, a):
     assert abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact) <= 1e-12 + 1e-17 / mu
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("b", [26.5, 29.99, 30.0, 37.5, 37.55, 37.6, 37.67, 37.7, 38.4, 38.6, 60.0])
+@pytest.mark.parametrize("a", [0.0, 0.6, 5.0, 20.0, 24.0])
+def test_long_steps_far_into_the_tail(a, b):
+    # XLA flushes erfc to zero from 37.52 = 26.53 sqrt(2) on: the far part of delta must not go with it.
+    mu = b - a
+    epsilon = (a + mu / 2) * mu
+    exact = oracle.delta_g(mu, epsilon)
+    # Rounding of epsilon / mu - mu / 2 moves a by 1e-14 or so, and delta with it.
+    assert (
+        abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact))) <= 1e-12
+    )
+    # Without the far part the profile would be visibly too large.
+    assert mp.ncdf(-a) > exact * (1 + mp.mpf(10) ** -9)
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 8.0, 50.0])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30, 1e-300])
 def test_largest_mu_is_feasible_and_tight(epsilon, delta):

@@ -68,7 +68,7 @@ def test_the_sums_over_k_bracket_the_direct_sums(n, gamma, epsilon0):
 @pytest.mark.parametrize(("n", "gamma"), [(500, 0.02), (5_000, 0.5), (3, 1.0), (70_000, 1e-4)])
 @pytest.mark.parametrize(("size", "single"), [(256, True), (64, False), (512, False)])
 def test_runs_cover_every_count_with_enough_mass(x64, n, gamma, size, single):
-    planned = counts.plan(n, gamma, (size,))
+    planned = counts.window(n, gamma, (size,))
     single = single and planned.single
     runs = RUNS(host(n), host(gamma), host(planned.low), size, single)
     first, last, upper, lower = (np.asarray(column) for column in runs)

@@ -105,12 +105,12 @@ def test_above_the_game_with_hundreds_of_messages(p, step):
 
 
 def check_ins(n, rate):
-    return equal_steps.Round(host(n), host(rate), host([n]), host([1.0]))
+    return equal_steps.StepCounts(host(n), host(rate), host([n]), host([1.0]))
 
 
-def profile_of_plan(n, rate, p, plan, far):
+def profile_of_stages(n, rate, p, stages, far):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
-    made = staged_clones.Plan(*(host(value) for value in plan))
+    made = staged_clones.Stages(*(host(value) for value in stages))
     message = games.Message(host(math.log(p)), host(1.0))
     values = staged_clones.profile_upper(check_ins(n, rate), message, host(rate**n), made, host(losses))
     return np.asarray(values)[: len(far)]
@@ -133,8 +133,8 @@ def test_any_plan_and_tolerance_is_above_the_exact_game(setting, n, rate, first,
     p, step = setting
     stages = [count if sum(stages[:i]) < 2 else 0 for i, count in enumerate(stages)]
     far = [step * j for j in (0, 1, 2)]
-    plan = (first, stages, first + sum(stages), tolerance)
-    ours = profile_of_plan(n, rate, p, plan, far)
+    chosen = (first, stages, first + sum(stages), tolerance)
+    ours = profile_of_stages(n, rate, p, chosen, far)
     counts = np.arange(n)
     masses = binom.pmf(counts, n, rate)
     for bound, x in zip(ours, far):
@@ -317,8 +317,8 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     """The same plans as above, tolerance 1e6, with failures forgotten: what keeps the bound up is the debt."""
     counts = np.arange(14)
     game = oracle.lattice_profile(14, 0.7, p, p / p, counts, binom.pmf(counts, 14, 0.7))
-    plan = (1, [1] + [0] * 9, 2, 1e6)
-    assert profile_of_plan(14, 0.7, p, plan, [0.0])[0] >= game
+    stages = (1, [1] + [0] * 9, 2, 1e6)
+    assert profile_of_stages(14, 0.7, p, stages, [0.0])[0] >= game
     monkeypatch.setattr(staged_clones, "_failure", lambda *_: host(0.0))
     monkeypatch.setattr(
         staged_clones,
@@ -327,7 +327,7 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     )
     try:
         jax.clear_caches()
-        assert profile_of_plan(14, 0.7, p, plan, [0.0])[0] < game
+        assert profile_of_stages(14, 0.7, p, stages, [0.0])[0] < game
     finally:
         monkeypatch.undo()
         jax.clear_caches()
@@ -373,13 +373,13 @@ def test_the_chosen_law_is_cheaper_than_t1_and_fails_no_more_than_allowed(epsilo
 
 @given(st.integers(2000, 10**12), st.floats(1e-3, 0.99), st.floats(20.0, 700.0))
 def test_plans_add_up_and_their_early_steps_are_nearly_certain(n, rate, mass):
-    plan = host_half.plan(check_ins(n, rate), math.exp(n * math.log(rate)), mass)
-    if plan is None:
+    stages = host_half.stages(check_ins(n, rate), math.exp(n * math.log(rate)), mass)
+    if stages is None:
         assert n * rate < 4.0 * (mass + 50.0) or n * -math.log(rate) < mass + 4.0
         return
-    first, before = float(plan.first), float(plan.before)
-    assert first + float(np.sum(plan.stages)) == before <= n * rate / 2
-    assert (np.asarray(plan.stages) >= 0).all()
+    first, before = float(stages.first), float(stages.before)
+    assert first + float(np.sum(stages.sizes)) == before <= n * rate / 2
+    assert (np.asarray(stages.sizes) >= 0).all()
     assert binom.logcdf(before - 1, n, rate) <= -mass
 
 

@@ -10,7 +10,7 @@ from oracles import sums as oracle
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.table import unit_bound
 from checkin_jax.accounting.bounds.windows import ways
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, OneStep, SharedSlotsGaussian
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -174,7 +174,7 @@ def test_visible_empty_slots_bring_no_noise():
     """Two slots summed, nobody else: one message alone with its own noise, whatever the size of the sum."""
     noise = 1.0
     p, q = (oracle.fixed((own,), 2, 2, 1.0, noise, True) for own in (1.0, -1.0))
-    assert violated(p, q, OneStep(1.0, 2.0 / noise / math.sqrt(2.0)))
+    assert violated(p, q, R1Subsampling(1.0, 2.0 / noise / math.sqrt(2.0)))
 
 
 def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
@@ -187,7 +187,7 @@ def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
         q = oracle.sliding(records, window, size, noise)
         p = oracle.sliding([*records[:place], 1.0, *records[place + 1 :]], window, size, noise)
         found.append(below(p, q, wrong.upper_sides(LOSSES)[0]))
-        right = SharedSlotsGaussian(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
+        right = G3Slots(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
         assert below(p, q, right.upper_sides(LOSSES)[0])
     assert not all(found)
 

@@ -41,6 +41,6 @@ def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass,
 
 @pytest.mark.parametrize("largest", [3.0, 100.0, 5000.0, 1e5, 1e12])
 def test_an_exact_plan_holds_every_value_that_matters(largest):
-    points, exact = tails.plan(largest, 40.0)
+    points, exact = tails.table_size(largest, 40.0)
     reach = min((0.5 * largest * 40.0) ** 0.5, largest / 2)
     assert exact == (points >= reach + 1)

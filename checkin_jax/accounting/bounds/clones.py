@@ -14,8 +14,8 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values, bucket_count
-from checkin_jax.kernels import binary_response, clones, host, tails
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count
+from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import convex, occupancy, staged_clones
 from checkin_jax.randomizers import BINARY, TERNARY
@@ -55,50 +55,55 @@ def cut(
     absent: bool,
     parts: int = 1,
     finest: int = 256,
+    coarsest: int = 16,
 ) -> clones.Cut:
     """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
 
     drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
-    where the spread matters.
+    where the spread matters; coarsest: least.
     """
-    plan = tails.plan(min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass)
-    if most <= clones.SMALL:
-        return clones.Cut(0, clones.SMALL if absent else 1, (), plan)
+    table = tails.table_size(
+        min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass
+    )
+    if most <= mixtures.SMALL:
+        return clones.Cut(0, mixtures.SMALL if absent else 1, (), table)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
     buckets = min(bucket_count(mean), finest)
-    if parts > 1 or plan[0] > tails.POINTS[0]:
+    if parts > 1 or table[0] > tails.POINTS[0]:
         # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
         buckets = min(buckets, 128)
-    if offsets and plan[1]:
+    buckets = max(buckets, coarsest)
+    if offsets and table[1]:
         buckets = max(buckets, 128)  # one choice fewer: each compiles for seconds
-    return clones.Cut(buckets, 1, offsets, plan)
+    return clones.Cut(buckets, 1, offsets, table)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixture:
     """A law of `kernels.clones`, cut into buckets from one side."""
 
-    law: clones.Law
+    law: mixtures.Law
     epsilon0: float
     log_inverse_mass: float
     drift: float = 0.0
     finest: int = 256
+    coarsest: int = 16
 
-    def _tabulated(self, upper: bool) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _tabulated(self, upper: bool) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
-        chosen = cut(most, mean, mass, self.drift, upper, **finer)
-        return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.plan[1]
+        chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
+        return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property
-    def _above(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _above(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(True)
 
     @functools.cached_property
-    def _below(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(False)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -114,7 +119,7 @@ class Mixture:
 class Ternary:
     """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
 
-    scale: Round
+    scale: UnitBound
     mixture: Mixture
 
     name = "3-ary randomized response, all others at a third record"
@@ -126,16 +131,16 @@ class Ternary:
         return lines, lines
 
 
-def binary_plan(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
-    """`tails.plan` for at most `most` messages and both directions."""
-    return tails.plan(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
+def binary_table(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
+    """`tails.table_size` for at most `most` messages and both directions."""
+    return tails.table_size(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
     """Binary randomized response, all other clients (and dummies) at one of the two records."""
 
-    scale: Round
+    scale: UnitBound
     messages: binary_response.Messages
     epsilon0: float
     log_inverse_mass: float
@@ -148,13 +153,13 @@ class Binary:
     def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        plan = binary_plan(most, self.epsilon0, self.log_inverse_mass)
+        table = binary_table(most, self.epsilon0, self.log_inverse_mass)
         epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
         forward, backward = (
-            binary_response.tabulate(self.messages, epsilon0, mass, plan, reverse)
+            binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
             for reverse in (False, True)
         )
-        return (forward, backward), plan[1]
+        return (forward, backward), table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
@@ -215,7 +220,7 @@ class ShuffledPureLDP(_Instances):
     def top(self) -> float:
         return self.epsilon0
 
-    def _mixture(self, law: clones.Law) -> Mixture:
+    def _mixture(self, law: mixtures.Law) -> Mixture:
         # What the spread of the absent adds goes as gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
         return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)

@@ -16,10 +16,9 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages, hidden_instances
-from checkin_jax.accounting.bounds.profiles import MOST_MU, GaussianProfile
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
-from checkin_jax.kernels import binomial, gaussian, host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import MAX_EPSILON0
@@ -32,7 +31,7 @@ _NEAR, _FAR, _SPACING = 40, 87, 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class ShuffledEverybody:
+class G2Shuffled:
     """G2: n Gaussian messages, all clients' (gamma = 1, or averaged updates with p_0 = 1), `messages` view; symmetric.
 
     For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
@@ -58,7 +57,7 @@ class ShuffledEverybody:
     def _instances(self) -> tuple[Instance, ...]:
         n, mass = self.num_clients, self.log_inverse_mass
         summed = ShuffledGaussian(n, 1.0, self.mu, False, mass).instances
-        if self.mu > MOST_MU:
+        if self.mu > MOST_HIDDEN_MU:
             return summed
         return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(self.mu), mass), self), *summed)
 
@@ -122,7 +121,7 @@ class HiddenGaussian:
     Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
 
     Attributes:
-      num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_MU.
+      num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
       log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
     """
 
@@ -136,8 +135,8 @@ class HiddenGaussian:
     includes: ClassVar[tuple[str, ...]] = ("G1 (subsampling)", "G2")
 
     @functools.cached_property
-    def _everybody(self) -> ShuffledEverybody:
-        return ShuffledEverybody(self.num_clients, self.mu, self.log_inverse_mass)
+    def _everybody(self) -> G2Shuffled:
+        return G2Shuffled(self.num_clients, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
     def _hidden(self) -> HiddenMessages:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, StagedClones
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian, HiddenGaussian, ShuffledEverybody
+from checkin_jax.accounting.bounds.everybody import AveragedGaussian, G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import (
     HiddenMessages,
@@ -19,10 +19,10 @@ from checkin_jax.accounting.bounds.hidden import (
     SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryRound
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationRound
-from checkin_jax.accounting.bounds.profiles import MOST_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.unit import (
     Instance,
     Least,
@@ -30,8 +30,8 @@ from checkin_jax.accounting.bounds.unit import (
     LocalLabels,
     LocalMessages,
     LocalPureLDP,
-    Round,
     ShuffledGaussian,
+    UnitBound,
     least,
 )
 from checkin_jax.accounting.bounds.windows import slots
@@ -43,21 +43,21 @@ _Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
 _NEARLY_ALL = 0.5
 
 
-def t1(unit: Unit) -> Round | None:
+def t1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients; eps0-LDP messages."""
     if unit.cover is None or unit.epsilon0 is None or unit.protocol.averaged_throws is not None:
         return None
     return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
 
 
-def t3(unit: Unit) -> Round | None:
+def t3(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
     if unit.cover is None or unit.epsilon0 is None or unit.protocol.averaged_throws is None:
         return None
     return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass, "T3")
 
 
-def t1_plus(unit: Unit) -> Round | None:
+def t1_plus(unit: Unit) -> UnitBound | None:
     """Needs: as T1, a rate below 1, and about 80 messages a round."""
     if unit.cover is None or unit.epsilon0 is None or _known(unit):
         return None
@@ -85,7 +85,7 @@ def _hidings(unit: Unit) -> list[Hiding]:
     return found
 
 
-def _each(unit: Unit, made: Callable[[Hiding], Round]) -> Round | None:
+def _each(unit: Unit, made: Callable[[Hiding], UnitBound]) -> UnitBound | None:
     """The smallest of the bounds for all ways to look at where the message hides."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
@@ -96,23 +96,23 @@ def _each(unit: Unit, made: Callable[[Hiding], Round]) -> Round | None:
     return least(found, found[0].instances)
 
 
-def total_variation(unit: Unit) -> Round | None:
+def total_variation(unit: Unit) -> UnitBound | None:
     """Needs: eps0-LDP messages whose total variation is below that of binary randomized response."""
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
-    return _each(unit, lambda hiding: TotalVariationRound(hiding, epsilon0, beta, unit.log_inverse_mass))
+    return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
 
 
-def t_k(unit: Unit) -> Round | None:
+def t_k(unit: Unit) -> UnitBound | None:
     """Needs: k-ary randomized response."""
     values, epsilon0 = unit.randomizer.kary, unit.epsilon0
     if values is None or epsilon0 is None:
         return None
-    return _each(unit, lambda hiding: KaryRound(hiding, epsilon0, values, unit.log_inverse_mass))
+    return _each(unit, lambda hiding: KaryBound(hiding, epsilon0, values, unit.log_inverse_mass))
 
 
-def b0(unit: Unit) -> Round | None:
+def b0(unit: Unit) -> UnitBound | None:
     """Needs: one-bit messages in a sample of clients at a rate below 1, none depending on another of its round."""
     differ, epsilon0, cover = unit.randomizer.one_bit, unit.epsilon0, unit.cover
     if differ is None or cover is None or cover.rate >= 1.0 or unit.protocol.averaged_throws is not None:
@@ -122,7 +122,7 @@ def b0(unit: Unit) -> Round | None:
     return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.log_inverse_mass, differ)
 
 
-def b(unit: Unit) -> Round | None:
+def b(unit: Unit) -> UnitBound | None:
     """Needs: one-bit messages in slots, or averaged."""
     differ, epsilon0 = unit.randomizer.one_bit, unit.epsilon0
     if (
@@ -134,7 +134,7 @@ def b(unit: Unit) -> Round | None:
     return _each(unit, lambda hiding: OneBitSlots(hiding, epsilon0, unit.log_inverse_mass, differ))
 
 
-def t2(unit: Unit) -> Round | None:
+def t2(unit: Unit) -> UnitBound | None:
     """Needs: slots all of which show a message; eps0-LDP messages. A client may be replaced, added or removed."""
     shown, epsilon0 = unit.slots, unit.epsilon0
     if shown is None or not shown.hidden or epsilon0 is None:
@@ -142,7 +142,7 @@ def t2(unit: Unit) -> Round | None:
     return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal=unit.relation == ADD_OR_REMOVE)
 
 
-def t2_prime(unit: Unit) -> Round | None:
+def t2_prime(unit: Unit) -> UnitBound | None:
     """Needs: common slots that show one client each; eps0-LDP messages."""
     throws, epsilon0 = unit.protocol.used_throws, unit.epsilon0
     if not unit.replaced or throws is None or epsilon0 is None:
@@ -150,7 +150,7 @@ def t2_prime(unit: Unit) -> Round | None:
     return OccupiedPureLDP(*throws, epsilon0, unit.log_inverse_mass)
 
 
-def t_star(unit: Unit) -> Round | None:
+def t_star(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients at a rate below 1; a privacy profile that is not the worst of its epsilon0."""
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind or _known(unit):
@@ -159,10 +159,10 @@ def t_star(unit: Unit) -> Round | None:
     if mu is None:
         return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
     # With hardly any noise nothing is gained.
-    return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_MU else None
+    return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
 
 
-def g1(unit: Unit) -> Round | None:
+def g1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients; for sums, Gaussian noise that adds up."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None:
@@ -177,19 +177,19 @@ def g1(unit: Unit) -> Round | None:
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
 
 
-def g2(unit: Unit) -> Round | None:
+def g2(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages of all clients or nearly all (rate 1 is an upper bound); or visible slots for each."""
     if unit.slots is not None:
         return slots.g2_apart(unit)
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    everybody = ShuffledEverybody(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
     # At a smaller rate it is above, and what everybody leaks is no instance of it.
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
-def g4(unit: Unit) -> Round | None:
+def g4(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots whose single messages nobody sees; Gaussian noise."""
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
     if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
@@ -197,7 +197,7 @@ def g4(unit: Unit) -> Round | None:
     return AveragedGaussian(*throws, mu, unit.log_inverse_mass)
 
 
-def local(unit: Unit) -> Round:
+def local(unit: Unit) -> UnitBound:
     """The bound on one client's own messages, seen with its name; needs nothing."""
     rate, randomizer = unit.protocol.rate, unit.randomizer
     if BINARY in randomizer.attains:
@@ -209,7 +209,7 @@ def local(unit: Unit) -> Round:
     return dataclasses.replace(bound, instances=laws)
 
 
-def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
+def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
     if unit.slots is not None and mu is not None:
@@ -230,7 +230,7 @@ def instances(unit: Unit, bounds: Sequence[Round]) -> tuple[Instance, ...]:
     return tuple(kept.values())
 
 
-def _of_responses(unit: Unit, bounds: Sequence[Round]) -> list[Instance]:
+def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     """The bounds' own instances; not those that show how many slots are occupied, where dummies hide it."""
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
     seen, hidden, slots_alone = list(bounds), [], None
@@ -265,10 +265,10 @@ def _singles_seen(unit: Unit) -> bool:
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:
     """The unit as a sum of messages, with all others at one record."""
-    cover, shown, mass = unit.cover, unit.slots, unit.log_inverse_mass
+    cover, shown, log_inverse_mass = unit.cover, unit.slots, unit.log_inverse_mass
     profile = profile_of(unit.randomizer)
     if cover is not None:
-        return (HiddenMessages(*cover, profile, mass),)
+        return (HiddenMessages(*cover, profile, log_inverse_mass),)
     if shown is not None and shown.hidden and unit.replaced:
-        return (HiddenSlots(shown.number, shown.seen, profile, mass),)
+        return (HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass),)
     return ()

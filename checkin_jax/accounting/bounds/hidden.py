@@ -24,12 +24,11 @@ from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
     Instance,
     Lines,
-    Round,
     ShuffledGaussian,
+    UnitBound,
     bucket_count,
 )
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower, subsampled_gaussian
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws
@@ -209,7 +208,7 @@ class HiddenMessages(_HiddenSum):
     rate: float
     profile: Profile
     log_inverse_mass: float
-    everybody: Round | None = None
+    everybody: UnitBound | None = None
 
     # Names of bounds that are never below this one.
     includes: ClassVar[tuple[str, ...]] = ("G1 (subsampling)",)
@@ -360,7 +359,7 @@ class _OneRecord(abc.ABC):
     messages: the sum that they are, its losses and its scale. Its `clients` over-estimated by a rounding is safe here.
     """
 
-    scale: Round
+    scale: UnitBound
     messages: _HiddenSum
 
     symmetric = False
@@ -432,7 +431,7 @@ class LabelMessages(_OneRecord):
         return _label_cells(self.laws)
 
 
-def hidden_instances(messages: HiddenMessages, scale: Round) -> tuple[GaussianMessages, ...]:
+def hidden_instances(messages: HiddenMessages, scale: UnitBound) -> tuple[GaussianMessages, ...]:
     """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
     profile = messages.profile
     if not isinstance(profile, GaussianProfile) or profile.mu < _LEAST_MU:

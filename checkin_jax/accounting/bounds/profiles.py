@@ -19,7 +19,7 @@ from checkin_jax.randomizers import Randomizer
 
 TINY = 1e-304
 # The largest mu that T* gains at: beyond, messages have hardly any noise.
-MOST_MU = 16.0
+MOST_HIDDEN_MU = 16.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.unit import (
     Graded,
     LocalMessages,
     LocalOnly,
-    Round,
+    UnitBound,
     least,
     log_inverse_mass,
 )
@@ -55,7 +55,7 @@ class Bound:
     statement: str
     reference: str
     seconds: float
-    build: Callable[[Unit], Round | None]
+    build: Callable[[Unit], UnitBound | None]
     caveat: str = ""
     assumes: tuple[str, ...] = ()
 
@@ -214,7 +214,7 @@ BEST, FAST_ONES = "best", "fast"
 class Chosen(NamedTuple):
     """The bound on one unit, and the theorems behind it; none where only the local bound is known."""
 
-    bound: Round
+    bound: UnitBound
     theorems: tuple[Bound, ...]
 
     @property
@@ -346,7 +346,7 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     return bound.seconds <= FAST if bounds == FAST_ONES else bound.label in bounds
 
 
-def _promising(built: list[tuple[Bound, Round]]) -> list[tuple[Bound, Round]]:
+def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
     """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
     included = {name for _, made in built for name in getattr(made, "includes", ())}
     built = [each for each in built if each[1].name not in included]

@@ -1,6 +1,6 @@
 """One unit of a protocol as the composer sees it: profile bounds from above, and concrete instances from below.
 
-A `Round` bounds the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
+A `UnitBound` limits the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
 `Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
 `Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
 (P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
@@ -19,8 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.randomizers import LabelLaws
 
@@ -31,7 +30,7 @@ Values = Array | np.ndarray
 Lines = tuple[Values, Values]
 
 
-class Round(Protocol):
+class UnitBound(Protocol):
     """What the composer needs to know of one unit."""
 
     @property
@@ -53,7 +52,7 @@ class Round(Protocol):
 
 
 class Directed(abc.ABC):
-    """A round whose two directions differ: P (with the client, say) against Q, and Q against P."""
+    """A bound on a unit whose two directions differ: P (with the client, say) against Q, and Q against P."""
 
     top = math.inf
 
@@ -65,12 +64,27 @@ class Directed(abc.ABC):
         return np.maximum(*self.upper_sides(loss))
 
 
-def upper_sides(one: Round, loss: np.ndarray) -> tuple[Values, Values]:
-    """Both directions of any round, from above."""
+def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
+    """Both directions of any unit, from above."""
     if isinstance(one, Directed):
         return one.upper_sides(loss)
     value = one.upper(loss)
     return value, value
+
+
+@runtime_checkable
+class Sharp(Protocol):
+    """A bound whose instances are so near that the grid of the composition shows: it gets a finer one."""
+
+    @property
+    def sharp(self) -> bool: ...
+
+
+def is_sharp(one: UnitBound) -> bool:
+    """Whether the round, or one of those that it is the least of, is sharp."""
+    if isinstance(one, Least):
+        return any(is_sharp(each) for each in one.bounds)
+    return isinstance(one, Sharp) and one.sharp
 
 
 @runtime_checkable
@@ -87,8 +101,8 @@ class Instance(Protocol):
     """A concrete pair of one unit."""
 
     @property
-    def scale(self) -> Round:
-        """A round whose profile has the instance's scale; grids for the instance are made from it."""
+    def scale(self) -> UnitBound:
+        """A bound whose profile has the instance's scale; grids for the instance are made from it."""
         ...
 
     @property
@@ -121,14 +135,14 @@ class Profile(Protocol):
 
 
 class OwnInstance:
-    """For rounds that are concrete pairs themselves."""
+    """For bounds that are concrete pairs themselves."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
         return (self,)  # type: ignore[return-value]
 
     @property
-    def scale(self) -> Round:
+    def scale(self) -> UnitBound:
         return self  # type: ignore[return-value]
 
 
@@ -179,7 +193,7 @@ class ShuffledGaussian:
 class GaussianSum:
     """The sum of Gaussian messages with all other clients at one record."""
 
-    scale: Round
+    scale: UnitBound
     messages: ShuffledGaussian
 
     name = "subsampled Gaussian sum, all others at one record"
@@ -247,7 +261,7 @@ class LocalGaussian(OwnInstance):
 class LocalOnly:
     """The local bound in a view for which no theorem applies: whoever sees less than named messages learns no more."""
 
-    local: Round
+    local: UnitBound
 
     instances: tuple[Instance, ...] = ()
     name = "the local bound (no theorem that applies here counts a gain)"
@@ -287,7 +301,7 @@ Local = LocalPureLDP | LocalGaussian | LocalMessages
 class LocalLabels:
     """A concrete pair of records seen through labels, sent with probability rate."""
 
-    scale: Round
+    scale: UnitBound
     rate: float
     laws: LabelLaws
 
@@ -315,7 +329,7 @@ class LocalLabels:
 class Least:
     """Several bounds on the same unit, the smallest at every loss; instances from anywhere."""
 
-    bounds: tuple[Round, ...]
+    bounds: tuple[UnitBound, ...]
     instances: tuple[Instance, ...] = ()
 
     @property
@@ -341,7 +355,7 @@ class LeastDirected(Directed, Least):
         return forward, backward
 
 
-def least(bounds: Sequence[Round], instances: Sequence[Instance] = ()) -> Round:
+def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> UnitBound:
     """The smallest of several bounds on one unit at every loss, with these instances.
 
     An instance whose grid is made from one of the bounds has it made from the smallest.

@@ -11,7 +11,7 @@ NO_INSTANCE = "zero (no instance leaks more at this delta)"
 class Bracket:
     """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta.
 
-    bound: the theorem behind the upper end where it is not the rounds' own; else empty.
+    bound: the theorem behind the upper end where it is not the units' own; else empty.
     """
 
     lower: float

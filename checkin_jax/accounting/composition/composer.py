@@ -1,4 +1,4 @@
-"""From rounds to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
+"""From units to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, Round, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, is_sharp, upper_sides
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
@@ -22,9 +22,9 @@ from checkin_jax.kernels.composition import pld
 _MIN_LOSS = 1e-9
 
 
-def reach(one: Round, num_rounds: float, delta: float) -> float:
-    """The loss up to which a round is followed; the little beyond it is put at infinite loss."""
-    return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_rounds))
+def reach(one: UnitBound, num_units: float, delta: float) -> float:
+    """The loss up to which a unit is followed; the little beyond it is put at infinite loss."""
+    return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_units))
 
 
 def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
@@ -32,37 +32,37 @@ def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
 
 
 def bracket(
-    rounds: Sequence[tuple[Round, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
-    """Bounds the epsilon of all rounds composed (adaptively) at this delta.
+    """Bounds the epsilon of all units composed (adaptively) at this delta.
 
     Args:
-      rounds: (one round, how many times) pairs.
+      units: (one unit, how many times) pairs.
       delta: in [1e-300, 1].
-      stronger: the same rounds for whoever sees each client's own messages with its name, which bounds them too: the
+      stronger: the same units for whoever sees each client's own messages with its name, which bounds them too: the
         upper end is never above that of these. Empty where there are none.
 
     Returns:
       Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
-      exactly, given how many there are, if few numbers matter); directed rounds all as P||Q
+      exactly, given how many there are, if few numbers matter); directed units all as P||Q
       and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
       directions. Never NaN; infinity where no bound below the largest float64 loss was found.
 
     Raises:
       ArithmeticError: the ends crossed, which would be a defect of this package.
     """
-    return capped(_solve(rounds, delta, True), stronger, delta)
+    return capped(_solve(units, delta, True), stronger, delta)
 
 
 def upper_end(
-    rounds: Sequence[tuple[Round, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
     """The upper end of `bracket` alone, in half the time; `lower` is zero."""
-    return capped(_solve(rounds, delta, False), stronger, delta)
+    return capped(_solve(units, delta, False), stronger, delta)
 
 
 def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) -> Bracket:
-    """The bracket, with the upper end of the stronger adversary's rounds where that is smaller.
+    """The bracket, with the upper end of the stronger adversary's units where that is smaller.
 
     Raises:
       ArithmeticError: that end is below the lower one, which would be a defect of this package.
@@ -79,32 +79,32 @@ def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) 
     return ordered(found)
 
 
-def _solve(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
+def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
     with jax.enable_x64(True):
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
-        rounds = [(one, count) for one, count in rounds if one.top > 0 and count > 0]
-        if not rounds:
+        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        if not units:
             return Bracket(0.0, 0.0, "nothing is released")
         # Losses too small for the kernels simply add up, as pure differential privacy does.
-        tiny = math.fsum(one.top * count for one, count in rounds if one.top < _MIN_LOSS) * (1.0 + 1e-12)
-        rounds = [(one, count) for one, count in rounds if one.top >= _MIN_LOSS]
-        if not rounds:
+        tiny = math.fsum(one.top * count for one, count in units if one.top < _MIN_LOSS) * (1.0 + 1e-12)
+        units = [(one, count) for one, count in units if one.top >= _MIN_LOSS]
+        if not units:
             return Bracket(0.0, tiny, "largest loss")
-        total = sum(count for _, count in rounds)
+        total = sum(count for _, count in units)
         if total == 1:
-            found = single(rounds[0][0], delta, both)
+            found = single(units[0][0], delta, both)
         else:
-            found = _counted(rounds, delta, both) or _composed(rounds, delta, both)
+            found = _counted(units, delta, both) or _composed(units, delta, both)
         return dataclasses.replace(found, upper=found.upper + tiny)
 
 
-def _counted(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket | None:
+def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket | None:
     """Rounds that are all one client's own messages by the same randomizer at the same rate; None for others."""
-    first = rounds[0][0]
-    if any(one != first for one, _ in rounds):
+    first = units[0][0]
+    if any(one != first for one, _ in units):
         return None
-    return counted.bracket(first, sum(count for _, count in rounds), delta, both)
+    return counted.bracket(first, sum(count for _, count in units), delta, both)
 
 
 # A kernel by itself: compiled once for every shape.
@@ -112,24 +112,25 @@ _compiled = functools.cache(jax.jit)
 
 
 class _Composer(Search):
-    """Several rounds with their counts; kernels answer at once."""
+    """Several units with their counts; kernels answer at once."""
 
-    def __init__(self, rounds: Sequence[tuple[Round, int]], delta: float) -> None:
-        self.rounds = [one for one, _ in rounds]
-        self.counts = host([count for _, count in rounds])
+    def __init__(self, units: Sequence[tuple[UnitBound, int]], delta: float) -> None:
+        self.units = [one for one, _ in units]
+        self.counts = host([count for _, count in units])
         self.delta = delta
-        self.orders = 2 if any(isinstance(one, Directed) for one in self.rounds) else 1
-        self.tops = [one.top for one in self.rounds]
-        self.reaches = [reach(one, self.total, delta) for one in self.rounds]
+        self.orders = 2 if any(isinstance(one, Directed) for one in self.units) else 1
+        self.sharp = any(is_sharp(one) for one in self.units)
+        self.tops = [one.top for one in self.units]
+        self.reaches = [reach(one, self.total, delta) for one in self.units]
 
     @at_once
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
         return _compiled(kernel)(*columns)
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """The rounds as P||Q and, unless no round is directed, as Q||P: all of them in the same order."""
+        """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""
         sides = []
-        for one, at in zip(self.rounds, losses):
+        for one, at in zip(self.units, losses):
             forward, backward = upper_sides(one, at)
             plus = pld.side_upper(at, forward)
             sides.append((plus, plus if backward is forward else pld.side_upper(at, backward)))
@@ -172,16 +173,16 @@ class _Composer(Search):
         return finish(self.below(at_once(functools.partial(self.lowers, instances)), losses, upper))
 
 
-def _composed(rounds: Sequence[tuple[Round, int]], delta: float, both: bool) -> Bracket:
-    composer = _Composer(rounds, delta)
+def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    composer = _Composer(units, delta)
     best, losses = composer.upper()
     if not both:
         return best
     # Rounds without an instance are left out, as an adversary may do.
-    known = [(one.instances, count) for one, count in rounds if one.instances]
+    known = [(one.instances, count) for one, count in units if one.instances]
     for i in range(max((len(instances) for instances, _ in known), default=0)):
         instances = [each[min(i, len(each) - 1)] for each, _ in known]
-        if [id(each.scale) for each in instances] == [id(one) for one, _ in rounds]:
+        if [id(each.scale) for each in instances] == [id(one) for one, _ in units]:
             lower = composer.lower(instances, losses, best.upper)
         else:
             # The instances have a scale of their own.

@@ -1,6 +1,6 @@
-"""The view `local` over many rounds, by how often the client took part: exact, and nothing is composed.
+"""The view `local` over many units, by how often the client took part: exact, and nothing is composed.
 
-Whoever sees a client's messages with its name sees in which rounds it sends; that is the same under both records, so it
+Whoever sees a client's messages with its name sees in which units it sends; that is the same under both records, so it
 may be given. Call inside `jax.enable_x64(True)`; docs/theory.md, section 2.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.special
 
-from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, Round
+from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
 from checkin_jax.kernels import FLUSHED, host
@@ -21,7 +21,7 @@ from checkin_jax.kernels.composition import counted
 from checkin_jax.numerics import responses
 
 METHOD = "given how often it is sent"
-# Most values that the number of messages may have, from a ladder of sizes (each compiles once); beyond, many rounds are
+# Most values that the number of messages may have, from a ladder of sizes (each compiles once); beyond, many units are
 # composed like any others.
 _SIZES, _MOST_GAUSSIAN = (64, 512, 2048), 512
 # Losses that are evaluated at a time.
@@ -59,7 +59,7 @@ def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Profile:
-    """delta of all rounds together at losses in nats, from both sides; `top` is where it is below any delta."""
+    """delta of all units together at losses in nats, from both sides; `top` is where it is below any delta."""
 
     upper: Callable[[np.ndarray], np.ndarray]
     lower: Callable[[np.ndarray], np.ndarray]
@@ -119,8 +119,8 @@ def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> _Profil
     return _Profile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
 
 
-def bracket(one: Round, count: int, delta: float, both: bool = True) -> Bracket | None:
-    """Both ends for `count` rounds of a local bound; None for other rounds, and where too many counts matter.
+def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Bracket | None:
+    """Both ends for `count` units of a local bound; None for other units, and where too many counts matter.
 
     both: the lower end too, else zero. delta in [1e-300, 1).
     """
@@ -142,7 +142,7 @@ def bracket(one: Round, count: int, delta: float, both: bool = True) -> Bracket 
 
 
 def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
-    """Whether a glance tells that `count` rounds leak more than (epsilon, delta): some K or more messages do."""
+    """Whether a glance tells that `count` units leak more than (epsilon, delta): some K or more messages do."""
     if not math.isfinite(epsilon):
         return False
     if isinstance(one, LocalPureLDP) and one.epsilon0 < _LEAST_EPSILON0:

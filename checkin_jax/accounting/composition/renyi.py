@@ -27,7 +27,7 @@ def rdp(
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
     Theorem: T1's pair, A(lam) = E_F[(S0/n)^lam (S1/n)^(1-lam)], bounded through its privacy profile; replace-one, both
-    directions, rounds chosen adaptively. Certified.
+    directions, units chosen adaptively. Certified.
 
     Args:
       protocol: the run.
@@ -36,7 +36,7 @@ def rdp(
       orders: real numbers > 1, shape [orders].
 
     Returns:
-      float64 [orders], nats over all rounds, rounded up. Relative excess over the pair's own value about 0.1% where
+      float64 [orders], nats over all units, rounded up. Relative excess over the pair's own value about 0.1% where
       order times the divergence of a round is small, as it is where RDP is used; at orders ruled by events rarer
       than 1e-12 up to a factor of 4 for n in the hundreds. Exact to 2e-5 for n <= 48.
 

@@ -18,27 +18,28 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance. Where the ends
+# would meet but for that, so many times as many, up to this size of the transform.
 _POINTS_PER_ROUND_SD = 15.0
+_FINER, _FINER_POINTS = 4.0, 2**19
 _WINDOW_SDS = 9.0
 _PASSES = 4
 # Windows end where Chernoff leaves e^-16 of delta.
 _FAR = 16.0
 _TAIL_KNOTS = 256
-# Most rounds reach as far as 70 to 130 grid points.
+# Most units reach as far as 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
 # Atoms of the laws that are composed.
 _ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
 # The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
 # rounding of its two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING
-# How much of delta may lie beyond the reaches of all rounds.
+# How much of delta may lie beyond the reaches of all units.
 ENOUGH = 1e-6
 # Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
 # step of the ladder has), and those among which the largest losses are looked for.
@@ -99,14 +100,15 @@ class Search(abc.ABC):
     """Rounds and their counts at one delta; subclasses say how the kernels of `composing` are asked.
 
     Attributes:
-      counts: rounds of every event, [events]. tops: the largest loss of each, or infinity.
-      reaches: the loss up to which each is followed. delta: the target.
+      counts: units of every event, [events]. tops: the largest loss of each, or infinity.
+      reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
     """
 
     counts: Array
     tops: Sequence[float]
     reaches: Sequence[float]
     delta: float
+    sharp: bool = False
 
     @abc.abstractmethod
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
@@ -114,7 +116,7 @@ class Search(abc.ABC):
 
     @property
     def total(self) -> float:
-        """Number of rounds."""
+        """Number of units."""
         return float(np.sum(self.counts))
 
     def _at_delta(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
@@ -165,7 +167,7 @@ class Search(abc.ABC):
         return best, found
 
     def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> Steps[float]:
-        """The lower end: the better direction of the composed instances, and of all rounds at their largest loss."""
+        """The lower end: the better direction of the composed instances, and of all units at their largest loss."""
         corners = yield from build([reach * EVEN for reach in self.reaches])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
         for side in range(len(corners)):
@@ -247,6 +249,8 @@ class Search(abc.ABC):
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
+        if self.sharp:
+            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
         # Few sizes, since each compiles once; a longer window than wanted costs little.
         points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
         spacing = (high - low) / min(wanted, points - 2)

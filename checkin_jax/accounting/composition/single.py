@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, Round
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
@@ -30,8 +30,8 @@ def refine(crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int 
     return low, high
 
 
-def single(one: Round, delta: float, both: bool) -> Bracket:
-    """One round needs no composition: the profile itself is solved for epsilon."""
+def single(one: UnitBound, delta: float, both: bool) -> Bracket:
+    """One unit needs no composition: the profile itself is solved for epsilon."""
     # Followed far enough that nothing of this delta is beyond.
     top = min(one.top, MAX_LOSS)
     if float(one.upper(np.zeros(32))[0]) <= delta:

@@ -31,7 +31,7 @@ from checkin_jax.accounting.bounds.table import (
     stronger,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.unit import Exact, Round
+from checkin_jax.accounting.bounds.unit import Exact, UnitBound
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
@@ -120,7 +120,7 @@ class CheckInAccountant(PrivacyAccountant):
             warnings.warn(self.notes[0], MixedViewsWarning, stacklevel=2)
         return self
 
-    def _rounds(self, delta: float) -> list[tuple[Round, int]]:
+    def _units(self, delta: float) -> list[tuple[UnitBound, int]]:
         total = sum(self._counts.values())
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
@@ -154,8 +154,8 @@ class CheckInAccountant(PrivacyAccountant):
             return math.inf
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the losses of the rounds add up.
-            return math.fsum(one.top * count for one, count in self._rounds(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._rounds(target_delta), target_delta, self._stronger()).upper
+            return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
+        return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
@@ -163,7 +163,7 @@ class CheckInAccountant(PrivacyAccountant):
         return (
             math.inf
             if self._non_private
-            else composer.bracket(self._rounds(target_delta), target_delta, self._stronger()).lower
+            else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
         )
 
     def get_delta(self, target_epsilon: float) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import counts, least_divergence, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
+from checkin_jax.kernels.elementary import log1p
 
 _ROUND = "Renyi divergence of a round, nats"
 _WINDOWS = (256,)
@@ -27,7 +28,7 @@ def shuffled(k: Array, epsilon0: Array, delta0: Array, shuffle_delta: Array) -> 
     big = jnp.exp(epsilon0)
     applies = epsilon0 <= jnp.log(k / (16.0 * jnp.log(2.0 / shuffle_delta)))
     gain = 8.0 * jnp.sqrt(big * jnp.log(4.0 / shuffle_delta) / k) + 8.0 * big / k
-    epsilon = jnp.log1p(jnp.tanh(0.5 * epsilon0) * gain)
+    epsilon = log1p(jnp.tanh(0.5 * epsilon0) * gain)
     more = (jnp.exp(epsilon) + 1.0) * (1.0 + 0.5 * jnp.exp(-epsilon0)) * k * delta0
     # The theorem may give more than the randomizer's own guarantee; that stands as well when delta0 is 0.
     return jnp.where(applies, epsilon, epsilon0), jnp.where(applies, shuffle_delta + more, delta0)
@@ -35,7 +36,7 @@ def shuffled(k: Array, epsilon0: Array, delta0: Array, shuffle_delta: Array) -> 
 
 def sampled(epsilon: Array, delta: Array, share: Array) -> tuple[Array, Array]:
     """(log(1 + g (e^eps - 1)), g delta): subsampling without replacement, [BBG18]."""
-    return jnp.log1p(share * jnp.expm1(epsilon)), share * delta
+    return log1p(share * jnp.expm1(epsilon)), share * delta
 
 
 def _sampled_weights(log_excess: Array, share: Array, tab: series.Table) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import binomial, host
+from checkin_jax.kernels.elementary import log1p
 
 # All but 2 e^-60 of the law is in the window; the rest is in the runs of the two tails.
 _LOG_INVERSE_MASS = 60.0
@@ -34,7 +35,7 @@ class Runs(NamedTuple):
     log_lower: Array
 
 
-class Plan(NamedTuple):
+class Window(NamedTuple):
     """How a setting's law is cut: `size` values from `low` one by one, or in `size` runs if not `single`."""
 
     low: float
@@ -42,7 +43,7 @@ class Plan(NamedTuple):
     single: bool
 
 
-def plan(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Plan:
+def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Window:
     """The smallest of the window sizes that holds all of the law but 2 e^-60, on the host."""
     variance, third = n * gamma * (1.0 - gamma), _LOG_INVERSE_MASS / 3.0
     radius = third + math.sqrt(third * third + 2.0 * variance * _LOG_INVERSE_MASS) if variance > 0 else 0.0
@@ -51,12 +52,12 @@ def plan(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Plan:
     for size in windows:
         if need <= size:
             # A window that fits with room to spare reaches further up, or down to 0.
-            return Plan(max(0.0, min(low, n + 1.0 - size)), size, True)
-    return Plan(low, min(_CELLS, windows[-1]), False)
+            return Window(max(0.0, min(low, n + 1.0 - size)), size, True)
+    return Window(low, min(_CELLS, windows[-1]), False)
 
 
 def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:
-    """The window that `plan` chose, then 128 runs for each tail; all scalars but the static size and kind."""
+    """The law in the window that `window` chose, then 128 runs for each tail; size and kind are static."""
     if single:
         first = low + jnp.arange(size, dtype=jnp.float64)
         log_mass = binomial.log_pmf(first, n, gamma)
@@ -89,7 +90,7 @@ def _above(n: Array, gamma: Array, start: Array) -> Runs:
     edges = _edges(jnp.minimum(start, n), n)
     first, last = edges[:-1], edges[1:] - 1.0
     ratio = (n - first) / (first + 1.0) * gamma / jnp.maximum(1.0 - gamma, 1e-300)
-    log_mass = binomial.log_pmf(first, n, gamma) - jnp.log1p(-jnp.where(start <= n, ratio, 0.0))
+    log_mass = binomial.log_pmf(first, n, gamma) - log1p(-jnp.where(start <= n, ratio, 0.0))
     return _tail(first, last, jnp.where(start <= n, log_mass, -jnp.inf))
 
 
@@ -98,7 +99,7 @@ def _below(n: Array, gamma: Array, end: Array) -> Runs:
     edges = _edges(jnp.ones_like(end), jnp.maximum(end, 1.0))
     first, last = edges[:-1], edges[1:] - 1.0
     ratio = last / (n - last + 1.0) * (1.0 - gamma) / gamma
-    log_mass = binomial.log_pmf(last, n, gamma) - jnp.log1p(-jnp.where(end >= 1, ratio, 0.0))
+    log_mass = binomial.log_pmf(last, n, gamma) - log1p(-jnp.where(end >= 1, ratio, 0.0))
     return _tail(first, last, jnp.where(end >= 1, log_mass, -jnp.inf))
 
 
@@ -108,7 +109,7 @@ def grouped(
     """Settings by (size, single): their indices and the lows of their windows."""
     groups: dict[tuple[int, bool], tuple[list[int], list[float]]] = {}
     for index, (n, gamma) in enumerate(zip(ns.tolist(), gammas.tolist())):
-        low, size, single = plan(n, gamma, windows)
+        low, size, single = window(n, gamma, windows)
         members, lows = groups.setdefault((size, single), ([], []))
         members.append(index)
         lows.append(low)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import record
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
+from checkin_jax.kernels.elementary import log1p
 
 NOT_A_BOUND = (
     "Lemma 3 is the MINIMUM Renyi divergence of pairs with this (epsilon, delta), not a bound on all of them: "
@@ -33,7 +34,7 @@ def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
     # Where y is large, (1 + lam v) e^-y with v = e^log_ratio - 1.
     tail = (1.0 - order) * jnp.exp(-y) + order * jnp.exp(log_ratio - y)
     value = jnp.log(jnp.where(near, series_, jnp.where(large | (middle <= 0), 1.0, middle)))
-    return jnp.where(large, y + jnp.log1p(-jnp.where(large, tail, 0.0)), value)
+    return jnp.where(large, y + log1p(-jnp.where(large, tail, 0.0)), value)
 
 
 def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
@@ -50,13 +51,13 @@ def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
         s = jnp.exp(u)
         q_rest = 1.0 - s * jnp.exp(-epsilon)
         gap = (d - s * jnp.expm1(-epsilon)) / q_rest
-        up = u - epsilon + _log_divergence_term(jnp.log1p(d / s) + epsilon, orders)
-        down = jnp.log(q_rest) + _log_divergence_term(jnp.log1p(-jnp.minimum(gap, 1.0)), orders)
+        up = u - epsilon + _log_divergence_term(log1p(d / s) + epsilon, orders)
+        down = jnp.log(q_rest) + _log_divergence_term(log1p(-jnp.minimum(gap, 1.0)), orders)
         return jnp.logaddexp(up, jnp.where(jnp.isnan(down), -jnp.inf, down))
 
     # (lam - 1) delta is the minimum of the first term alone; the second falls with r.
     low = jnp.log(d) - 1.0
-    high = jnp.log1p(-d)
+    high = log1p(-d)
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
 
     def halve(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -19,6 +19,7 @@ from jax.scipy.special import logsumexp
 
 from checkin_jax.accounting.published import counts
 from checkin_jax.kernels import host
+from checkin_jax.kernels.elementary import log1p
 
 # Values through this degree from products; above, Stirling's differences, 1e-12 off at order 4096.
 _PRODUCTS = 32
@@ -183,7 +184,7 @@ def theorem_1_subsampling(
         r = counts.runs(n, gamma, low, size, single)
 
         def excess(g_count: Array, k: Array) -> Array:
-            epsilon = jnp.log1p(g_count / n * jnp.expm1(epsilon0))[:, None]
+            epsilon = log1p(g_count / n * jnp.expm1(epsilon0))[:, None]
             sampled = pure_excess(epsilon, tab.orders[None, :])
             if not smaller:
                 return sampled

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels.elementary import log1p
 
 QUANTITY = "Renyi divergence of a round, nats"
 _FIXED_WEIGHT = (
@@ -265,7 +266,7 @@ def _repaired(
             log_mass((r.last > k1) & (r.first <= k2)),
             log_mass(r.last > k2),
         )
-        sampled = series.pure_excess(jnp.log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
+        sampled = series.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,
             series.subsampled_shuffle(k1 + 1.0, k2, n, epsilon0, tab),

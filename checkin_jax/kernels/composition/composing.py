@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, tails
+from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
+from checkin_jax.kernels.elementary import log1p
 
-Parts = tuple[clones.Buckets, tails.Tables]
+Parts = tuple[mixtures.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Lines = tuple[Array, Array]
 
@@ -31,7 +32,7 @@ def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
 
 
 @functools.cache
-def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
+def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
     def kernel(lane: Lane) -> BinaryParts:
@@ -39,7 +40,7 @@ def binary_parts(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Binar
             lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
         )
         forward, backward = (
-            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
+            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
             for reverse in (False, True)
         )
         return mix, forward, backward
@@ -167,7 +168,7 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     i = jnp.max(jnp.where(above, jnp.arange(count) + 1, 0))
     here, before = jnp.minimum(i, count - 1), jnp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
-    back = jnp.log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
+    back = log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
     # Where all of the grid meets the target, so does its first point.
     found = jnp.maximum(jnp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
     unknown = i == count
@@ -175,10 +176,18 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
 
 
 def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
-    """Largest epsilon of the grid at which even the lower delta exceeds the target; 0 if there is none."""
-    above = composed.delta > delta
-    last = jnp.max(jnp.where(above, jnp.arange(above.shape[0]), -1))
-    found = jnp.where(last >= 0, jnp.maximum(composed.epsilon[jnp.maximum(last, 0)], 0.0), 0.0)
+    """Largest epsilon at which even the lower delta reaches the target; 0 if there is none.
+
+    The law's losses are on the grid: between two points its delta is linear in e^epsilon, so bounds at both give one.
+    """
+    epsilon, value, _ = composed
+    count = value.shape[0]
+    last = jnp.max(jnp.where(value > delta, jnp.arange(count), -1))
+    here, after = jnp.maximum(last, 0), jnp.minimum(last + 1, count - 1)
+    fall = value[here] - value[after]
+    share = jnp.where((after > here) & jnp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
+    forth = jnp.log1p(share * jnp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
+    found = jnp.where(last >= 0, jnp.maximum(epsilon[here] + forth, 0.0), 0.0)
     return found, jnp.zeros_like(found)
 
 

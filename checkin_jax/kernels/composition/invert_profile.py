@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, tails
+from checkin_jax.kernels import binary_response, clones, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 
 # Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
@@ -97,7 +97,7 @@ class Lane(NamedTuple):
     guess: Array
 
 
-def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[clones.Buckets, tails.Tables]:
+def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[mixtures.Buckets, tails.Tables]:
     """`clones.tabulated` of T1's law, or of that of 3-ary randomized response."""
     law = (clones.upper_law if upper else clones.lower_law)(lane.num_clients, lane.rate, lane.epsilon0)
     return clones.tabulated(law, lane.log_inverse_mass, cut, upper)
@@ -111,7 +111,7 @@ def upper_end(cut: Cut) -> Callable[[Lane], Array]:
         mix, tables = tabulated(lane, cut, True)
 
         def value(loss: Array) -> Array:
-            return clones.profile_at(mix, tables, loss, lane.epsilon0, cut.plan[1])
+            return clones.profile_at(mix, tables, loss, lane.epsilon0, cut.table[1])
 
         return enclose(value, lane.delta, lane.guess, lane.epsilon0)[1]
 
@@ -132,7 +132,7 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
         mix, tables = tabulated(lane, cut, False)
 
         def value(loss: Array) -> Array:
-            return _line(*clones.lines_at(mix, tables, loss, lane.epsilon0, cut.plan[1]), loss)
+            return _line(*clones.lines_at(mix, tables, loss, lane.epsilon0, cut.table[1]), loss)
 
         return enclose(value, lane.delta, lane.guess, lane.epsilon0)[0]
 
@@ -140,8 +140,8 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
 
 
 @functools.cache
-def binary_end(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Array]:
-    """A kernel: the same for binary randomized response, the better of P||Q and Q||P; plan: of the tables."""
+def binary_end(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], Array]:
+    """A kernel: the same for binary randomized response, the better of P||Q and Q||P; table: of the tables."""
 
     def kernel(lane: Lane) -> Array:
         mix = binary_response.check_in_messages(
@@ -149,10 +149,10 @@ def binary_end(buckets: int, plan: tuple[int, bool]) -> Callable[[Lane], Array]:
         )
         best = jnp.zeros_like(lane.delta)
         for reverse in (False, True):
-            tables = binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, plan, reverse)
+            tables = binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
 
             def value(loss: Array, tables=tables, reverse=reverse) -> Array:
-                lines = binary_response.lines_at(mix, tables, loss, lane.epsilon0, plan[1], reverse)
+                lines = binary_response.lines_at(mix, tables, loss, lane.epsilon0, table[1], reverse)
                 return _line(*lines, loss)
 
             best = jnp.maximum(best, enclose(value, lane.delta, lane.guess, lane.epsilon0)[0])

@@ -23,6 +23,7 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, require_float64
+from checkin_jax.kernels.elementary import log1p
 
 # Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
 # below 7 u log2 M), doubled.
@@ -350,7 +351,7 @@ def compose(
     )
     # A tilt that overflows leaves no information, not a number.
     if upper:
-        infinite = -jnp.expm1(counts @ jnp.log1p(-atoms.infinite))
+        infinite = -jnp.expm1(counts @ log1p(-atoms.infinite))
         error = round_off + infinite + jnp.exp(log_scale - order * (high - centre) + log_beyond)
         delta = raw + error
         return Composed(epsilon, jnp.where(jnp.isnan(delta), jnp.inf, delta), error)

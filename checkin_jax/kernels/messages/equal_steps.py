@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.elementary import log1p
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
 # standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
@@ -46,7 +46,7 @@ class Law(NamedTuple):
     low: Array
 
 
-class Round(NamedTuple):
+class StepCounts(NamedTuple):
     """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
 
     clients: Array
@@ -75,7 +75,7 @@ def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Ar
 
     def height(orders: Array) -> Array:
         excess = jnp.square(orders)[:, None] * real_moment(at, weights, orders)
-        return orders * x + jnp.max(count * jnp.log1p(excess), axis=1) - 2.0 * jnp.log(orders)
+        return orders * x + jnp.max(count * log1p(excess), axis=1) - 2.0 * jnp.log(orders)
 
     deviation = jnp.sqrt(count * jnp.max(jnp.sum(weights * jnp.square(at), axis=1)))
     low = jnp.minimum(jnp.log(0.3 / (deviation - x)), 0.0)
@@ -112,7 +112,7 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
-def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
+def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)
     weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
@@ -136,7 +136,7 @@ def _one(law: Law, seen: Round, epsilon0: Array, loss: Array) -> Array:
 
 @jax.jit
 def profile_upper(
-    law: Law, seen: Round, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, seen, epsilon0, losses)

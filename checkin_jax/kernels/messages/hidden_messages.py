@@ -27,9 +27,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
 _SIDE = 32
@@ -124,7 +124,7 @@ def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Arra
     left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
         steps.left_weights * jnp.square(steps.left)
     )
-    log_m = count * jnp.log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
+    log_m = count * log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
     return jnp.where(jnp.isnan(log_m), jnp.inf, log_m)
 

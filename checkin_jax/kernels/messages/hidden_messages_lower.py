@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages import hidden_messages
 
 # Relative error of the cells' places and masses, as the host computes them.
@@ -77,7 +77,7 @@ def _one(
     real = excess_at(order[None])[0]
     excess = rate.astype(theta.dtype) * hidden_messages.transform(at, tilted, base) + real.astype(theta.dtype)
     log_step, size = stop_loss.log_one_plus(excess)
-    log_real = jnp.log1p(real)
+    log_real = log1p(real)
     start = stop_loss.start(contour, theta)
     spread = tilted * jnp.abs(at)
     exponents = jnp.abs(order * at)
@@ -123,14 +123,14 @@ def _one(
     # a takes a tenth of what the order is further.
     further = order * jnp.asarray(_FURTHER)
     apart = 0.9 * (further - order)
-    log_m = clients * jnp.log1p(excess_at(further)) - (order + apart) * threshold
+    log_m = clients * log1p(excess_at(further)) - (order + apart) * threshold
     log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
     fall = apart * period
     images = log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0)
     right = jnp.exp(jnp.min(jnp.where(jnp.isnan(images), jnp.inf, images)) + slack)
     moved = scale * (jnp.exp(-jnp.sign(inside) * slack) * inside - jnp.exp(slack) * unsure)
     # With a step beyond the cut: E W = 0, and what is kept has a mean.
-    without = clients * jnp.log1p(-rate * jnp.sum(lost))
+    without = clients * log1p(-rate * jnp.sum(lost))
     outside = clients * rate * (lost @ cells.right) * jnp.exp(without)
     moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
     far = far * scale * jnp.exp(slack) - jnp.expm1(without) * (1.0 + ROUNDING)

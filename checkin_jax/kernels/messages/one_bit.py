@@ -27,8 +27,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message

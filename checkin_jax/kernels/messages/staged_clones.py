@@ -23,10 +23,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, stop_loss
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
-from checkin_jax.kernels.messages.equal_steps import Round
+from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 
 # Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
@@ -87,10 +87,10 @@ def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array
     square = jnp.square(game.contour.order)
     largest = jnp.max(game.real[:-1])
     # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
-    growth = jnp.log1p(square * jnp.maximum(largest, real)) - jnp.log1p(square * real)
+    growth = log1p(square * jnp.maximum(largest, real)) - log1p(square * real)
     return _Played(
         stop_loss.add(played.total, game.contour, game.theta, step, real, count),
-        played.far + count * jnp.log1p(jnp.square(game.orders) * (share @ game.reach)),
+        played.far + count * log1p(jnp.square(game.orders) * (share @ game.reach)),
         (played.debt + count * failed) * jnp.exp(count * growth),
     )
 
@@ -135,7 +135,7 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
     # where both are equal.
     left, right = jnp.abs(game.orders - game.contour.order)
-    steps = jnp.log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
+    steps = log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
     log_left, log_right = played.far + steps - 1.0 - jnp.log(jnp.abs(game.orders)) - total.log_mgf
     outside = (left * log_right + right * log_left - left * right * period) / (left + right)
     wrapped = 4.0 * jnp.exp(outside) / -jnp.expm1(-jnp.minimum(left, right) * period)
@@ -188,7 +188,7 @@ def _binomial(
     step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
 
     def log_sum(excess: Array) -> Array:
-        return clients * jnp.log1p(rate * excess) - before * jnp.log1p(excess)
+        return clients * log1p(rate * excess) - before * log1p(excess)
 
     edge = jnp.maximum(before * (1.0 - rate) / ((clients - before) * rate), 1e-3)
     log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
@@ -197,7 +197,7 @@ def _binomial(
     seen = stop_loss.add(
         total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
     )
-    log_real = jnp.log1p(jnp.square(order) * real)
+    log_real = log1p(jnp.square(order) * real)
     ratio = seen.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(log_step.dtype)
     kept = size >= jnp.square(edge)
     late = stop_loss.Sum(
@@ -215,20 +215,20 @@ def _binomial(
     return value + debt, jnp.exp(log_edge)
 
 
-class Plan(NamedTuple):
-    """Numbers of steps: `first` with T1's law, `stages` [STAGES] after them, the rest, from `before` on, alike.
+class Stages(NamedTuple):
+    """Numbers of steps: `first` with T1's law, `sizes` [STAGES] after them, the rest, from `before` on, alike.
 
     tolerance: the relative error spent on failures of domination.
     """
 
     first: Array
-    stages: Array
+    sizes: Array
     before: Array
     tolerance: Array
 
 
 def _counted(
-    game: _Game, played: _Played, share: Array, failed: Array, seen: Round, before: Array, x: Array
+    game: _Game, played: _Played, share: Array, failed: Array, seen: StepCounts, before: Array, x: Array
 ) -> tuple[Array, Array]:
     """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
     late = (seen.masses > 0) & (seen.counts >= before)
@@ -243,7 +243,13 @@ def _counted(
 
 
 def _one(
-    rules: Game, binomial: bool, seen: Round, message: Message, everybody: Array, plan: Plan, loss: Array
+    rules: Game,
+    binomial: bool,
+    seen: StepCounts,
+    message: Message,
+    everybody: Array,
+    stages: Stages,
+    loss: Array,
 ) -> Array:
     epsilon0 = message.epsilon0
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
@@ -257,22 +263,22 @@ def _one(
     game = _game(jnp.asarray(rules.candidates), at, weights, deviation, saddle / deviation)
     # About E(x + S)_+ e^{-t x} / M(t), by Mills' ratio: only what is spent depends on it.
     worth = jnp.exp(-0.5 * jnp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
-    counts = jnp.append(plan.stages, jnp.maximum(mean - plan.before, 1.0))
-    allowed = plan.tolerance * worth * deviation / (counts.size * jnp.maximum(counts, 1.0))
+    counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
+    allowed = stages.tolerance * worth * deviation / (counts.size * jnp.maximum(counts, 1.0))
 
-    played = _begin(game, plan.first)
+    played = _begin(game, stages.first)
 
     def stage(played: _Played, spent: tuple[Array, Array]) -> tuple[_Played, None]:
         count, allowed = spent
         share, failed = _stage(game, played, allowed)
         return _add(game, played, share, count, failed), None
 
-    played, _ = jax.lax.scan(stage, played, (plan.stages, allowed[:-1]))
+    played, _ = jax.lax.scan(stage, played, (stages.sizes, allowed[:-1]))
     share, failed = _stage(game, played, allowed[-1])
     if binomial:
-        value, early = _binomial(game, played, share, failed, seen.counts[0], seen.rate, plan.before, x)
+        value, early = _binomial(game, played, share, failed, seen.counts[0], seen.rate, stages.before, x)
     else:
-        value, early = _counted(game, played, share, failed, seen, plan.before, x)
+        value, early = _counted(game, played, share, failed, seen, stages.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
     alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
     value = value * unit / seen.clients + (early + everybody) * alone
@@ -282,10 +288,10 @@ def _one(
 
 @functools.partial(jax.jit, static_argnames=("rules", "binomial"))
 def profile_upper(
-    seen: Round,
+    seen: StepCounts,
     message: Message,
     everybody: Float64[Array, ""],
-    plan: Plan,
+    stages: Stages,
     losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
     binomial: bool = True,
@@ -295,9 +301,9 @@ def profile_upper(
     Args:
       seen: which sums bound the round. binomial: seen.counts is [n], the number of steps Bin(n, seen.rate), rate < 1;
         else the rate is 1. everybody: at most the probability that nobody is left to stand in for the client.
-      plan: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
+      stages: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
       rules: the laws of the game.
     """
-    require_float64(seen, message, everybody, plan, losses)
-    one = functools.partial(_one, rules, binomial, seen, message, everybody, plan)
+    require_float64(seen, message, everybody, stages, losses)
+    one = functools.partial(_one, rules, binomial, seen, message, everybody, stages)
     return jax.lax.map(one, losses, batch_size=_BATCH)

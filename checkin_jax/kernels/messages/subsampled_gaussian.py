@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, binomial, gaussian
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.elementary import log1p
 
 
 class GaussianBuckets(NamedTuple):
@@ -89,7 +89,7 @@ def _stretch(loss: Array, inverse_rate: Array) -> Array:
     small = jnp.maximum(jnp.expm1(jnp.minimum(loss, 30.0)) * inverse_rate, -1.0)
     # r c (1 + (1/r - 1) / c)
     rest = (1.0 / inverse_rate - 1.0) * jnp.exp(-jnp.maximum(loss, 30.0))
-    return jnp.where(loss > 30.0, loss + jnp.log(inverse_rate) + jnp.log1p(rest), jnp.log1p(small))
+    return jnp.where(loss > 30.0, loss + jnp.log(inverse_rate) + log1p(rest), log1p(small))
 
 
 @jax.jit

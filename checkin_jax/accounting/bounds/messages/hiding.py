@@ -53,7 +53,7 @@ class Hiding(Protocol):
         """At most the probability that nobody is left who could have been there instead of the client."""
         ...
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.Round:
+    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
         """The sums of steps."""
         ...
 
@@ -88,9 +88,9 @@ class Shuffled:
     def everybody(self) -> float:
         return min(math.exp(self.num_clients * math.log(self.rate)) * (1.0 + 1e-9), 1.0)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.Round:
+    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
         n = float(self.num_clients)
-        return equal_steps.Round(host(n), host(self.rate), host([n]), host([1.0]))
+        return equal_steps.StepCounts(host(n), host(self.rate), host([n]), host([1.0]))
 
     def draws(self, log_inverse_mass: float) -> Draws:
         return Draws(np.asarray([float(self.num_clients)]), np.ones(1), np.ones(1), self.rate)
@@ -133,10 +133,10 @@ class Slots(_InSlots):
         _validate.real(0.0, 1.0, open_low=True, used=self.used)
         _validate.real(0.0, self.used, open_low=True, seen=self.seen)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.Round:
+    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
         m = float(self.slots)
         # Rounded down: the bound grows with rho.
-        return equal_steps.Round(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
+        return equal_steps.StepCounts(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
 
     def draws(self, log_inverse_mass: float) -> Draws:
         return Draws(np.asarray([float(self.slots)]), np.asarray([self.seen]), np.ones(1), 1.0)
@@ -178,9 +178,9 @@ class Occupied(_InSlots):
         # No slot occupied: nothing is seen.
         return np.maximum(values, 1.0), np.where(values > 0, masses, 0.0)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.Round:
+    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
         values, masses = self._law(log_inverse_mass, True)
-        return equal_steps.Round(host(self.num_clients), host(1.0), host(values), host(masses))
+        return equal_steps.StepCounts(host(self.num_clients), host(1.0), host(values), host(masses))
 
     def draws(self, log_inverse_mass: float) -> Draws:
         values, masses = self._law(log_inverse_mass, False)

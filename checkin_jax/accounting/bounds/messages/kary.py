@@ -16,17 +16,20 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
 from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import profile_of
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round
-from checkin_jax.kernels import clones, host
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
+from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
+
+# Buckets of the number of labels that tell, at least.
+_BUCKETS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThirdRecord:
     """k-ary randomized response, k >= 3, all other clients (and dummies) at a third record; its pair is symmetric."""
 
-    scale: Round
+    scale: UnitBound
     mixture: Mixture
 
     name = "k-ary randomized response, all others at a third record"
@@ -38,7 +41,7 @@ class ThirdRecord:
 
 
 @dataclasses.dataclass(frozen=True)
-class KaryRound:
+class KaryBound:
     """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
 
     Any number of participants, everybody included; both directions. Certified.
@@ -55,6 +58,8 @@ class KaryRound:
     epsilon0: float
     num_values: int
     log_inverse_mass: float
+
+    sharp = True
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
@@ -93,7 +98,7 @@ class KaryRound:
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
-        law = clones.Law(
+        law = mixtures.Law(
             host(draws.number),
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),
@@ -103,7 +108,7 @@ class KaryRound:
             host(draws.weight),
             host(ones),
         )
-        return ThirdRecord(self, Mixture(law, self.epsilon0, mass))
+        return ThirdRecord(self, Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS))
 
     @property
     def instances(self) -> tuple[Instance, ...]:

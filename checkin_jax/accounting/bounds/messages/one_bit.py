@@ -38,6 +38,8 @@ class _OneBit(abc.ABC):
     log_inverse_mass: float
     differ: float = 1.0
 
+    sharp = True
+
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)

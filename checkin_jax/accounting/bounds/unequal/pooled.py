@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
-from checkin_jax.accounting.bounds.unit import Instance, Lines, Round, Values
-from checkin_jax.kernels import binary_response, clones, host, tails
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values
+from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
@@ -103,7 +103,7 @@ class UnequalPureLDP:
 class UnequalTernary:
     """3-ary randomized response, all other clients at a third record, each with its own rate; symmetric."""
 
-    scale: Round
+    scale: UnitBound
     rate: float
     others: Others
     epsilon0: float
@@ -113,13 +113,13 @@ class UnequalTernary:
     symmetric = True
 
     @functools.cached_property
-    def _below(self) -> tuple[clones.Buckets, tails.Tables, bool]:
+    def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         special = 2.0 * math.exp(-self.epsilon0) / (1.0 + 2.0 * math.exp(-self.epsilon0))
         law = poisson_binomial.law(self.others.trials.scaled(special), self.log_inverse_mass)
         mix = ternary_buckets(law, special, self.rate, self.epsilon0, _RUNS)
-        plan = tails.plan(float(np.asarray(mix.number).max()), self.log_inverse_mass)
-        tables = clones.signs(mix, host(self.log_inverse_mass), plan, True)
-        return mix, tables, plan[1]
+        table = tails.table_size(float(np.asarray(mix.number).max()), self.log_inverse_mass)
+        tables = clones.signs(mix, host(self.log_inverse_mass), table, True)
+        return mix, tables, table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix, tables, exact = self._below
@@ -128,7 +128,7 @@ class UnequalTernary:
 
 
 def unequal_binary(
-    scale: Round, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
+    scale: UnitBound, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
 ) -> Binary:
     """Binary randomized response, all other clients at one of the two records, each with its own rate."""
     law = poisson_binomial.law(others.trials, log_inverse_mass)
@@ -143,7 +143,7 @@ def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
 
 def ternary_buckets(
     law: poisson_binomial.Law, special: float, rate: float, epsilon0: float, buckets: int
-) -> clones.Buckets:
+) -> mixtures.Buckets:
     """L1h, 3-ary randomized response, all others at a third record: a mixture below the round; one ratio a label.
 
     law: of how many of the others show one of the two special labels. special: 2 / (p + 2). rate: g in (0, 1].
@@ -157,7 +157,7 @@ def ternary_buckets(
     ratio = np.where(seen, per_step * runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
     weight = np.where(np.isfinite(ratio), rate * special * runs.lower * (1.0 - 1e-14), 0.0)
     ratio = np.where(weight > 0, ratio, 0.0)
-    return clones.Buckets(
+    return mixtures.Buckets(
         host(_filled(runs.last, buckets, 1.0)),
         host(_filled(ratio, buckets)[:, None]),
         host(_filled(weight, buckets)[:, None]),

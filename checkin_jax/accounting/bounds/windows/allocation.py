@@ -1,10 +1,10 @@
 """Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
 
-`SharedSlotsGaussian` (G3) and `OccupiedAllocationGaussian` (G3') are for adding or removing a client, dummies hidden:
-their two directions differ and are composed each by itself. `OneStep` (R1) and `TwoSteps` (R2) are for the replacement
-of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower
-end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier, and half of
-that where a dummy makes place. Proofs: docs/theory_allocation.md.
+`G3Slots` (G3) and `OccupiedAllocationGaussian` (G3') are for adding or removing a client, dummies hidden:
+their two directions differ and are composed each by itself. `R1Subsampling` and `R2TwoSteps` are for the
+replacement of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair,
+with a lower end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier,
+and half of that where a dummy makes place. Proofs: docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, Round
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation, lognormal
 
 # Splits of epsilon into two steps that are tried.
 _SPLITS = 48
 # The range of mu in which lattices gain enough for their time; their kernels reach to 100.
-LEAST_MU, MOST_MU = 1e-6, 12.0
+LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Allocation(Directed):
     Attributes:
       slots: m >= 1. Above `allocation.MAX_SLOTS` the upper end is that of so many slots, and there is no lower one.
       used: rho in (0, 1], the probability that the client is in one of them.
-      mu: in [LEAST_MU, MOST_MU].
+      mu: in [LEAST_MU, MOST_LATTICE_MU].
       log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
     """
 
@@ -88,7 +88,7 @@ class AllocationGaussian(OwnInstance, _Allocation):
 
 
 @dataclasses.dataclass(frozen=True)
-class MostlyGaussian:
+class ButForRareEvent:
     """An instance that is `pair` but for an event of probability `rest` at most, the same in both worlds.
 
     public: the adversary sees whether it happens.
@@ -105,7 +105,7 @@ class MostlyGaussian:
         return self.pair.name
 
     @property
-    def scale(self) -> Round:
+    def scale(self) -> UnitBound:
         return self.pair
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -119,7 +119,7 @@ class MostlyGaussian:
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedSlotsGaussian(_Allocation):
+class G3Slots(_Allocation):
     """G3: a client is added or removed, dummies hidden, whatever the others' records are.
 
     Where it is used it takes the place of a dummy (shift at most mu/2) or, in half of all cases at most, of another
@@ -168,10 +168,10 @@ class OccupiedAllocationGaussian(Directed):
     instances: tuple[Instance, ...] = ()
 
     @functools.cached_property
-    def _parts(self) -> tuple[SharedSlotsGaussian, AllocationGaussian | None, float]:
+    def _parts(self) -> tuple[G3Slots, AllocationGaussian | None, float]:
         """G3 for the rest, the pair with the smaller rho, and pi."""
         seen = self.slots if self.sums is None else self.sums
-        every = SharedSlotsGaussian(seen, self.prob, self.mu, self.log_inverse_mass)
+        every = G3Slots(seen, self.prob, self.mu, self.log_inverse_mass)
         others = float(self.num_clients - 1)
         if others == 0:
             return every, None, 1.0
@@ -210,7 +210,7 @@ def some_empty(num_clients: int, slots: int, prob: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneStep:
+class R1Subsampling:
     """R1: subsampling, rho delta_G(mu, log(1 + (c - 1)/rho)), the client used with probability at most rho; symmetric.
 
     rest: the probability of a public event in which it may be used for certain, counted as lost.
@@ -232,7 +232,7 @@ class OneStep:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoSteps:
+class R2TwoSteps:
     """R2: replacement in two steps, through the world in which the client is never used; symmetric.
 
     H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), the least over splits; `pair` bounds both directions of one step.

@@ -14,12 +14,11 @@ from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
     Directed,
     Instance,
-    Round,
+    UnitBound,
     bucket_count,
     upper_sides,
 )
-from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.clones import ROUNDING
+from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
 _CELLS = jax.jit(binomial.cells, static_argnames="buckets")
@@ -36,7 +35,7 @@ class Mixture(Directed):
     Weights may add up to more than 1 where each bounds a probability.
     """
 
-    parts: tuple[tuple[float, Round], ...]
+    parts: tuple[tuple[float, UnitBound], ...]
     instances: tuple[Instance, ...] = ()
 
     @property

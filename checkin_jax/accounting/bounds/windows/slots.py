@@ -9,21 +9,20 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.everybody import ShuffledEverybody
+from checkin_jax.accounting.bounds.everybody import G2Shuffled
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.profiles import MOST_MU as MOST_PROFILE_MU
-from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
-from checkin_jax.accounting.bounds.unit import Instance, Round, least
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, profile_of
+from checkin_jax.accounting.bounds.unit import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.windows.allocation import (
     LEAST_MU,
-    MOST_MU,
+    MOST_LATTICE_MU,
     AllocationGaussian,
-    MostlyGaussian,
+    ButForRareEvent,
+    G3Slots,
     OccupiedAllocationGaussian,
-    OneStep,
-    SharedSlotsGaussian,
-    TwoSteps,
+    R1Subsampling,
+    R2TwoSteps,
     some_empty,
 )
 from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture, TwoKinds
@@ -53,31 +52,31 @@ def _placed(unit: Unit) -> tuple[Way, ...]:
     return tuple(placed_ways(throws, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass))
 
 
-def r1(unit: Unit) -> Round | None:
+def r1(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in slots, of which not every client has one for sure; a record is replaced."""
     ways = (*_hidden(unit), *_placed(unit))
     if not ways or not unit.replaced:
         return None
     first = min(ways, key=lambda way: (way.mu, way.used))
-    one = OneStep(first.used, first.mu, first.rest) if first.number else None
+    one = R1Subsampling(first.used, first.mu, first.rest) if first.number else None
     return _with_left(first, one, _one_step(first))
 
 
-def r2(unit: Unit) -> Round | None:
+def r2(unit: Unit) -> UnitBound | None:
     """Needs: as R1, and a noise in the range of the kernels."""
     if not unit.replaced:
         return None
-    mass = unit.log_inverse_mass
-    steps: list[tuple[Way, float, TwoSteps]] = []
+    log_inverse_mass = unit.log_inverse_mass
+    steps: list[tuple[Way, float, R2TwoSteps]] = []
     for way in _hidden(unit):
-        if way.number and LEAST_MU <= way.mu <= MOST_MU:
+        if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
-            pair = SharedSlotsGaussian(way.number, way.used, way.mu, mass)
-            steps.append((way, spread, TwoSteps(pair)))
+            pair = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
+            steps.append((way, spread, R2TwoSteps(pair)))
     for way in _placed(unit):
-        if LEAST_MU <= way.mu <= MOST_MU:
-            pair = AllocationGaussian(way.number, way.used, way.mu, mass)
-            steps.append((way, _spread(way.mu), TwoSteps(pair, way.rest)))
+        if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            pair = AllocationGaussian(way.number, way.used, way.mu, log_inverse_mass)
+            steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.rest)))
     found = []
     for left in (False, True):
         known = [step for step in steps if bool(step[0].left) == left]
@@ -87,54 +86,54 @@ def r2(unit: Unit) -> Round | None:
     return _smallest(found)
 
 
-def r3(unit: Unit) -> Round | None:
+def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
-    slots, mu, mass = unit.slots, unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    slots, mu, log_inverse_mass = unit.slots, unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if slots is None or not unit.replaced:
         return None
     if mu is None:
         if not slots.hidden or unit.worst_of_its_kind or unit.randomizer.kary is not None:
             return None
-        return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), mass)
+        return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), log_inverse_mass)
     ways = [*_hidden(unit), *_placed(unit)]
-    if not ways and mu <= MOST_PROFILE_MU:
+    if not ways and mu <= MOST_HIDDEN_MU:
         return _apart(unit, mu)
     if not slots.hidden:
         # In the rare event that a slot of a sum is empty the sum has less noise, which R3's rest does not count.
         ways = [way for way in ways if way.mu == mu]
     found = []
     for left in (False, True):
-        here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_PROFILE_MU]
+        here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_HIDDEN_MU]
         if here:
             way = min(here, key=lambda way: way.used * _spread(way.mu) / math.sqrt(way.number))
-            hidden = HiddenSlots(way.number, way.used, GaussianProfile(way.mu), mass, way.rest)
+            hidden = HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest)
             found.append(_with_left(way, hidden, _one_step(way)))
     return _smallest(found)
 
 
-def g2_apart(unit: Unit) -> ShuffledEverybody | None:
+def g2_apart(unit: Unit) -> G2Shuffled | None:
     """Needs: empty slots visible and as many slots as clients, each of whom may have one to itself."""
     throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
     if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
         return None
     if _hidden(unit) or _placed(unit):
         return None
-    return ShuffledEverybody(throws.num_clients, mu, unit.log_inverse_mass)
+    return G2Shuffled(throws.num_clients, mu, unit.log_inverse_mass)
 
 
-def _apart(unit: Unit, mu: float) -> Round | None:
+def _apart(unit: Unit, mu: float) -> UnitBound | None:
     """R3 where each client may have a slot to itself, but hardly ever all of them have."""
-    everybody, throws, mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
+    everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
     if everybody is None or throws is None:
         return None
     n = throws.num_clients
     _, every = occupancy.all_apart(*throws)
-    small = every < math.exp(-mass)
-    hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), mass, every if small else 0.0)
+    small = every < math.exp(-log_inverse_mass)
+    hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), log_inverse_mass, every if small else 0.0)
     return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
 
 
-def r1_prime(unit: Unit) -> Round | None:
+def r1_prime(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in slots, dummies hidden; a client is added or removed."""
     ways = _hidden(unit)
     if not ways or unit.replaced:
@@ -143,18 +142,18 @@ def r1_prime(unit: Unit) -> Round | None:
     return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
 
 
-def g3(unit: Unit) -> Round | None:
+def g3(unit: Unit) -> UnitBound | None:
     """Needs: as R1', and a noise in the range of the kernels; where nobody else can be in a slot the exact pair."""
-    slots, mass = unit.slots, unit.log_inverse_mass
+    slots, log_inverse_mass = unit.slots, unit.log_inverse_mass
     if slots is None or unit.replaced:
         return None
-    found: list[Round] = []
+    found: list[UnitBound] = []
     for way in _hidden(unit):
-        if way.number and slots.others == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_MU:
-            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, mass)
+        if way.number and slots.others == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
+            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, log_inverse_mass)
             found.append(_with_left(way, pair, _alone(unit)))
-        elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_MU:
-            shared = SharedSlotsGaussian(way.number, way.used, way.mu, mass)
+        elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            shared = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
                 unit.protocol.used_throws is not None
@@ -163,46 +162,46 @@ def g3(unit: Unit) -> Round | None:
             ):
                 # The others are in so many terms at most; elsewhere a dummy makes place.
                 free, used = way.number - slots.others, way.used / way.number
-                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, mass)
-                others = SharedSlotsGaussian(slots.others, used * slots.others, way.mu, mass)
+                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, log_inverse_mass)
+                others = G3Slots(slots.others, used * slots.others, way.mu, log_inverse_mass)
                 found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
     return _smallest(found)
 
 
-def g3_prime(unit: Unit) -> Round | None:
+def g3_prime(unit: Unit) -> UnitBound | None:
     """Needs: as G3, and common windows in which the others occupy nearly all slots."""
-    throws, mass = unit.protocol.used_throws, unit.log_inverse_mass
+    throws, log_inverse_mass = unit.protocol.used_throws, unit.log_inverse_mass
     if throws is None or unit.replaced or throws.num_clients == 1:
         return None
-    found: list[Round] = []
+    found: list[UnitBound] = []
     for way in _hidden(unit):
-        if way.number and LEAST_MU <= way.mu <= MOST_MU:
-            crowded = OccupiedAllocationGaussian(*throws, way.mu, mass, way.number)
+        if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            crowded = OccupiedAllocationGaussian(*throws, way.mu, log_inverse_mass, way.number)
             if crowded.gains:
                 found.append(_with_left(way, crowded, _alone(unit)))
     return _smallest(found)
 
 
-def _smallest(found: list[Round]) -> Round | None:
+def _smallest(found: list[UnitBound]) -> UnitBound | None:
     if len(found) <= 1:
         return found[0] if found else None
     return least(found)
 
 
-def _alone(unit: Unit) -> Callable[[float], Round]:
+def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     """R1' for one term of the given mu."""
-    slots, mass = unit.protocol.slots, unit.log_inverse_mass
+    slots, log_inverse_mass = unit.protocol.slots, unit.log_inverse_mass
     if slots is None:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
     shown, prob, others, pick = slots.shown, slots.used / slots.shown, slots.others, slots.pick
-    return lambda mu: LoadedSlot(shown, prob, others, pick, mu, mass)
+    return lambda mu: LoadedSlot(shown, prob, others, pick, mu, log_inverse_mass)
 
 
-def _one_step(way: Way) -> Callable[[float], Round]:
-    return lambda mu: OneStep(way.used, mu, way.rest)
+def _one_step(way: Way) -> Callable[[float], UnitBound]:
+    return lambda mu: R1Subsampling(way.used, mu, way.rest)
 
 
-def _with_left(way: Way, whole: Round | None, alone: Callable[[float], Round]) -> Round:
+def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
     """The bound for the equal terms, and the bound for one term of another mu for the slots that are left."""
     if whole is not None and not way.left:
         return whole
@@ -221,39 +220,49 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
 
     Of sums: of whole ones alone, in the window of a client whose window begins with one.
     """
-    size, mass, throws = sums_of(slots, unit.view).size, unit.log_inverse_mass, unit.protocol.used_throws
+    size, log_inverse_mass, throws = (
+        sums_of(slots, unit.view).size,
+        unit.log_inverse_mass,
+        unit.protocol.used_throws,
+    )
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
     # A sum that is longer than a window has all of it.
     seen = slots.seen * min(number * size / slots.number, 1.0)
     if throws is not None:
         if not slots.hidden:
-            return _visible_instances(*throws, size, seen, mu, mass)
+            return _visible_instances(*throws, size, seen, mu, log_inverse_mass)
         # All slots occupied by others at distance mu, if that can be relied on.
         empty = some_empty(*throws)
-        if empty < 1e-3 * math.exp(17.0 - mass) and seen > empty and LEAST_MU <= mu <= MOST_MU:
-            return (MostlyGaussian(AllocationGaussian(number, seen - empty, mu, mass), empty, False),)
+        if (
+            empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
+            and seen > empty
+            and LEAST_MU <= mu <= MOST_LATTICE_MU
+        ):
+            return (
+                ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
+            )
     # The others' records, and the dummies, are zero.
-    if LEAST_MU <= 0.5 * mu <= MOST_MU:
-        return (AllocationGaussian(number, seen, 0.5 * mu, mass),)
+    if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
+        return (AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass),)
     return ()
 
 
 def _visible_instances(
-    n: int, m: int, prob: float, size: int, seen: float, mu: float, mass: float
+    n: int, m: int, prob: float, size: int, seen: float, mu: float, log_inverse_mass: float
 ) -> tuple[Instance, ...]:
-    if not LEAST_MU <= mu <= MOST_MU:
+    if not LEAST_MU <= mu <= MOST_LATTICE_MU:
         return ()
     if size > 1:
         # Noise is added for the slots that are empty, and which they are is forgotten.
-        return (AllocationGaussian(m // size, seen, mu, mass),)
+        return (AllocationGaussian(m // size, seen, mu, log_inverse_mass),)
     found: list[Instance] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
-        found.append(MostlyGaussian(AllocationGaussian(n, 1.0, mu, mass), 1.0 - apart, True))
+        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, log_inverse_mass), 1.0 - apart, True))
     # Seen, and all of them but so many forgotten.
     least = occupancy.least(n, m, prob, _SELDOM)
     if least >= 1:
-        pair = AllocationGaussian(least, least / n, mu, mass)
-        found.append(MostlyGaussian(pair, math.exp(-_SELDOM), True))
+        pair = AllocationGaussian(least, least / n, mu, log_inverse_mass)
+        found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
     return tuple(found)

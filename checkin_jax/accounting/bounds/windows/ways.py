@@ -69,15 +69,15 @@ def hidden_ways(slots: Slots, common: bool, sums: Sums, mu: float) -> list[Way]:
     return found
 
 
-def placed_ways(throws: Throws, hidden: bool, sums: Sums, mu: float, mass: float) -> list[Way]:
+def placed_ways(throws: Throws, hidden: bool, sums: Sums, mu: float, log_inverse_mass: float) -> list[Way]:
     """Common windows: the client takes the place of one of the others that are used, if not all clients are."""
     n, m, prob = throws
     size, short = sums
-    most, rest = occupancy.most(n, m, prob, mass)
+    most, rest = occupancy.most(n, m, prob, log_inverse_mass)
     if size > 1 and not hidden:
         # Only messages that are there bring noise.
         empty = some_empty(n + 1, m, prob)
-        if empty > _NEVER * math.exp(17.0 - mass):
+        if empty > _NEVER * math.exp(17.0 - log_inverse_mass):
             size, short = 1, 0
         else:
             rest += empty
