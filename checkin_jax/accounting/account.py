@@ -113,7 +113,9 @@ def account(
         protocol=protocol,
         randomizer=randomizer,
         theorems=_once(map(str, each.theorems) for each in chosen),
-        assumptions=_once((*assumptions(*pair, view), *each.assumes) for pair, each in zip(runs, chosen))
+        assumptions=_once(
+            (*assumptions(one, its, view), *each.assumes) for (one, its), each in zip(runs, chosen)
+        )
         + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
         optimal_order=found.optimal_order,

@@ -13,8 +13,8 @@ from checkin_jax.training.reports.report import AccountFn, every_view
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
-# Evaluations that are accounted for in one run: each may take a second.
-MOST = 40
+# Evaluations that are accounted for in one run: each may take a second a view.
+MOST = 20
 _Figures = concurrent.futures.Future[dict[str, Guarantee]]
 
 
