@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import (
     BEST,
@@ -24,6 +22,7 @@ from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -93,7 +92,7 @@ def account(
         check_randomizer(its)
         check_relation(each, view, relation)
     total = sum(each.repeats for each, _ in runs)
-    with jax.enable_x64(True):
+    with float64():
         chosen = [
             unit_bound(each, its, view, total, delta, bounds=wanted, relation=relation) for each, its in runs
         ]

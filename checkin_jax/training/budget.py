@@ -18,6 +18,7 @@ from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.kernels.devices import on_cpu
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import AccountFn, every_view, guarantee
 from checkin_jax.training.run import PrivateRun
@@ -41,6 +42,7 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     target, schedule = run.target_epsilon, run.schedule
     if target is None:
         return schedule.num_rounds
+    account_fn = on_cpu(account_fn)  # the same number wherever the run goes on
 
     def epsilon(units: int) -> float:
         return guarantee(run, run.protocol.repeated(units), run.target_view, account_fn).epsilon

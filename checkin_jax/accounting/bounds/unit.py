@@ -3,7 +3,7 @@
 A `UnitBound` limits the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
 `Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
 `Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
-(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
+(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `devices.float64()`. eps0-LDP messages behind a
 shuffler or in slots are in `bounds.clones`.
 """
 

@@ -18,6 +18,7 @@ from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, f
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 
 _MIN_LOSS = 1e-9
 
@@ -80,7 +81,7 @@ def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) 
 
 
 def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
-    with jax.enable_x64(True):
+    with float64():
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]

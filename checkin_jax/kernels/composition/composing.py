@@ -186,7 +186,7 @@ def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     here, after = jnp.maximum(last, 0), jnp.minimum(last + 1, count - 1)
     fall = value[here] - value[after]
     share = jnp.where((after > here) & jnp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
-    forth = jnp.log1p(share * jnp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
+    forth = log1p(share * jnp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
     found = jnp.where(last >= 0, jnp.maximum(epsilon[here] + forth, 0.0), 0.0)
     return found, jnp.zeros_like(found)
 

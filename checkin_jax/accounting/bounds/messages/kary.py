@@ -1,7 +1,7 @@
 """k-ary randomized response (t_k above; below, all others at a third record).
 
 One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
-all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages of a known total variation (theorem A), and the profile that any dominating step makes of a round.
 
 One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
-all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
