@@ -15,14 +15,12 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
-    stronger,
-    unit_bound,
+    whole_run,
 )
 from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
-from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -91,16 +89,10 @@ def account(
         check_protocol(each)
         check_randomizer(its)
         check_relation(each, view, relation)
-    total = sum(each.repeats for each, _ in runs)
-    with float64():
-        chosen = [
-            unit_bound(each, its, view, total, delta, bounds=wanted, relation=relation) for each, its in runs
-        ]
-        alone = [stronger(each, its, view, relation) for each, its in runs]
-    counts = [each.repeats for each, _ in runs]
-    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
-    units = [(one.bound, count) for one, count in zip(chosen, counts)]
-    found = composer.bracket(units, delta, named if len(named) == len(units) else ())
+    chosen, units, own = whole_run(
+        protocol, randomizer, view, delta, bounds=wanted, relation=relation, before=runs[1:]
+    )
+    found = composer.bracket(units, delta, own)
     names = dict.fromkeys(one.bound.name for one in chosen)
     return Guarantee(
         epsilon=found.upper,
@@ -119,6 +111,7 @@ def account(
         neighboring_relation=relation,
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
+        bounds=wanted,
         warnings=_once(_warnings(each, one, delta, found) for (each, _), one in zip(runs, chosen)),
         before=tuple(runs[1:]),
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite, shown_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
+from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
+from checkin_jax.accounting.bounds.table import BEST, whole_run
+from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -56,6 +60,10 @@ class Guarantee:
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
       before: what was run before on the same records by other parameters, and is within epsilon.
+      bounds: the choice of theorems, see `account`.
+
+    `attack` and what it is made of are worked out when they are first asked for, which takes about as long as `account`
+    did.
     """
 
     epsilon: float
@@ -74,6 +82,34 @@ class Guarantee:
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
     before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
+    bounds: str | tuple[str, ...] = BEST
+
+    @functools.cached_property
+    def attack(self) -> AttackTerms:
+        """The same run in an attacker's terms, both ends certified: from its whole profile, not from this epsilon."""
+        chosen = (self.protocol, self.randomizer, self.view, self.delta)
+        how = {"bounds": self.bounds, "relation": self.neighboring_relation, "before": self.before}
+        run = whole_run(*chosen, **how)
+        found = Bracket(self.lower, self.epsilon, self.method)
+        return attack_terms(run.units, self.delta, found, run.stronger)
+
+    @property
+    def advantage(self) -> Ends:
+        """Largest true minus false positive rate of any attack, see `AttackTerms.advantage`."""
+        return self.attack.advantage
+
+    @property
+    def mu(self) -> Ends:
+        """The least mu of Gaussian differential privacy but for delta, see `AttackTerms.mu`."""
+        return self.attack.mu
+
+    def tpr(self, fpr: float) -> Ends:
+        """Largest true positive rate of any attack with this false positive rate, see `AttackTerms.tpr`."""
+        return self.attack.tpr(fpr)
+
+    def posterior(self, prior: float) -> Ends:
+        """Belief an attacker can come to from this prior, but for delta of the runs, see `AttackTerms.posterior`."""
+        return self.attack.posterior(prior)
 
     @property
     def against(self) -> str:
@@ -85,8 +121,11 @@ class Guarantee:
         """Neighboring data sets in words, the protocol's own."""
         return self.protocol.compared(self.neighboring_relation)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; infinities as None with the key kept, never as a number."""
+    def as_dict(self, *, attack: bool = False) -> dict[str, Any]:
+        """Plain values for JSON; infinities as None with the key kept, never as a number.
+
+        attack: with `attack` under that key.
+        """
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
         out["before"] = [
@@ -95,9 +134,15 @@ class Guarantee:
         ]
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
+        if attack:
+            out["attack"] = self.attack.as_dict()
         return finite(out)
 
     def __str__(self) -> str:
+        return self.statement()
+
+    def statement(self, *, attack: bool = False) -> str:
+        """The guarantee in words, line by line; attack: an attacker's terms, too."""
         p = self.protocol
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
@@ -113,6 +158,8 @@ class Guarantee:
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",
         ]
+        if attack:
+            lines += [f"  {name:<10} {text}" for name, text in self.attack.lines]
         lines += [f"  theorem    {each}" for each in self.theorems]
         lines += [f"  assumes    {a}" for a in self.assumptions]
         lines += [f"  warning    {w}" for w in self.warnings]

@@ -33,11 +33,16 @@ class Epsilon(ProtocolOptions):
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
     bounds: str = "best"
     """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    attack: bool = False
+    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
+    trade_off: Path | None = None
+    """Also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra plots."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the guarantees."""
+        from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.bounds.table import check_relation
         from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
@@ -51,6 +56,7 @@ class Epsilon(ProtocolOptions):
             views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
         for view in views:
             check_relation(protocol, view, self.neighboring_relation)
+        out = None if self.trade_off is None else plotting.check(self.trade_off)
 
         def job() -> None:
             guarantees = {
@@ -64,20 +70,26 @@ class Epsilon(ProtocolOptions):
                 )
                 for view in views
             }
+            if out is not None:
+                drawn, rows = plotting.trade_off({view: g.attack for view, g in guarantees.items()})
+                plotting.save(drawn, out, rows)
             if self.json:
-                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+                plain = {view: g.as_dict(attack=self.attack) for view, g in guarantees.items()}
+                print(json.dumps(plain, allow_nan=False))
             else:
-                print("\n\n".join(map(str, guarantees.values())))
+                print("\n\n".join(g.statement(attack=self.attack) for g in guarantees.values()))
 
         return job
 
 
 @dataclasses.dataclass(kw_only=True)
 class Calibrate(ProtocolOptions):
-    """The value of one variable that just meets a target epsilon, on the feasible side."""
+    """The value of one variable that just meets a target epsilon or advantage, on the feasible side."""
 
-    target_epsilon: float
+    target_epsilon: float | None = None
     """The epsilon to meet, > 0."""
+    target_advantage: float | None = None
+    """In place of an epsilon: true minus false positive rate of the best attack, in (0, 1)."""
     free: Literal[
         "epsilon0",
         "noise-multiplier",
@@ -108,9 +120,12 @@ class Calibrate(ProtocolOptions):
         name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
         check_relation(protocol, self.view, self.neighboring_relation)
-        target = _validate.real(
-            0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
-        )
+        if (self.target_epsilon is None) == (self.target_advantage is None):
+            raise UsageError("expected one of --target-epsilon and --target-advantage")
+        if self.target_epsilon is not None:
+            _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon)
+        if self.target_advantage is not None:
+            _validate.real(0, 1, open_low=True, open_high=True, target_advantage=self.target_advantage)
         delta, bounds = _validate.real(MIN_DELTA, 1, delta=self.delta), bounds_of(self.bounds)
         randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
         if randomizer is None:
@@ -130,7 +145,8 @@ class Calibrate(ProtocolOptions):
                 found = calibrate(
                     protocol,
                     randomizer,
-                    target_epsilon=target,
+                    target_epsilon=self.target_epsilon,
+                    target_advantage=self.target_advantage,
                     delta=delta,
                     view=self.view,
                     bounds=bounds,
@@ -140,10 +156,12 @@ class Calibrate(ProtocolOptions):
             except ValueError as error:  # no value meets the target, which only the search can tell
                 raise UsageError(str(error)) from error
             if self.json:
-                values = {"name": found.name, "value": found.value, "guarantee": found.guarantee.as_dict()}
+                plain = found.guarantee.as_dict(attack=self.target_advantage is not None)
+                values = {"name": found.name, "value": found.value, "guarantee": plain}
                 print(json.dumps(values, allow_nan=False))
             else:
-                print(f"{found.name} = {found.value:.10g}\n\n{found.guarantee}")
+                words = found.guarantee.statement(attack=self.target_advantage is not None)
+                print(f"{found.name} = {found.value:.10g}\n\n{words}")
 
         return job
 

@@ -262,6 +262,52 @@ def test_epsilon_prints_every_view(capsys, quick):
     assert capsys.readouterr().out.count("view '") == 1
 
 
+def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
+    args = [
+        "epsilon",
+        "--num-clients",
+        "50",
+        "--check-in-prob",
+        "0.5",
+        "--num-rounds",
+        "2",
+        "--epsilon0",
+        "1",
+    ]
+    args += ["--view", "messages", "--bounds", "T1", "--attack", "--trade-off", str(tmp_path / "curve.png")]
+    cli.main(args)
+    words = capsys.readouterr().out
+    assert "  advantage  between 0." in words
+    assert "  fpr 0.01   comes with a true positive rate between 0.0" in words
+    header, *rows = (tmp_path / "curve.csv").read_text().split()
+    assert header == "name,fpr,tpr_lower,tpr_upper"
+    assert all(float(row.split(",")[2]) <= float(row.split(",")[3]) for row in rows)
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+    cli.main([*args[:-2], "--json"])
+    assert set(json.loads(capsys.readouterr().out)["messages"]["attack"]) == {
+        "advantage",
+        "mu",
+        "tpr",
+        "posterior",
+    }
+
+
+def test_calibrate_meets_an_advantage(capsys):
+    args = [
+        "calibrate",
+        "--num-clients",
+        "50",
+        "--check-in-prob",
+        "0.5",
+        "--num-rounds",
+        "2",
+        "--free",
+        "epsilon0",
+    ]
+    cli.main([*args, "--bounds", "T1", "--target-advantage", "0.05", "--json"])
+    assert json.loads(capsys.readouterr().out)["guarantee"]["attack"]["advantage"]["upper"] <= 0.05
+
+
 def test_epsilon_prints_one_json_object(capsys):
     cli.main([*RUN, "--json"])
     guarantees = json.loads(capsys.readouterr().out)

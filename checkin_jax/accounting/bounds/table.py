@@ -339,6 +339,43 @@ def stronger(protocol: CheckInProtocol, randomizer: Randomizer, view: str, relat
     return local if isinstance(local, Exact) else None
 
 
+class WholeRun(NamedTuple):
+    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
+
+    The first of `chosen` is the run's own.
+    """
+
+    chosen: list[Chosen]
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    parts = [(protocol, randomizer), *before]
+    counts = [each.repeats for each, _ in parts]
+    total = sum(counts)
+    with float64():
+        chosen = [unit_bound(*each, view, total, delta, bounds=bounds, relation=relation) for each in parts]
+        alone = [stronger(*each, view, relation) for each in parts]
+    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
+    units = [(one.bound, count) for one, count in zip(chosen, counts)]
+    return WholeRun(chosen, units, named if len(named) == len(units) else [])
+
+
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     if bounds == BEST:
         return True

@@ -160,6 +160,19 @@ def end(points: int, upper: bool) -> Callable[..., End]:
     return kernel
 
 
+@functools.cache
+def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
+    """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
+
+    def kernel(
+        atoms: pld.Atoms, index: Array, counts: Array, spacing: Array, order: Array, first: Array
+    ) -> pld.Composed:
+        tilt = pld.tilt_at(atoms, counts, order)
+        return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
+
+    return kernel
+
+
 def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Smallest epsilon of the grid's piecewise linear (in e^epsilon) delta that meets the target, and its error."""
     epsilon, value, error = composed
