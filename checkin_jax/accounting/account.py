@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+from checkin_jax.rates import Rates
 
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
@@ -31,6 +33,8 @@ MIN_DELTA = 1e-300
 UNSEEN_CHANGES = (
     "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
 )
+# What the coins of clients that always come are better capped at.
+CAP = 0.99
 
 
 def account(
@@ -41,6 +45,7 @@ def account(
     view: str = "messages",
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
@@ -58,6 +63,8 @@ def account(
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
+      client_rate: where check-in rates differ, the rate in (0, 1] of the client that the guarantee is for, or an upper
+        bound on it: of the fastest client that is not above it. Left out: the fastest of all, which covers everybody.
       before: what was run before on the same clients' records, by other parameters: pairs of protocol and
         randomizer, in the same view. All is composed, and epsilon is that of everything together. When parameters
         change, and into what, must be fixed beforehand or at least not depend on anything that was seen: this is no
@@ -89,9 +96,8 @@ def account(
         check_protocol(each)
         check_randomizer(its)
         check_relation(each, view, relation)
-    chosen, units, own = whole_run(
-        protocol, randomizer, view, delta, bounds=wanted, relation=relation, before=runs[1:]
-    )
+    meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
+    chosen, units, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     found = composer.bracket(units, delta, own)
     names = dict.fromkeys(one.bound.name for one in chosen)
     return Guarantee(
@@ -109,11 +115,22 @@ def account(
         )
         + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
+        client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         bounds=wanted,
         warnings=_once(_warnings(each, one, delta, found) for (each, _), one in zip(runs, chosen)),
         before=tuple(runs[1:]),
+        asked=functools.partial(
+            account,
+            protocol,
+            randomizer,
+            delta=delta,
+            view=view,
+            bounds=bounds,
+            neighboring_relation=relation,
+            before=tuple(runs[1:]),
+        ),
     )
 
 
@@ -137,6 +154,12 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
         out.append(
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
             "publishing one client's record at random would be within it"
+        )
+    coins = protocol.coins
+    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
+        out.append(
+            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
+            f"cap coins at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")

@@ -36,6 +36,12 @@ class Sweep:
     """Axis: how many clients there are (n)."""
     check_in_prob: Axis = None
     """Axis: probability that a client checks in."""
+    largest_rate: Axis = None
+    """Axis: where rates differ, in place of --check-in-prob: no client's is above this."""
+    expected_check_ins: Axis = None
+    """Axis: what the rates of all other clients add up to at least; with --largest-rate."""
+    client_rate: Axis = None
+    """Axis: the rate of the client meant; the largest when left out; with --largest-rate."""
     drop_out_prob: Axis = None
     """Axis: probability that a client that checked in drops out."""
     num_rounds: Axis = None

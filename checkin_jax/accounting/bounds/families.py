@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
     Least,
@@ -199,7 +200,7 @@ def g4(unit: Unit) -> UnitBound | None:
 
 def local(unit: Unit) -> UnitBound:
     """The bound on one client's own messages, seen with its name; needs nothing."""
-    rate, randomizer = unit.protocol.rate, unit.randomizer
+    rate, randomizer = unit.rate, unit.randomizer
     if BINARY in randomizer.attains:
         return LocalPureLDP(rate, randomizer.largest_loss)
     if randomizer.gaussian_mu is not None:
@@ -244,6 +245,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     if TERNARY not in attains and BINARY in attains:
         # Where 3-ary randomized response leaks more, binary is not tried by itself.
         found += [each.binary() for each in seen if isinstance(each, _Responses)]
+        found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
     # Grids are made from the bound that is used.
     return [
         dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
@@ -260,7 +262,8 @@ def _singles_seen(unit: Unit) -> bool:
     if unit.slots.minibatch == 1:
         return True
     # Sums of a sliding window reach beyond it.
-    return unit.randomizer.sums_tell and unit.protocol.used_throws is not None
+    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
+    return unit.randomizer.sums_tell and common
 
 
 def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     Exact,
     Graded,
@@ -34,6 +35,7 @@ FAST = 0.06
 _HOPELESS = 4.0
 
 _SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
+_UNEQUAL = "docs/theory_rates.md"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +206,52 @@ BOUNDS: tuple[Bound, ...] = (
         0.02,
         families.g4,
     ),
+    Bound(
+        "T1h",
+        "check-in rates that differ: T1 for one client and a pool of members of one rate, whose number is a sum of "
+        "independent indicators; the others' coins are mixtures of a member's, an absent one and a present one",
+        _UNEQUAL + "; compare [Hoe56]",
+        0.03,
+        builders.t1h,
+    ),
+    Bound(
+        "T3h",
+        "with loads that do not depend on the data, averaged updates of clients with different rates: T1h",
+        _UNEQUAL,
+        0.03,
+        builders.t3h,
+    ),
+    Bound(
+        "S",
+        "who else takes part is revealed: shuffling of those who are there, times the client's rate",
+        _UNEQUAL,
+        0.03,
+        builders.s,
+    ),
+    Bound(
+        "T1m",
+        "clients who always come hide, too, which messages are the pool's",
+        _UNEQUAL,
+        0.2,
+        builders.t1m,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
+        "G1h",
+        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
+        "number that checked in",
+        _UNEQUAL + "; [BBG18], Theorem 2",
+        0.03,
+        builders.g1h,
+        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+    ),
+    Bound(
+        "G4h",
+        "the noise of all clients of a slot adds up in their average, at rates that differ",
+        _UNEQUAL,
+        0.02,
+        builders.g4h,
+    ),
 )
 LABELS = tuple(bound.label for bound in BOUNDS)
 # The choices of `bounds=` beside labels.
@@ -278,19 +326,23 @@ def unit_bound(
     *,
     bounds: str | tuple[str, ...] = BEST,
     relation: str = REPLACE,
+    client_rate: float | None = None,
 ) -> Chosen:
     """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
 
     Args:
       bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Labels: these alone.
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+      client_rate: as in `account`.
 
     Raises:
-      ValueError: there is no bound for this neighboring relation, or none of the labels applies.
+      ValueError: there is no bound for this neighboring relation, or none of the labels applies; or no client has the
+        rate.
     """
     check_relation(protocol, view, relation)
     with float64():
-        return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
+        mass = log_inverse_mass(total, delta)
+        return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
@@ -328,14 +380,20 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     return Chosen(found, tuple(bound for bound in BOUNDS if bound in used or bound.label in named))
 
 
-def stronger(protocol: CheckInProtocol, randomizer: Randomizer, view: str, relation: str) -> Exact | None:
+def stronger(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    relation: str,
+    client_rate: float | None = None,
+) -> Exact | None:
     """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
 
     The composer takes the smaller end, so that no view has more than `local`.
     """
     if view == "local" or relation != REPLACE:
         return None
-    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0))
+    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
     return local if isinstance(local, Exact) else None
 
 
@@ -358,6 +416,7 @@ def whole_run(
     *,
     bounds: str | tuple[str, ...],
     relation: str,
+    client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
     """`unit_bound` and `stronger` for all units of the run, and of what was run before.
@@ -369,8 +428,13 @@ def whole_run(
     counts = [each.repeats for each, _ in parts]
     total = sum(counts)
     with float64():
-        chosen = [unit_bound(*each, view, total, delta, bounds=bounds, relation=relation) for each in parts]
-        alone = [stronger(*each, view, relation) for each in parts]
+        chosen, alone = [], []
+        for i, part in enumerate(parts):
+            # Among clients of one rate everybody is meant.
+            meant = None if i and part[0].coins is None else client_rate
+            how = {"relation": relation, "client_rate": meant}
+            chosen.append(unit_bound(*part, view, total, delta, bounds=bounds, **how))
+            alone.append(stronger(*part, view, **how))
     named = [(one, count) for one, count in zip(alone, counts) if one is not None]
     units = [(one.bound, count) for one, count in zip(chosen, counts)]
     return WholeRun(chosen, units, named if len(named) == len(units) else [])
