@@ -109,9 +109,11 @@ def account(
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        theorems=_once(map(str, each.theorems) for each in chosen),
+        # The bound for a stronger adversary rests on none of them.
+        theorems=() if found.bound else _once(each.stated for each in chosen),
         assumptions=_once(
-            (*assumptions(one, its, view), *each.assumes) for (one, its), each in zip(runs, chosen)
+            (*assumptions(one, its, view), *(() if found.bound else each.assumes))
+            for (one, its), each in zip(runs, chosen)
         )
         + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
@@ -163,6 +165,10 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(chosen.bound, LocalOnly):
-        out.append("no gain from random check-ins is counted: the truth may be far below")
-    return out + (list(chosen.caveats) if found.upper > 0 else [])
+    if found.bound or isinstance(chosen.bound, LocalOnly):
+        # The bound is that for somebody who sees the client's own messages with its name.
+        if found.lower < 0.999 * found.upper:
+            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+    elif found.upper > 0:
+        out += chosen.caveats
+    return out
