@@ -25,8 +25,8 @@ from jaxtyping import Float64, Int
 from checkin_jax.kernels import FLUSHED, require_float64
 from checkin_jax.kernels.elementary import log1p
 
-# Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
-# below 7 u log2 M), doubled.
+# Unit round-off, and twice the constant of the FFTs that run: of M = 2^k points, relative error in the 2-norm below
+# 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2; docs/accounting.md counts it for radices 4 and 8.
 UNIT = 2.0**-53
 FFT_CONSTANT = 14.0
 
