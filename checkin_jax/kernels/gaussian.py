@@ -51,6 +51,11 @@ def _one_minus_x_mills(x: Array) -> Array:
     return jnp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(jnp.maximum(x, 30.0)))
 
 
+def hazard_beyond(x: Array) -> Array:
+    """phi(x) / Phi(-x) - x for x > -30 or so, by how much the normal law's hazard exceeds x; within 1e-12 of itself."""
+    return _one_minus_x_mills(x) / _mills(x)
+
+
 def log_delta(
     mu: Float64[Array, "*#settings"], epsilon: Float64[Array, "*#settings"]
 ) -> Float64[Array, "*#settings"]:

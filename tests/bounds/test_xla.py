@@ -1,8 +1,8 @@
 """What XLA makes of the kernels: how accurate its float64 functions are, against mpmath, on the ranges that bounds use.
 
 Every count of rounding errors in `checkin_jax.kernels` rests on the limits below, which are what the counts assume, not
-what was measured (that is in docs/accounting.md). To be run with every supported release of jax: `make oldest` runs this
-file, and what tests devices, with the oldest one; so do others with JAX=0.11.* and the like.
+what was measured (that is in docs/accounting.md). To be run with every supported release of jax: `make numbers JAX=0.10.0`
+runs this file with that one in an environment of its own; JAX is the oldest one when left out.
 """
 
 import re
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import checkin_jax
+from checkin_jax.accounting.bounds import hidden
 from checkin_jax.kernels import FLUSHED, gaussian, stop_loss
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
@@ -311,3 +312,22 @@ def test_a_product_of_exponentials_made_one_would_be_seen():
     found = [(kind, name.rpartition("/")[2]) for _, kind, name in INSTRUCTION.findall(text)]
     # A release that does not do so passes too.
     assert found.count(("exponential", "mul")) == 1 or found.count(("exponential", "exp")) == 2
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.03, 1.0, 5.0])
+@pytest.mark.parametrize("farthest", [9.0, 30.0])
+def test_cells_of_a_message_are_as_good_as_the_lower_end_counts_on(mu, farthest):
+    """Masses and places within 1e-12; places by differences of tails would be off by 2e-11 at mu = 1e-3."""
+    cells = hidden._cells(jnp.float64(mu), jnp.float64(farthest))[0]
+    count = cells.right.size
+    step = (farthest + mu) / count
+    for sign, places, masses in ((1, cells.right, cells.right_mass), (-1, cells.left, cells.left_mass)):
+        for k in (0, 1, 2, 20, 70, count - 2, count - 1):
+            with mp.workprec(300):
+                ends = [mp.mpf(mu) / 2 + sign * mp.mpf(step) * j for j in (k, k + 1)]
+                mass, other = (
+                    mp.ncdf(-sign * (ends[0] - m)) - (mp.ncdf(-sign * (ends[1] - m)) if k < count - 1 else 0)
+                    for m in (mp.mpf(0), mp.mpf(mu))
+                )
+                assert abs(float(masses[k]) / mass - 1) <= 1e-12
+                assert abs(float(places[k]) / (sign * (other - mass) / mass) - 1) <= 1e-12
