@@ -1,8 +1,8 @@
 """What XLA makes of the kernels: how accurate its float64 functions are, against mpmath, on the ranges that bounds use.
 
 Every count of rounding errors in `checkin_jax.kernels` rests on the limits below, which are what the counts assume, not
-what was measured (that is in docs/accounting.md). To be run with every supported release of jax: `make numbers JAX=0.10.0`
-runs this file with that one in an environment of its own; JAX is the oldest one when left out.
+what was measured (that is in docs/accounting.md). To be run with every supported release of jax: `make numbers
+JAX=0.10.0` runs this file with that one in an environment of its own; JAX is the oldest one when left out.
 """
 
 import re
@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 import checkin_jax
-from checkin_jax.accounting.bounds import hidden
-from checkin_jax.kernels import FLUSHED, gaussian, stop_loss
+from checkin_jax.accounting.bounds import one_record
+from checkin_jax.kernels import FLUSHED, gaussian, round_off, stop_loss
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
 from checkin_jax.kernels.elementary import log1p
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -200,9 +199,9 @@ def half(values):
 
 @pytest.mark.parametrize("levels", [3, 6, 10, 12, 13, 16, 19, 21])
 def test_constant_of_the_fft(levels):
-    """At most half of `FFT_CONSTANT`, 7 u a level (docs/accounting.md): forwards, backwards, in XLA and in NumPy."""
+    """At most half of `round_off.of_fft`, 7 u a level (docs/accounting.md): both ways, in XLA and NumPy."""
     points = 2**levels
-    allowed = 0.5 * FFT_CONSTANT * UNIT * levels
+    allowed = 0.5 * round_off.of_fft(points)
     forward = jax.jit(jnp.fft.rfft)
     backward = jax.jit(lambda values: jnp.fft.irfft(values, n=points))
     for law in spread(points):
@@ -318,7 +317,7 @@ def test_a_product_of_exponentials_made_one_would_be_seen():
 @pytest.mark.parametrize("farthest", [9.0, 30.0])
 def test_cells_of_a_message_are_as_good_as_the_lower_end_counts_on(mu, farthest):
     """Masses and places within 1e-12; places by differences of tails would be off by 2e-11 at mu = 1e-3."""
-    cells = hidden._cells(jnp.float64(mu), jnp.float64(farthest))[0]
+    cells = one_record._cells(jnp.float64(mu), jnp.float64(farthest))[0]
     count = cells.right.size
     step = (farthest + mu) / count
     for sign, places, masses in ((1, cells.right, cells.right_mass), (-1, cells.left, cells.left_mass)):
