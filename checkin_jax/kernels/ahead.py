@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.monitoring
 import numpy as np
 from jax.experimental import serialize_executable
 
@@ -96,26 +97,31 @@ class Kernel:
         function = self._function
         name = f"{function.__module__}.{function.__qualname__}"
         place = hashlib.sha256(f"{name} {key} {_surroundings(device)}".encode()).hexdigest()
-        program = _load(place, leaves, device)
-        if program is not None:
-            found.set_result(program)
-            return
+        loaded = _load(place, leaves, device)
 
         def flat(*leaves: Any) -> Any:
             return function(**jax.tree.unflatten(tree, leaves), **static)
 
         flat.__name__ = function.__name__
-        with tracing():
-            lowered = jax.jit(flat).lower(*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves))
+
+        def lowered() -> Any:
+            with tracing():
+                return jax.jit(flat).lower(*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves))
+
+        if loaded is not None:
+            found.set_result(_Loaded(loaded, lambda: _compile(lowered(), device)[0]))
+            return
+        traced_once = lowered()
 
         def compile_it() -> None:
             try:
-                program = _compile(lowered, device)
+                program, fresh = _compile(traced_once, device)
             except BaseException as error:
                 found.set_exception(error)
                 return
             found.set_result(program)
-            _store(place, program, lowered.out_tree)
+            if fresh:
+                _store(place, program, traced_once.out_tree)
 
         _pool().submit(compile_it)
 
@@ -166,11 +172,47 @@ def _surroundings(device: Any) -> str:
     return repr((sources.hexdigest(), releases, sys.version_info[:2], flags, place))
 
 
-def _compile(lowered: Any, device: Any) -> Callable[..., Any]:
+class _Loaded:
+    """A program from the disk. One that cannot be run after all, which only shows when it is, is made anew."""
+
+    def __init__(self, program: Callable[..., Any], anew: Callable[[], Callable[..., Any]]) -> None:
+        self._program, self._anew = program, anew
+
+    def __call__(self, *leaves: Any) -> Any:
+        try:
+            return jax.block_until_ready(self._program(*leaves))
+        except jax.errors.JaxRuntimeError:
+            self._program = self._anew()
+            return self._program(*leaves)
+
+
+class _Found(threading.local):
+    """How many programs this thread has had from JAX's own cache."""
+
+    count = 0
+
+
+_FOUND = _Found()
+
+
+@functools.cache
+def _listen() -> None:
+    def count(event: str, **_: Any) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            _FOUND.count += 1
+
+    jax.monitoring.register_event_listener(count)
+
+
+def _compile(lowered: Any, device: Any) -> tuple[Callable[..., Any], bool]:
+    """The program, and whether it is fresh: one from JAX's own cache, written again, lacks its functions."""
+    _listen()
+    before = _FOUND.count
     try:
-        return lowered.compile(compiler_options=_QUICK if device.platform == "cpu" else None)
+        program = lowered.compile(compiler_options=_QUICK if device.platform == "cpu" else None)
     except jax.errors.JaxRuntimeError:  # another release, which does not know the option
-        return lowered.compile()
+        program = lowered.compile()
+    return program, _FOUND.count == before
 
 
 def _store(place: str, program: Any, out_tree: Any) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from checkin_jax import _compiled
 from checkin_jax.kernels import ahead, engine
@@ -20,6 +21,17 @@ pytestmark = pytest.mark.usefixtures("x64")
 class Pair(NamedTuple):
     first: jax.Array
     second: jax.Array
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """JAX's own cache is off: programs from it are not kept a second time."""
+    mine = jax.config.values["jax_compilation_cache_dir"]
+    for folder in (None, mine):
+        jax.config.update("jax_compilation_cache_dir", folder)
+        compilation_cache.reset_cache()
+        if folder is None:
+            yield
 
 
 @pytest.fixture
@@ -100,6 +112,31 @@ def test_entries_that_are_not_whole_are_made_anew(folder, compilations, harm):
     path.write_bytes(harm(path.read_bytes()))
     kernel.forget()
     answer()
+    assert len(compilations) == 2
+
+
+def test_a_program_that_does_not_run_is_made_anew(folder, compilations):
+    def broken(*leaves):
+        raise jax.errors.JaxRuntimeError("NOT_FOUND: Function add_fusion not found")
+
+    loaded = ahead._Loaded(broken, lambda: lambda *leaves: sum(leaves))
+    assert loaded(1, 2) == 3
+    assert loaded(3, 4) == 7
+
+
+def test_programs_from_jaxs_own_cache_are_not_kept_again(folder, compilations, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
+    compilation_cache.reset_cache()
+    kernel.forget()
+    answer(times=5)
+    settled(folder, 1)
+    (path,) = entries(folder)
+    path.unlink()
+    kernel.forget()
+    jax.clear_caches()
+    answer(times=5)
+    time.sleep(0.2)
+    assert entries(folder) == []
     assert len(compilations) == 2
 
 

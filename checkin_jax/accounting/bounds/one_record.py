@@ -1,6 +1,6 @@
 """Lower ends of hidden messages: all other clients at one of two records, the target at either.
 
-Call inside `jax.enable_x64(True)`.
+Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
