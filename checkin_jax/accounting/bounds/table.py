@@ -222,6 +222,13 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T1h+",
+        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        _UNEQUAL + ", docs/theory_hexagon.md",
+        0.3,
+        builders.t1h_plus,
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,
