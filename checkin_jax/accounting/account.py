@@ -98,8 +98,9 @@ def account(
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        theorems=tuple(map(str, chosen.theorems)),
-        assumptions=(*assumptions(protocol, randomizer, view), *chosen.assumes),
+        # The bound for a stronger adversary rests on none of them.
+        theorems=() if found.bound else chosen.stated,
+        assumptions=(*assumptions(protocol, randomizer, view), *(() if found.bound else chosen.assumes)),
         neighboring_relation=relation,
         client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
@@ -133,6 +134,10 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(chosen.bound, LocalOnly):
-        out.append("no gain from random check-ins is counted: the truth may be far below")
-    return out + (list(chosen.caveats) if found.upper > 0 else [])
+    if found.bound or isinstance(chosen.bound, LocalOnly):
+        # The bound is that for somebody who sees the client's own messages with its name.
+        if found.lower < 0.999 * found.upper:
+            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+    elif found.upper > 0:
+        out += chosen.caveats
+    return out

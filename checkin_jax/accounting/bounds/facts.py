@@ -70,6 +70,12 @@ class Unit:
         return None if self.view == "local" else self.protocol.slots_of(self.client_rate)
 
     @property
+    def summed_slots(self) -> bool:
+        """Whether nobody sees the message of a single slot, only sums of several."""
+        slots = self.slots
+        return self.view == "aggregate" and slots is not None and slots.minibatch > 1
+
+    @property
     def alone(self) -> bool:
         """Whether the client's message is seen for what it is: in visible slots that nobody else can be in."""
         slots = self.slots

@@ -45,10 +45,11 @@ class Bound:
     Attributes:
       label: its name in the documentation.
       statement: what it states, in one sentence.
+      of_sums: the same where sums are seen whose noise adds up, if that is another sentence.
       reference: where it is proved, and whose idea it is.
       seconds: about what one unit costs, once compiled.
       build: the bound on a unit, or None where a hypothesis fails.
-      caveat: what a reader should be told where no other bound was used.
+      caveat: what a reader should be told of a unit for which no other bound was used; empty for nothing.
       assumes: what the theorem needs besides the protocol's own assumptions.
     """
 
@@ -57,11 +58,27 @@ class Bound:
     reference: str
     seconds: float
     build: Callable[[Unit], UnitBound | None]
-    caveat: str = ""
+    caveat: Callable[[Unit], str] | None = None
     assumes: tuple[str, ...] = ()
+    of_sums: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.label}: {self.statement} [{self.reference}]"
+    def stated(self, unit: Unit) -> str:
+        """Label, sentence and reference, as a statement about such a unit prints them."""
+        sentence = self.of_sums if unit.sums_noise and self.of_sums else self.statement
+        return f"{self.label}: {sentence} [{self.reference}]"
+
+
+def _g1_caveat(unit: Unit) -> str:
+    if unit.sums_noise:
+        return ""
+    if unit.view == "aggregate":
+        return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
+    return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+
+
+def _r1_caveat(unit: Unit) -> str:
+    seen = "sums of slots" if unit.summed_slots else "messages"
+    return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
 
 
 BOUNDS: tuple[Bound, ...] = (
@@ -142,11 +159,12 @@ BOUNDS: tuple[Bound, ...] = (
     ),
     Bound(
         "G1",
-        "subsampling of a message, or of a Gaussian sum whose noise adds up, by the visible fraction that checked in",
+        "subsampling of a message by the visible fraction that checked in",
         "docs/accounting.md; [BBG18], Theorem 2",
         0.02,
         families.g1,
-        "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1_caveat,
+        of_sums="subsampling of a Gaussian sum, whose noise adds up, by the visible fraction that checked in",
     ),
     Bound(
         "G2",
@@ -161,7 +179,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md; [BBG18], Theorem 2",
         0.02,
         slots.r1,
-        "only subsampling is counted; R2 and R3, which bounds='best' tries, may be far below",
+        _r1_caveat,
     ),
     Bound(
         "R1'",
@@ -270,6 +288,12 @@ class Chosen(NamedTuple):
 
     bound: UnitBound
     theorems: tuple[Bound, ...]
+    unit: Unit
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Label, sentence and reference of each theorem, in words for what is seen."""
+        return tuple(each.stated(self.unit) for each in self.theorems)
 
     @property
     def assumes(self) -> tuple[str, ...]:
@@ -278,8 +302,11 @@ class Chosen(NamedTuple):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a careful reader should be told about the theorems."""
-        return tuple(each.caveat for each in self.theorems if each.caveat) if len(self.theorems) == 1 else ()
+        """What a careful reader should be told about the theorem, if there is only one."""
+        if len(self.theorems) != 1 or self.theorems[0].caveat is None:
+            return ()
+        told = self.theorems[0].caveat(self.unit)
+        return (told,) if told else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:
@@ -356,7 +383,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     view, relation, randomizer = unit.view, unit.relation, unit.randomizer
     local = families.local(unit)
     if view == "local" or unit.alone:
-        return Chosen(local, ())
+        return Chosen(local, (), unit)
     tried = [bound for bound in BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
     if not built and not isinstance(bounds, str):
@@ -371,7 +398,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local), ())
+        return Chosen(LocalOnly(local), (), unit)
     else:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
@@ -384,7 +411,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     # Some bounds are made with the help of others, which their names tell.
     named = {word.strip("(),") for word in found.name.split()}
     used = [bound for bound, _ in built]
-    return Chosen(found, tuple(bound for bound in BOUNDS if bound in used or bound.label in named))
+    theorems = tuple(bound for bound in BOUNDS if bound in used or bound.label in named)
+    return Chosen(found, theorems, unit)
 
 
 def stronger(
