@@ -76,6 +76,10 @@ def _g1_caveat(unit: Unit) -> str:
     return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
 
+def _g1h_caveat(unit: Unit) -> str:
+    return _g1_caveat(unit).replace("G1", "G1h", 1)
+
+
 def _r1_caveat(unit: Unit) -> str:
     seen = "sums of slots" if unit.summed_slots else "messages"
     return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
@@ -268,7 +272,7 @@ BOUNDS: tuple[Bound, ...] = (
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1h_caveat,
     ),
     Bound(
         "G4h",
