@@ -9,6 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
@@ -64,7 +65,7 @@ def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> stage
 
 
 class Problem(NamedTuple):
-    """What the kernel is to evaluate: its arguments, and e^loss - 1 at its losses and at epsilon0."""
+    """What the kernel is to evaluate: its arguments, and e^loss - 1 at its losses."""
 
     arguments: tuple[Any, ...]
     above: np.ndarray
@@ -76,9 +77,8 @@ class Problem(NamedTuple):
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """Losses and proven upper bounds there, as `profile` returns them."""
         upper = np.asarray(staged_clones.profile_upper(*self.arguments))
-        above, upper = convex.full_hull(self.above, np.append(upper, 0.0))
-        # The last knot is epsilon0 itself.
-        return np.append(np.log1p(above[:-1]), float(self.arguments[1].epsilon0)), upper
+        epsilon0 = float(self.arguments[1].epsilon0)
+        return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
 
 
 def problem(
@@ -92,13 +92,26 @@ def problem(
     if chosen is None or above_all < _WORTHWHILE**2 * variance:
         return None
     deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
+    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
+    binomial = bool(float(seen.rate) < 1.0)
+    arguments = seen, message, host(everybody), chosen, losses, rules, binomial
+    return Problem(arguments, above)
+
+
+def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
+    """Losses at which the bound is computed, and c - 1 there; deviation: of the loss."""
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
     dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
     above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
-    losses = host(np.log1p(above))
-    binomial = bool(float(seen.rate) < 1.0)
-    arguments = seen, message, host(everybody), chosen, losses, rules, binomial
-    return Problem(arguments, np.append(above, p_minus_1))
+    return host(np.log1p(above)), above
+
+
+def _hull(
+    above: np.ndarray, upper: np.ndarray, p_minus_1: float, epsilon0: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Knots in nats and values of the profile; the last knot is epsilon0 itself."""
+    above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
+    return np.append(np.log1p(above[:-1]), epsilon0), upper
 
 
 def bound(
@@ -107,6 +120,42 @@ def bound(
     """`profile` of any game and any law of the number of messages."""
     found = problem(seen, message, everybody, log_inverse_mass, rules)
     return None if found is None else found.profile()
+
+
+def pool_profile(
+    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, epsilon0: float, log_inverse_mass: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """T1h+: `profile` where check-in rates differ; a pool stands in for the client (docs/theory_rates.md).
+
+    Args:
+      sizes, masses: of n', whole and increasing, [parts]. theta: the pool's rate, in (0, 1).
+      rate: g, in (0, 1]; above theta nothing is proved here. epsilon0: nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+
+    Returns:
+      (losses, upper), as `profile`; None where that has none.
+    """
+    message = Message(host(epsilon0), host(1.0))
+    p_minus_1, kept = math.expm1(epsilon0), (masses > 0) & (sizes >= 1.0)
+    if rate > theta or not kept.any():
+        return None
+    number, parts = sizes[kept] + 1.0, masses[kept]
+    # A smallest pool of next to no mass would leave few early steps.
+    everybody = np.exp(sizes[kept] * math.log(theta))
+    least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
+    variance = float(HEXAGON.largest_variance(message))
+    chosen = stages(least, float(everybody[0]), log_inverse_mass)
+    if chosen is None or 2.0 / (p_minus_1 + 2.0) < _WORTHWHILE**2 * variance:
+        return None
+    deviation = rate * math.sqrt(variance / (theta * float(number[-1]))) * p_minus_1
+    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
+    pad = (sizes.size - number.size, 0)
+    seen = staged_clones.PoolCounts(
+        host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
+    )
+    lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
+    upper = np.asarray(staged_clones.pool_upper(seen, message, host(lost), chosen, losses))
+    return _hull(above, upper, p_minus_1, epsilon0)
 
 
 def profile(

@@ -77,6 +77,10 @@ def _g1_caveat(unit: Unit) -> str:
     return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
 
+def _g1h_caveat(unit: Unit) -> str:
+    return _g1_caveat(unit).replace("G1", "G1h", 1)
+
+
 def _r1_caveat(unit: Unit) -> str:
     seen = "sums of slots" if unit.summed_slots else "messages"
     return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
@@ -241,6 +245,13 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T1h+",
+        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        _UNEQUAL + ", docs/theory_hexagon.md",
+        0.3,
+        builders.t1h_plus,
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,
@@ -262,7 +273,7 @@ BOUNDS: tuple[Bound, ...] = (
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1h_caveat,
     ),
     Bound(
         "G4h",
