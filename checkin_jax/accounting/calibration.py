@@ -72,6 +72,7 @@ def calibrate(
     free: str | None = None,
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon or advantage is at most the target.
 
@@ -86,6 +87,7 @@ def calibrate(
       view: as in `account`.
       bounds: as in `account`.
       neighboring_relation: as in `account`.
+      client_rate: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
         Left out when `randomizer` is a class.
@@ -111,12 +113,13 @@ def calibrate(
     _validate.choice(VIEWS, view=view)
     wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    meant: dict[str, Any] = {"relation": relation, "client_rate": client_rate}
     variable, start, build = _free(protocol, randomizer, free)
     name = variable.name
 
     def figure(value: float) -> float:
         here, noise = build(value)
-        run = whole_run(here, noise, view, delta, bounds=wanted, relation=relation)
+        run = whole_run(here, noise, view, delta, bounds=wanted, **meant)
         if asked == "advantage":
             return largest_advantage(run.units, delta, run.stronger)
         return composer.upper_end(run.units, delta, run.stronger).upper
@@ -136,7 +139,15 @@ def calibrate(
             f"at {name}={tightest:g} {asked} is {figure(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view, bounds=wanted, neighboring_relation=relation)
+    guarantee = account(
+        here,
+        noise,
+        delta=delta,
+        view=view,
+        bounds=wanted,
+        neighboring_relation=relation,
+        client_rate=client_rate,
+    )
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite, shown_plain
@@ -39,6 +40,14 @@ def relation_of(neighboring_relation: Any) -> str:
     return _validate.choice(RELATIONS, neighboring_relation=name)
 
 
+class RateRow(NamedTuple):
+    """lower <= epsilon for clients of check-in rates up to `client_rate`."""
+
+    client_rate: float
+    lower: float
+    epsilon: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy of a whole run, as a bracket.
@@ -57,6 +66,7 @@ class Guarantee:
       theorems: label, statement and reference of each theorem behind the upper end.
       optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
+      client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
       bounds: the choice of theorems, see `account`.
@@ -80,13 +90,17 @@ class Guarantee:
     optimal_order: float | None = None
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
+    client_rate: float | None = None
     bounds: str | tuple[str, ...] = BEST
+    # `account` of the same run; for another client.
+    asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
         """The same run in an attacker's terms, both ends certified: from its whole profile, not from this epsilon."""
         chosen = (self.protocol, self.randomizer, self.view, self.delta)
-        run = whole_run(*chosen, bounds=self.bounds, relation=self.neighboring_relation)
+        relation, rate = self.neighboring_relation, self.client_rate
+        run = whole_run(*chosen, bounds=self.bounds, relation=relation, client_rate=rate)
         found = Bracket(self.lower, self.epsilon, self.method)
         return attack_terms(run.units, self.delta, found, run.stronger)
 
@@ -108,6 +122,33 @@ class Guarantee:
         """Belief an attacker can come to from this prior, but for delta of the runs, see `AttackTerms.posterior`."""
         return self.attack.posterior(prior)
 
+    def at_rate(self, client_rate: float) -> Guarantee:
+        """The guarantee for clients of check-in rates up to this one, where rates differ.
+
+        Raises:
+          ValueError, TypeError: no client has such a rate, or all have the same.
+        """
+        if self.asked is None:
+            raise ValueError("no rates to choose from: expected a guarantee that `account` returned")
+        return self.asked(client_rate=client_rate)
+
+    def by_rate(self, rates: Sequence[float] | None = None) -> tuple[RateRow, ...]:
+        """Brackets by check-in rate, the slowest client's first.
+
+        Args:
+          rates: check-in rates; when left out the slowest client's, those of nine tenths of all clients and the
+            fastest's, or with `RateLimits` the largest and what it is halved to.
+
+        Raises:
+          ValueError, TypeError: no client has such a rate, or all have the same.
+        """
+        coins = self.protocol.coins
+        if coins is None:
+            raise ValueError("no table by rate: all clients have the same check-in rate")
+        chosen = sorted({coins.fastest(rate) for rate in (coins.examples if rates is None else rates)})
+        found = [self.at_rate(rate) for rate in chosen]
+        return tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(chosen, found))
+
     @property
     def against(self) -> str:
         """The adversary in words, the protocol's own."""
@@ -123,13 +164,22 @@ class Guarantee:
 
         attack: with `attack` under that key.
         """
-        out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "asked"}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
         if attack:
             out["attack"] = self.attack.as_dict()
         return finite(out)
+
+    @property
+    def _client(self) -> list[str]:
+        """Whom the guarantee is for, where that matters."""
+        coins = self.protocol.coins
+        if coins is None or self.client_rate is None:
+            return []
+        everybody = ", which is everybody" if self.client_rate == coins.fastest() else ", and nobody faster"
+        return [f"  covers     clients of check-in rates up to {self.client_rate:.6g}{everybody}"]
 
     def __str__(self) -> str:
         return self.statement()
@@ -140,6 +190,7 @@ class Guarantee:
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
+            *self._client,
             f"  against    {self.against}",
             f"  adjacency  {self.neighboring_relation}: {self.compared}",
             f"  randomizer {self.randomizer.words}",

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
+from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.compare import ComparedBound
+    from checkin_jax.accounting.guarantee import RateRow
 
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
@@ -31,6 +33,10 @@ class Epsilon(ProtocolOptions):
     """What the adversary sees; all three when left out."""
     neighboring_relation: Relation = "replace-one"
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    client_rate: float | None = None
+    """Where rates differ: the rate of the client meant; the fastest's when left out, which covers everybody."""
+    by_rate: bool = False
+    """Where rates differ: a table of epsilon by rate below the statement."""
     bounds: str = "best"
     """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     attack: bool = False
@@ -56,6 +62,9 @@ class Epsilon(ProtocolOptions):
             views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
         for view in views:
             check_relation(protocol, view, self.neighboring_relation)
+        protocol.rate_of(self.client_rate)
+        if self.by_rate and protocol.coins is None:
+            raise UsageError("--by-rate goes with --rates or --largest-rate")
         out = None if self.trade_off is None else plotting.check(self.trade_off)
 
         def job() -> None:
@@ -67,19 +76,39 @@ class Epsilon(ProtocolOptions):
                     view=view,
                     bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
+                    client_rate=self.client_rate,
                 )
                 for view in views
             }
             if out is not None:
                 drawn, rows = plotting.trade_off({view: g.attack for view, g in guarantees.items()})
                 plotting.save(drawn, out, rows)
+            tables = {view: g.by_rate() if self.by_rate else () for view, g in guarantees.items()}
             if self.json:
-                plain = {view: g.as_dict(attack=self.attack) for view, g in guarantees.items()}
+                plain = {
+                    view: g.as_dict(attack=self.attack) | _rows(tables[view])
+                    for view, g in guarantees.items()
+                }
                 print(json.dumps(plain, allow_nan=False))
             else:
-                print("\n\n".join(g.statement(attack=self.attack) for g in guarantees.values()))
+                texts = (
+                    f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in guarantees.items()
+                )
+                print("\n\n".join(texts))
 
         return job
+
+
+def _rows(table: Sequence[RateRow]) -> dict[str, Any]:
+    """Epsilon by rate for JSON, where it is asked for."""
+    return {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
+
+
+def _by_rate(table: Sequence[RateRow]) -> str:
+    """Epsilon by rate in columns, where it is asked for."""
+    head = ["", "  by rate    lower      epsilon"] if table else []
+    rows = [f"  {row.client_rate:<10.5g} {down(row.lower):<10} {up(row.epsilon)}" for row in table]
+    return "\n".join([*head, *rows])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -134,9 +163,9 @@ class Calibrate(ProtocolOptions):
                 raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
         elif self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
-        elif name != "epsilon0" and self.mechanism is not None:
-            raise UsageError("--mechanism goes with --epsilon0")
-        elif self.mechanism is not None or self.num_values is not None:
+        elif name != "epsilon0" and (self.mechanism is not None or self.total_variation is not None):
+            raise UsageError("--mechanism and --total-variation go with --epsilon0")
+        elif any(each is not None for each in (self.mechanism, self.num_values, self.total_variation)):
             given = dataclasses.replace(self, epsilon0=1.0)
             randomizer, name = given.build_randomizer(), "epsilon0"
 

@@ -25,7 +25,7 @@ class Audit(ProtocolOptions):
 
     run_dir: tyro.conf.Positional[Path | None] = None
     """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
-    num_clients: Count = 0
+    num_clients: Count | None = None
     """How many clients there are (n); needed without a run."""
     data_dir: Path | None = None
     """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""

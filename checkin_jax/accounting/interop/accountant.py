@@ -290,7 +290,7 @@ class CheckInAccountant(PrivacyAccountant):
             unit = to_unit(event)
             chosen = self._chosen(event, count, 1e-6)
             lines = [f"  upper end  {chosen.bound.name}"]
-            lines += [f"  theorem    {each}" for each in chosen.theorems]
+            lines += [f"  theorem    {each}" for each in chosen.stated]
             lines += [f"  lower end  {each.name}" for each in chosen.bound.instances]
             lines += [f"  assumes    {each}" for each in (*assumptions(*unit), *chosen.assumes)]
             text = "\n".join(lines)
