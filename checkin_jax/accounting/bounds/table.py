@@ -8,6 +8,7 @@ apply at every loss. Nothing else in the package asks which protocol or randomiz
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,12 +69,12 @@ class Bound:
         return f"{self.label}: {sentence} [{self.reference}]"
 
 
-def _g1_caveat(unit: Unit) -> str:
+def _g1_caveat(unit: Unit, label: str = "G1") -> str:
     if unit.sums_noise:
         return ""
     if unit.view == "aggregate":
-        return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
-    return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+        return f"{label} counts no gain from shuffling or from adding messages up; the truth may be far below"
+    return f"{label} counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
 
 def _r1_caveat(unit: Unit) -> str:
@@ -261,7 +262,7 @@ BOUNDS: tuple[Bound, ...] = (
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        functools.partial(_g1_caveat, label="G1h"),
     ),
     Bound(
         "G4h",
