@@ -216,6 +216,8 @@ def local(unit: Unit) -> UnitBound:
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
+    if unit.protocol.known_slots is not None:
+        return ()  # no instance hides which slots are empty from those who are in some
     if unit.slots is not None and mu is not None:
         # Those of messages that all come through say nothing of slots, which use one each.
         every = list(slots.instances(unit, unit.slots, mu))

@@ -266,6 +266,13 @@ BOUNDS: tuple[Bound, ...] = (
         assumes=("no client's message depends on another message of the same round",),
     ),
     Bound(
+        "T2c",
+        "T2 where clients collude: a slot that holds the message of one of them hides nothing",
+        _UNEQUAL,
+        0.02,
+        builders.t2c,
+    ),
+    Bound(
         "G1h",
         "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
         "number that checked in",
