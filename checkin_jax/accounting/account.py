@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import (
     BEST,
@@ -23,6 +21,7 @@ from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -81,7 +80,7 @@ def account(
     _validate.choice(VIEWS, view=view)
     count, wanted = protocol.repeats, check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    with jax.enable_x64(True):
+    with float64():
         chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
         alone = stronger(protocol, randomizer, view, relation)
     found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())

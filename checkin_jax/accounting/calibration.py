@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
@@ -23,6 +21,7 @@ from checkin_jax.accounting.bounds.table import (
 )
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import Guarantee, relation_of
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -114,7 +113,7 @@ def calibrate(
 
     def epsilon(value: float) -> float:
         here, noise = build(value)
-        with jax.enable_x64(True):
+        with float64():
             chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, relation=relation)
             alone = stronger(here, noise, view, relation)
         rounds, own = [(chosen.bound, here.repeats)], [(alone, here.repeats)] if alone else []

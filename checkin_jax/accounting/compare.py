@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 
-import jax
 import numpy as np
 
 from checkin_jax import _validate
@@ -14,6 +13,7 @@ from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import gaussian
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -199,7 +199,7 @@ def _gaussian(protocol: CheckInProtocol, mu: float, delta: float, delta0: float)
 def local_epsilon(mu: float, delta0: float) -> float:
     """The least epsilon0, within 1e-12, at which one Gaussian message has this delta0; rounded up; at most 1000."""
     low, high = 0.0, 1000.0
-    with jax.enable_x64(True):
+    with float64():
         for _ in range(60):
             middle = 0.5 * (low + high)
             enough = float(gaussian.log_profile(mu, np.asarray(middle))) <= np.log(delta0)
@@ -227,7 +227,7 @@ def _approximate(
         usable = delta1 > 0
         delta1 = np.where(usable, np.minimum(delta1, 0.5), 0.5)
         limit = published.delta0_limit(_EPSILONS, delta1)
-        with jax.enable_x64(True):
+        with float64():
             log_delta0 = gaussian.log_profile(mu, _EPSILONS)
         usable &= (limit > 0) & (log_delta0 <= np.log(np.maximum(limit, 1e-300)))
         value = np.where(usable, pure.value, np.inf)

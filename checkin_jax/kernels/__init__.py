@@ -1,6 +1,6 @@
 """Pure jitted float64 functions: arrays in, arrays out, no validation, no state.
 
-Call them inside `jax.enable_x64(True)`; every public function of `checkin_jax.accounting` does. Shapes stand in the
+Call them inside `devices.float64()`; every public function of `checkin_jax.accounting` does. Shapes stand in the
 signatures (`Float64[Array, " knots"]`: one axis, of the same length wherever it has that name); the tests check them.
 """
 
@@ -32,6 +32,6 @@ def host(value: object) -> Array:
 def require_float64(*arguments: object) -> None:
     """Fails, while a kernel is traced, where an array among its arguments is not float64.
 
-    Outside of `jax.enable_x64(True)` JAX halves the digits without a word, and a bound would no longer be one.
+    Outside of `jax.enable_x64` JAX halves the digits without a word, and a bound would no longer be one.
     """
     chex.assert_type(jax.tree.leaves(arguments), jnp.float64)

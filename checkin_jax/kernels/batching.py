@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from checkin_jax.kernels.devices import in_use
+
 
 @functools.cache
 def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
@@ -45,8 +47,7 @@ def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
 
 def looped() -> bool:
     """Whether the device in use takes lanes one by one."""
-    (device,) = jax.device_put(0).devices()
-    return device.platform == "cpu"
+    return in_use().platform == "cpu"
 
 
 def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = None, *, size: int) -> Any:

@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import host, require_float64
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -91,7 +92,7 @@ _BLOCKS = (512, 8192)
 
 
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out; inside `jax.enable_x64(True)`."""
+    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out; inside `devices.float64()`."""
     flat = np.ravel(np.asarray(epsilon, dtype=np.float64))
     block = next((size for size in _BLOCKS if flat.size <= 4 * size), _BLOCKS[-1])
     padded = np.zeros(max(-(-flat.size // block), 1) * block)
@@ -120,7 +121,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
     The analytic Gaussian mechanism, never sqrt(2 log(1.25/delta))/epsilon. delta down to 1e-300; mu is
     searched in [1e-9, 1e3], and the end 1e-9 is returned as 0 when even that is infeasible.
     """
-    with jax.enable_x64(True):
+    with float64():
         # The profile's own rounding error is below 1e-12; ask for that much less.
         target = jnp.float64(math.log(delta) - 1e-11)
         mu = float(_bisect_log_mu(jnp.float64(epsilon), target))

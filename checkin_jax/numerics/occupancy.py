@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 
-import jax
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
+from checkin_jax.kernels.devices import float64
 
 # Widest bulk, and most clients, whose probabilities are computed one by one.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
@@ -111,7 +111,7 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
     for i in range(high - low + 1):
         values[i], sizes[i] = twice @ np.real(f), twice @ np.abs(f)
         f *= small
-    with jax.enable_x64(True):
+    with float64():
         plain = np.exp(
             np.asarray(binomial.log_pmf(m - np.arange(low, high + 1.0), host(m), host(math.exp(-x))))
         )

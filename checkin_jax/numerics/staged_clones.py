@@ -93,7 +93,7 @@ def profile(
 
     Trust model as of T1: the adversary sees all messages, shuffled, and their number; one record is replaced; every
     client checks in with the same probability and uses the same eps0-LDP randomizer. Call inside
-    `jax.enable_x64(True)`.
+    `devices.float64()`.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: check-in rate, in (0, 1].

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.kernels import gaussian
+from checkin_jax.kernels.devices import float64
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0, Randomizer
 
 # Added to profiles that underflow, on the safe side.
@@ -59,7 +59,7 @@ class Gaussian(Randomizer):
         return math.inf
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        with jax.enable_x64(True):
+        with float64():
             return np.exp(gaussian.log_profile(self.mu, np.asarray(loss, dtype=np.float64))) + _TINY
 
     @classmethod

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
@@ -16,6 +15,7 @@ from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels import batching
 from checkin_jax.kernels.composition import invert_profile
+from checkin_jax.kernels.devices import float64
 from checkin_jax.sweeps import batched_composition
 from checkin_jax.sweeps.requests import Asking, drive
 from checkin_jax.sweeps.static_shapes import Cuts, cuts, guess
@@ -173,7 +173,7 @@ def run(
     composed = [one for one in settings if one.repeats > 1]
     # Alike settings side by side: their kernels have the same shapes, their searches the same length.
     composed.sort(key=lambda one: (str(cuts(one.unit)), one.repeats, one.unit.epsilon0, one.index))
-    with workers.device(), jax.enable_x64(True):
+    with workers.device(), float64():
         size = _lanes()
         tasks = singles.tasks()
     crowd = _CROWD * size

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.table import BEST, check_bounds
+from checkin_jax.kernels.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, published, settings
@@ -63,7 +64,7 @@ class Prepared:
         return {
             "version": __version__,
             "jax": jax.__version__,
-            "backend": jax.default_backend(),
+            "backend": certified(in_use()).platform,
             **question,
             "protocol": self.question.protocol.__name__,
             "randomizer": None if self.question.randomizer is None else self.question.randomizer.__name__,

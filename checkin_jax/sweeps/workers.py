@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import jax
 from jax.sharding import Mesh
 
+from checkin_jax.kernels.devices import certified, float64
+
 Task = Callable[[], None]
 
 
@@ -27,7 +29,7 @@ class Workers:
 
     Args:
       mesh: the devices of this process in it are used; all of this process's devices when left out. A CPU that is one
-        device gets a thread for each of its cores.
+        device gets a thread for each of its cores. In place of devices without IEEE float64 the CPU is used.
 
     Raises:
       TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
@@ -36,9 +38,10 @@ class Workers:
     def __init__(self, mesh: Mesh | None = None) -> None:
         if mesh is not None and not isinstance(mesh, Mesh):
             raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
-        devices = list(jax.local_devices() if mesh is None else mesh.local_devices)
-        if not devices:
+        found = list(jax.local_devices() if mesh is None else mesh.local_devices)
+        if not found:
             raise ValueError(f"mesh={mesh!r}: no device of this process in it")
+        devices = list(dict.fromkeys(map(certified, found)))
         if len(devices) == 1:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             # A second thread prepares a group while an accelerator computes another.
@@ -81,7 +84,7 @@ class Workers:
         device = self._free.get()
         try:
             # Both settings belong to a thread.
-            with jax.default_device(device), jax.enable_x64(True):
+            with jax.default_device(device), float64():
                 task()
         finally:
             self._free.put(device)

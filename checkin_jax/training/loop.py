@@ -7,6 +7,7 @@ a window as a whole, before its result is used, so it can never count too few.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import optax
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import account
+from checkin_jax.kernels.devices import on_cpu
 from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
@@ -165,13 +167,10 @@ def train(
     shapes = check_model(model, dataset)
     start, update = server(_by_the_rule(run) if optimizer is None else optimizer)
     tested = _tests(model, dataset, evaluate, performance)
+    account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
-    performance = Performance(
-        microbatch=min(performance.clients_at_once, capacity),
-        gradients=performance.gradients,
-        mesh=performance.mesh,
-    )
+    performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))
     first_averaged = schedule.num_rounds - int(settings["averaging"] * schedule.num_rounds)
 
     def program() -> str:

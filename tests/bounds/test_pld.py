@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.composition import composing, pld
 
 pytestmark = pytest.mark.usefixtures("x64")
 CS = np.exp(np.linspace(-3, 3, 241))
@@ -122,6 +122,40 @@ def test_composition_is_bounded_whatever_the_tilt_and_the_window(rounds, spread,
                 assert delta[i] >= (exact + infinite * (1 - 1e-6)) * (1 - 1e-12)
             else:
                 assert delta[i] <= exact * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("spacing", [0.02, 0.4])
+@pytest.mark.parametrize("delta", [3e-2, 1e-3, 2e-5])
+def test_ends_between_points_of_the_grid(spacing, delta):
+    """The law sits on the grid, so its delta is a line in e^epsilon there: both ends meet it, from their sides."""
+    rounds, points = 6, 1024
+    index = np.arange(-5, 6)
+    masses = np.exp(-0.5 * (index / 2.0) ** 2 + 0.5 * index * spacing)
+    masses /= masses.sum()
+    atoms = pld.Atoms(host(index[None] * spacing), host(masses[None]), host([0.0]))
+    counts = host([float(rounds)])
+    tilt = pld.chernoff_tilt(atoms, counts, host(math.log(delta)))
+    first = int(float(tilt.mean) / spacing) - points // 2
+    low, high = (
+        float(
+            composing.end(points, upper)(
+                atoms,
+                jnp.asarray(index[None]),
+                counts,
+                host(spacing),
+                tilt.order,
+                jnp.int64(first),
+                host(delta),
+            ).epsilon
+        )
+        for upper in (False, True)
+    )
+    true = exact_delta(masses, index, rounds, low)
+    assert true(spacing) >= delta
+    assert high * (1 - 1e-6) <= low <= high
+    assert not float(low / spacing).is_integer()
+    # A step on there is none left: the next point of the grid would be too much.
+    assert exact_delta(masses, index, rounds, math.ceil(low / spacing) * spacing)(spacing) < delta
 
 
 def test_composition_is_accurate_at_tiny_delta():

@@ -55,11 +55,12 @@ def cut(
     absent: bool,
     parts: int = 1,
     finest: int = 256,
+    coarsest: int = 16,
 ) -> clones.Cut:
     """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
 
     drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
-    where the spread matters.
+    where the spread matters; coarsest: least.
     """
     table = tails.table_size(
         min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass
@@ -71,6 +72,7 @@ def cut(
     if parts > 1 or table[0] > tails.POINTS[0]:
         # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
         buckets = min(buckets, 128)
+    buckets = max(buckets, coarsest)
     if offsets and table[1]:
         buckets = max(buckets, 128)  # one choice fewer: each compiles for seconds
     return clones.Cut(buckets, 1, offsets, table)
@@ -85,6 +87,7 @@ class Mixture:
     log_inverse_mass: float
     drift: float = 0.0
     finest: int = 256
+    coarsest: int = 16
 
     def _tabulated(self, upper: bool) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         """The mixture, the tables of its signs, and whether these are exact."""
@@ -92,7 +95,7 @@ class Mixture:
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
-        chosen = cut(most, mean, mass, self.drift, upper, **finer)
+        chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property

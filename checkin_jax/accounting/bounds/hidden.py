@@ -2,7 +2,7 @@
 
 T* (docs/theory_gaussian.md) makes a round out of what one message gives away, where the others' records are arbitrary:
 `HiddenMessages` for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots that look alike,
-both under replacement of a record. Call inside `jax.enable_x64(True)`.
+both under replacement of a record. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

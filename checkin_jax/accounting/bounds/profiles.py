@@ -2,7 +2,7 @@
 
 `delta(loss)` is the largest hockey-stick divergence at e^loss, loss >= 0, between the laws of a message for any two
 inputs, in any order. It must be a true profile: nonincreasing, convex in e^loss, at most 1. Call inside
-`jax.enable_x64(True)`.
+`devices.float64()`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
@@ -26,6 +24,7 @@ from checkin_jax.accounting.bounds.unit import (
     log_inverse_mass,
 )
 from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -290,7 +289,7 @@ def unit_bound(
       ValueError: there is no bound for this neighboring relation, or none of the labels applies.
     """
     check_relation(protocol, view, relation)
-    with jax.enable_x64(True):
+    with float64():
         return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
 
 

@@ -3,7 +3,7 @@
 A `UnitBound` limits the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
 `Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
 `Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
-(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `jax.enable_x64(True)`. eps0-LDP messages behind a
+(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `devices.float64()`. eps0-LDP messages behind a
 shuffler or in slots are in `bounds.clones`.
 """
 
@@ -70,6 +70,21 @@ def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
         return one.upper_sides(loss)
     value = one.upper(loss)
     return value, value
+
+
+@runtime_checkable
+class Sharp(Protocol):
+    """A bound whose instances are so near that the grid of the composition shows: it gets a finer one."""
+
+    @property
+    def sharp(self) -> bool: ...
+
+
+def is_sharp(one: UnitBound) -> bool:
+    """Whether the round, or one of those that it is the least of, is sharp."""
+    if isinstance(one, Least):
+        return any(is_sharp(each) for each in one.bounds)
+    return isinstance(one, Sharp) and one.sharp
 
 
 @runtime_checkable

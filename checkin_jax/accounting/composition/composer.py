@@ -11,13 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, is_sharp, upper_sides
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 
 _MIN_LOSS = 1e-9
 
@@ -80,7 +81,7 @@ def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) 
 
 
 def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
-    with jax.enable_x64(True):
+    with float64():
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]
@@ -119,6 +120,7 @@ class _Composer(Search):
         self.counts = host([count for _, count in units])
         self.delta = delta
         self.orders = 2 if any(isinstance(one, Directed) for one in self.units) else 1
+        self.sharp = any(is_sharp(one) for one in self.units)
         self.tops = [one.top for one in self.units]
         self.reaches = [reach(one, self.total, delta) for one in self.units]
 

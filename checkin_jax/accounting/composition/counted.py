@@ -1,7 +1,7 @@
 """The view `local` over many units, by how often the client took part: exact, and nothing is composed.
 
 Whoever sees a client's messages with its name sees in which units it sends; that is the same under both records, so it
-may be given. Call inside `jax.enable_x64(True)`; docs/theory.md, section 2.
+may be given. Call inside `devices.float64()`; docs/theory.md, section 2.
 """
 
 from __future__ import annotations

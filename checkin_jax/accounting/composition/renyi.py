@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import FAST_ONES, check_protocol, check_randomizer, unit_bound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
@@ -66,7 +66,7 @@ def rdp(
     local = np.maximum(np.minimum(local, epsilon0), np.finfo(np.float64).tiny) * protocol.repeats
     if epsilon0 < _MIN_EPSILON0:
         return local
-    with jax.enable_x64(True):
+    with float64():
         # What is left out of a round counts with the largest loss: e^(order epsilon0) times its mass.
         left_out = math.exp(-min(max(checked) * epsilon0 + 30.0, 690.0))
         one = unit_bound(protocol, randomizer, "messages", 1.0, left_out, bounds=FAST_ONES).bound

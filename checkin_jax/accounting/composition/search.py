@@ -23,8 +23,10 @@ from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 
 _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance.
+# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance. Where the ends
+# would meet but for that, so many times as many, up to this size of the transform.
 _POINTS_PER_ROUND_SD = 15.0
+_FINER, _FINER_POINTS = 4.0, 2**19
 _WINDOW_SDS = 9.0
 _PASSES = 4
 # Windows end where Chernoff leaves e^-16 of delta.
@@ -99,13 +101,14 @@ class Search(abc.ABC):
 
     Attributes:
       counts: units of every event, [events]. tops: the largest loss of each, or infinity.
-      reaches: the loss up to which each is followed. delta: the target.
+      reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
     """
 
     counts: Array
     tops: Sequence[float]
     reaches: Sequence[float]
     delta: float
+    sharp: bool = False
 
     @abc.abstractmethod
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
@@ -246,6 +249,8 @@ class Search(abc.ABC):
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
+        if self.sharp:
+            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
         # Few sizes, since each compiles once; a longer window than wanted costs little.
         points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
         spacing = (high - low) / min(wanted, points - 2)

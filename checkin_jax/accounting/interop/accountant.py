@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import jax
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -37,6 +36,7 @@ from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.accounting.interop.pld import to_pld
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 
@@ -127,7 +127,7 @@ class CheckInAccountant(PrivacyAccountant):
         return [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
 
     def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
-        with jax.enable_x64(True):
+        with float64():
             return unit_bound(*to_unit(event), total, delta, bounds=self._bounds, relation=self._relation)
 
     def _stronger(self) -> list[tuple[Exact, int]]:

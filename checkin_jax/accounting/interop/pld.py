@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld.pld_pmf import DensePLDPmf
@@ -24,6 +23,7 @@ from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -65,7 +65,7 @@ def to_pld(
         0, 500, open_low=True, value_discretization_interval=value_discretization_interval
     )
     tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
-    with jax.enable_x64(True):
+    with float64():
         wanted = check_bounds(bounds)
         one = unit_bound(protocol, randomizer, view, 1.0, tail_mass, bounds=wanted, relation=relation).bound
         reach = composer.reach(one, 1.0, tail_mass)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import counts, least_divergence, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
 
 _ROUND = "Renyi divergence of a round, nats"
@@ -80,7 +81,7 @@ def shuffle_epsilon(
         record.deltas(delta),
     )
     record.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
-    with jax.enable_x64(True):
+    with float64():
         epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
     return PublishedBound(
         value=epsilon * (1 + 1e-12),
@@ -106,7 +107,7 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
         record.reals(0, 1, open_low=True, share=share),
     )
     record.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
-    with jax.enable_x64(True):
+    with float64():
         value, total = (np.asarray(v) * (1 + 1e-12) for v in _sampled(*map(host, columns)))
     return PublishedBound(
         value=value,
@@ -139,7 +140,7 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
     y = (orders - 1) * base
     with np.errstate(divide="ignore"):
         log_excess = y + np.log(-np.expm1(-y))
-    with jax.enable_x64(True):
+    with float64():
         tab = series.table(orders)
         padded = np.full(tab.degrees.shape, -np.inf)
         padded[: base.size] = log_excess
@@ -209,7 +210,7 @@ def _approaches(
     )
     checked = record.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
-    with jax.enable_x64(True):
+    with float64():
         tab = series.table(checked)
         for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], _WINDOWS).items():
             ready = functools.partial(_approach, size=size, single=single, sample_first=sample_first)
@@ -297,7 +298,7 @@ def baseline(
     )
     n, gamma, e0, d0, tail = columns
     share = most_messages(n, gamma, tail) / n
-    with jax.enable_x64(True):
+    with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
     bound = least_divergence.lemma_3(
         epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), record.whole_orders(orders)

@@ -13,6 +13,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.published import approximate, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import conversions, host
+from checkin_jax.kernels.devices import float64
 
 MAX_ROUNDS = 1e9
 
@@ -46,7 +47,7 @@ def epsilon(
     shape = record.broadcast(bound=bound.value[..., 0], num_rounds=rounds, delta=d)[0]
     rounds, log_delta = rounds[..., None], np.log(d)[..., None]
     moments = rounds * bound.value * (lam - 1)
-    with jax.enable_x64(True):
+    with float64():
         full = np.broadcast_to(moments, (*shape, len(lam)))
         by_order = np.asarray(
             conversions.epsilon_from_log_moments(
@@ -79,7 +80,7 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     """
     e = record.reals(0, 690, epsilon=epsilon)[..., None]
     lam = record.real_orders(1.0, 1e9, orders)
-    with jax.enable_x64(True):
+    with float64():
         log_excess = np.asarray(
             _pure_excess(
                 host(np.broadcast_to(e, (*e.shape[:-1], len(lam)))),

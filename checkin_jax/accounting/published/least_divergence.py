@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import record
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
 
 NOT_A_BOUND = (
@@ -100,7 +101,7 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     e, d = record.reals(0, 690, epsilon=epsilon), record.reals(0, 1, open_high=True, delta=delta)
     shape, columns = record.broadcast(epsilon=e, delta=d)
     lam = record.real_orders(2.0, record.MAX_ORDER, orders)
-    with jax.enable_x64(True):
+    with float64():
         e, d = (host(column[:, None]) for column in columns)
         log_excess = np.asarray(_least(e, d, host(lam[None, :])))
     value = np.logaddexp(0.0, log_excess) / (lam - 1)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
 
 QUANTITY = "Renyi divergence of a round, nats"
@@ -45,7 +46,7 @@ def _summed(
     shape, columns = settings(num_clients, rate, epsilon0)
     checked = record.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
-    with jax.enable_x64(True):
+    with float64():
         tab = series.table(checked)
         for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], windows).items():
             ready = functools.partial(kernel, size=size, single=single, **static)
@@ -82,7 +83,7 @@ def lemma_4(
     if (k > n).any():
         raise ValueError(f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}")
     checked = record.whole_orders(orders)
-    with jax.enable_x64(True):
+    with float64():
         (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
     return PublishedBound(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
@@ -229,7 +230,7 @@ def theorem_2(
         spread=record.reals(0, 1, spread=spread),
     )
     checked = record.whole_orders(orders)
-    with jax.enable_x64(True):
+    with float64():
         (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
     return PublishedBound(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
@@ -330,7 +331,7 @@ def theorem_2_repaired(
             candidates.append((np.clip(np.floor(n * gamma - radius), 0, k2 - 1), k2))
     checked = record.whole_orders(orders)
     best = np.full((len(columns[0]), len(checked)), np.inf)
-    with jax.enable_x64(True):
+    with float64():
         tab = series.table(checked)
         for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], counts.WINDOWS).items():
             ready = functools.partial(_repaired, size=size, single=single)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record
 from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.kernels.devices import float64
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12
@@ -281,7 +282,7 @@ def _unrelaxed(
     d: np.ndarray,
     label: str,
 ) -> PublishedBound:
-    with jax.enable_x64(True):
+    with float64():
         upper, lower = counts.in_batches(_slot_sum, [size, log_weight, rise, base, -np.log(d)])
     return _bound(upper.reshape(shape), label, truncation_error=(upper - lower).reshape(shape))
 

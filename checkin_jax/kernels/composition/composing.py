@@ -176,10 +176,18 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
 
 
 def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
-    """Largest epsilon of the grid at which even the lower delta exceeds the target; 0 if there is none."""
-    above = composed.delta > delta
-    last = jnp.max(jnp.where(above, jnp.arange(above.shape[0]), -1))
-    found = jnp.where(last >= 0, jnp.maximum(composed.epsilon[jnp.maximum(last, 0)], 0.0), 0.0)
+    """Largest epsilon at which even the lower delta reaches the target; 0 if there is none.
+
+    The law's losses are on the grid: between two points its delta is linear in e^epsilon, so bounds at both give one.
+    """
+    epsilon, value, _ = composed
+    count = value.shape[0]
+    last = jnp.max(jnp.where(value > delta, jnp.arange(count), -1))
+    here, after = jnp.maximum(last, 0), jnp.minimum(last + 1, count - 1)
+    fall = value[here] - value[after]
+    share = jnp.where((after > here) & jnp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
+    forth = log1p(share * jnp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
+    found = jnp.where(last >= 0, jnp.maximum(epsilon[here] + forth, 0.0), 0.0)
     return found, jnp.zeros_like(found)
 
 

@@ -12,6 +12,7 @@ from checkin_jax import _validate
 GROUP = 40  # clients whose l2 messages are summed with one draw of d normals
 AXIS = "clients"  # the one axis of a mesh over which a round is split
 GRADIENTS = ("auto", "layers", "general")
+ACCOUNT_ON = ("cpu", "default")
 # A CPU's cache holds what a few dozen clients need; an accelerator wants its thousands of lanes filled.
 CPU_MICROBATCH, ACCELERATOR_MICROBATCH = GROUP, 50 * GROUP
 MOST_AT_ONCE = 10**6
@@ -28,6 +29,7 @@ class Performance:
         `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it can.
       mesh: devices that share the work, with the one axis "clients" of type Auto; in several processes each names all
         devices. None uses one device.
+      account_on: "cpu" accounts for the run on the process's CPU, beside the rounds; "default" on JAX's default device.
 
     Raises:
       ValueError, TypeError: an attribute outside its range.
@@ -36,9 +38,11 @@ class Performance:
     microbatch: int | None = None
     gradients: str = "auto"
     mesh: Mesh | None = None
+    account_on: str = "cpu"
 
     def __post_init__(self) -> None:
         _validate.choice(GRADIENTS, gradients=self.gradients)
+        _validate.choice(ACCOUNT_ON, account_on=self.account_on)
         if self.microbatch is not None:
             microbatch = _validate.integer(GROUP, MOST_AT_ONCE, microbatch=self.microbatch)
             if microbatch % GROUP:

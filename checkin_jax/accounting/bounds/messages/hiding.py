@@ -1,7 +1,7 @@
 """Where one message hides among others: behind a shuffler, in slots, or in the slots that are occupied.
 
 Each says of which sums of independent steps [kernels.equal_steps] a unit of its protocol consists, what may be seen at
-most, and how much of it the concrete instances show. One record is replaced. Call inside `jax.enable_x64(True)`.
+most, and how much of it the concrete instances show. One record is replaced. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """k-ary randomized response (t_k above; below, all others at a third record).
 
 One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
-all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
+
+# Buckets of the number of labels that tell, at least.
+_BUCKETS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +58,8 @@ class KaryBound:
     epsilon0: float
     num_values: int
     log_inverse_mass: float
+
+    sharp = True
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
@@ -103,7 +108,7 @@ class KaryBound:
             host(draws.weight),
             host(ones),
         )
-        return ThirdRecord(self, Mixture(law, self.epsilon0, mass))
+        return ThirdRecord(self, Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS))
 
     @property
     def instances(self) -> tuple[Instance, ...]:

@@ -3,7 +3,7 @@
 Given public randomness whose law does not depend on the record, a message is (a post-processing of) one bit, eps0-LDP:
 the l2 mechanism of LDP-SGD, binary randomized response, and many more. One record is replaced; the adversary sees all
 messages of a round in random order (or slot by slot) and their number; all clients use the same randomizer
-[docs/theory_mechanisms.md]. Call inside `jax.enable_x64(True)`.
+[docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class _OneBit(abc.ABC):
     epsilon0: float
     log_inverse_mass: float
     differ: float = 1.0
+
+    sharp = True
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)

@@ -1,7 +1,7 @@
 """eps0-LDP messages of clients with check-in rates of their own: T1h above, L1h below (docs/theory_rates.md).
 
 The target's rate is at most g; of the others all rates are known, or no more than an upper bound on each and a lower
-bound on their sum. Call inside `jax.enable_x64(True)`.
+bound on their sum. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
