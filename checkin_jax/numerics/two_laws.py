@@ -1,22 +1,22 @@
 r"""Two laws whose mixtures are above everything that another client's Gaussian message may say of two records.
 
 For a shift mu (the largest distance of two records over the noise's standard deviation, records in a ball of radius
-mu/2) and c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y (`kernels.messages.triples`), X its law
-where y = x', and Y where y = x. `dominating` gives functions V_X and V_Y on knots such that for every y, x, x' in the
-ball, in any dimension, there is a lambda in [0, 1] with
+mu/2) and c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y (`kernels.messages.triples`), X its
+law where y = x', and Y where y = x. `dominating` gives functions V_X and V_Y on knots such that for every y, x, x' in
+the ball, in any dimension, there is a lambda in [0, 1] with
 
     E(d - k)_+ <= lambda V_X(k) + (1 - lambda) V_Y(k)   at every knot k, and likewise for -d.
 
-V_X is (1 + a little) E(X - k)_+ + W(k), V_Y likewise with the same W: X and Y alone do not suffice. W is found by a
-linear programme over a cover of all triples by finitely many, each above a whole cell of them, and then raised until
-every cell is covered: the result is valid whatever the programme returns [docs/theory_gaussian.md, section 1b].
+V_X is E(X - k)_+ for a slightly larger mu, plus W_X(k), V_Y likewise: X and Y alone do not suffice. W_X and W_Y come
+from linear programmes over a cover of all triples by finitely many, each above a whole cell of them, and are raised
+until every cell is covered: the result is valid whatever the programmes return [docs/theory_gaussian.md, section 1b].
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -29,14 +29,14 @@ from checkin_jax.kernels.messages import triples
 # The range of mu, and the nodes in c between which V is linear.
 LEAST_MU, MOST_MU = 0.02, 3.0
 C_NODES = (1.0, 1.04, 1.15, 1.5)
-# X and Y are raised by this share throughout.
+# X and Y are those of a mu that is larger by this share: so are the triples that stand for cells.
 _RAISED = 0.002
 # Knots: in the body, up to three standard deviations, and beyond.
 _BODY, _TAIL = 28, 44
 # Triples whose transforms are computed at a time.
 _CHUNK = 64
 # Degrees: the grid for the first programme, the first cells' half width, and how often they are halved. What a cell may
-# exceed W by (in variances, on average) before it is halved, and what W may be raised by without counting.
+# lack (in variances) before it is halved; W may be raised by so much without counting.
 _GRID, _CELL, _HALVINGS = 7.5, 1.875, 3
 _EXCESS, _FREE = 0.006, 1.05
 # How much more the larger ratio's exponent matters than the smaller one's when cells are covered.
@@ -102,7 +102,9 @@ def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
         root = np.abs(first * second - off * off)
         entries = first * first + off * off, off * (first + second), second * second + off * off
         size = np.sqrt(np.maximum(entries[0] + entries[2] + 2.0 * root, 1e-300))
-        return np.stack([(entries[0] + root) / size / ratio, entries[1] / size, (entries[2] + root) / size * ratio], -1)
+        return np.stack(
+            [(entries[0] + root) / size / ratio, entries[1] / size, (entries[2] + root) / size * ratio], -1
+        )
 
     none = np.zeros_like(a)
     by_a = modulus(none, -sin_b * np.cos(2.0 * a + b), np.sin(2.0 * a))
@@ -117,26 +119,39 @@ def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
 def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np.ndarray) -> np.ndarray:
     """Both transforms at both c of every triple; [triples, 2 c 2 sides knots]."""
     count = len(grams)
-    padded = np.concatenate([grams, np.repeat(grams[-1:], -count % _CHUNK, axis=0)]) * (mu * mu * (1.0 + 1e-12))
+    padded = np.concatenate([grams, np.repeat(grams[-1:], -count % _CHUNK, axis=0)]) * (
+        mu * mu * (1.0 + 1e-12)
+    )
     chunks = padded.reshape(-1, _CHUNK, 3)
     parts = []
     with jax.enable_x64(True):
         for c in cs:
             found = [triples.transforms_upper(host(chunk), host(c), host(knots)) for chunk in chunks]
-            parts.append(np.concatenate([np.concatenate([np.asarray(v) for v in pair], axis=1) for pair in found]))
+            parts.append(
+                np.concatenate([np.concatenate([np.asarray(v) for v in pair], axis=1) for pair in found])
+            )
     return np.concatenate(parts, axis=1)[:count]
 
 
-def _bends(knots: np.ndarray) -> scipy.sparse.csr_matrix:
+def _bends(knots: np.ndarray) -> Any:
     """By how much a function on the knots falls faster before each inner knot than after it, for four functions."""
-    gaps = np.diff(knots)
-    rows = scipy.sparse.diags([1.0 / gaps[:-1], -1.0 / gaps[:-1] - 1.0 / gaps[1:], 1.0 / gaps[1:]], [0, 1, 2], (gaps.size - 1, gaps.size + 1))
+    gaps, sparse = np.diff(knots), cast(Any, scipy.sparse)
+    rows = sparse.diags(
+        [1.0 / gaps[:-1], -1.0 / gaps[:-1] - 1.0 / gaps[1:], 1.0 / gaps[1:]],
+        [0, 1, 2],
+        (gaps.size - 1, gaps.size + 1),
+    )
     # In units of the gaps, so that rows are of size one.
-    return scipy.sparse.kron(scipy.sparse.eye(4), scipy.sparse.diags(np.minimum(gaps[:-1], gaps[1:])) @ rows).tocsr()
+    return scipy.sparse.kron(
+        scipy.sparse.eye(4), scipy.sparse.diags(np.minimum(gaps[:-1], gaps[1:])) @ rows
+    ).tocsr()
 
 
 def _least(
-    cost: np.ndarray, above: scipy.sparse.csr_matrix, value: np.ndarray, bounds: list[tuple[float, float | None]]
+    cost: np.ndarray,
+    above: Any,
+    value: np.ndarray,
+    bounds: list[tuple[float, float | None]],
 ) -> np.ndarray:
     """About the least cost @ x with above @ x >= value."""
     found = scipy.optimize.linprog(cost, A_ub=-above, b_ub=-value, bounds=bounds)
@@ -144,12 +159,12 @@ def _least(
 
 
 class _Problem(NamedTuple):
-    """X and Y (transforms at all places), weights of the places, and the second differences that must not be negative."""
+    """X and Y (transforms at all places), weights of the places, and second differences that must not be negative."""
 
     first: np.ndarray
     second: np.ndarray
     weight: np.ndarray
-    bends: scipy.sparse.csr_matrix
+    bends: Any
 
     def shares(self, value: np.ndarray) -> np.ndarray:
         """lambda of every triple, as it is where the same W is added to X and Y; the least W, by weight."""
@@ -157,7 +172,7 @@ class _Problem(NamedTuple):
         above = scipy.sparse.hstack(
             [
                 scipy.sparse.kron(np.ones((rows, 1)), scipy.sparse.eye(places)),
-                scipy.sparse.kron(scipy.sparse.eye(rows), (self.first - self.second)[:, None]),
+                scipy.sparse.kron(scipy.sparse.eye(rows), np.reshape(self.first - self.second, (-1, 1))),
             ]
         )
         convex = scipy.sparse.hstack([self.bends, scipy.sparse.csr_matrix((self.bends.shape[0], rows))])
@@ -173,7 +188,10 @@ class _Problem(NamedTuple):
         """What to add to X and to Y, with these lambda: the least of both, by weight, so that both stay convex."""
         places, share = value.shape[1], shares[:, None]
         above = scipy.sparse.hstack(
-            [scipy.sparse.kron(scipy.sparse.csr_matrix(part), scipy.sparse.eye(places)) for part in (share, 1.0 - share)]
+            [
+                scipy.sparse.kron(scipy.sparse.csr_matrix(part), scipy.sparse.eye(places))
+                for part in (share, 1.0 - share)
+            ]
         )
         lacking = value - share * self.first - (1.0 - share) * self.second
         binding = (lacking > 0).ravel()

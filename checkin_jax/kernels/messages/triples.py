@@ -53,7 +53,7 @@ def _option(call: bool, forward: Array, strike: Array, volatility: Array) -> Arr
 
 
 def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
-    """Both transforms of one triple: d = scale (F zeta) - other z' + ..., z' the ratio that varies less, or its mirror."""
+    """Both transforms of one triple: +-d = scale F zeta - other z' + ..., z' the ratio that varies less."""
     mirrored = gram[0] < gram[2]
     one = jnp.ones_like(c)
     scale, other = jnp.where(mirrored, c, one), jnp.where(mirrored, one, c)
@@ -73,9 +73,7 @@ def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
     # Tangents of F as a function of z' in the middle of each interval, at its ends; the safer one at every node.
     middle = 0.5 * (left + right)
     at_middle, power = jnp.exp(p * middle - 0.5 * p * p), p / b
-    at_left, at_right = (
-        at_middle * (1.0 + power * jnp.expm1(b * (end - middle))) for end in (left, right)
-    )
+    at_left, at_right = (at_middle * (1.0 + power * jnp.expm1(b * (end - middle))) for end in (left, right))
     of_right, of_left = jnp.append(at_left, at_right[-1]), jnp.append(at_left[0], at_right)
     # F is a convex function of z' if its power is outside (0, 1).
     convex = (power >= 1.0) | (power <= 0.0)

@@ -5,8 +5,8 @@ a rate gamma < 1 the round's hockey-stick divergence at c >= 1 is at most [docs/
 
     gamma^n D(c) + (1/n) max_{0 <= m <= n-1} E( -n (c - 1) + Y_1 + ... + Y_m + X_{m+1} + ... + X_{n-1} + T* )_+ ,
 
-all independent, each term with probability gamma, else 0. X, Y and T* become finite laws as in `hidden_messages`, cut at
-one knot; the largest over m is found as in `one_bit`.
+all independent, each term with probability gamma, else 0. X, Y and T* become finite laws as in `hidden_messages`, cut
+at one knot; the largest over m is found as in `one_bit`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def _one(
         count = jnp.ones_like(rate)
         return hidden_messages.add(total, path, theta, at[law], weights[law], rate, count)
 
-    curve, rest = one_bit.curve_between(path, theta, more(begun, 2), more(alone, 0), more(alone, 1), others, x)
+    curve, rest = one_bit.curve_between(
+        path, theta, more(begun, 2), more(alone, 0), more(alone, 1), others, x
+    )
     value = one_bit.largest(curve, others, ceiling * clients) + rest
     # n steps are cut.
     lost = rate * jnp.maximum(beyond[choice.cut], left_beyond)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.everybody import HiddenGaussian
+from checkin_jax.accounting.bounds.everybody import HiddenGaussian, hidden_gaussian
 from checkin_jax.accounting.bounds.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
@@ -27,38 +28,48 @@ _LEAST_MESSAGES = 10.0
 _MOST_REACH, _SPARED = 14.0, 7.0
 
 
+def gains(num_clients: int, rate: float, mu: float) -> bool:
+    """Whether T** is worth its time: a mu that the laws are made for, and some messages a round."""
+    return laws.LEAST_MU <= mu <= laws.MOST_MU and rate < 1.0 and num_clients * rate >= _LEAST_MESSAGES
+
+
 @dataclasses.dataclass(frozen=True)
 class TwoLawMessages(HiddenMessages):
-    """`HiddenMessages` of Gaussian noise, by T** where that is smaller."""
+    """`HiddenMessages` of Gaussian noise, by T** where that is smaller than T*.
+
+    Made by `TwoLawGaussian`, whose arguments `gains` has approved.
+    """
 
     @property
     def name(self) -> str:
         return "T** (Gaussian messages)"
 
+    @property
+    def _mu(self) -> float:
+        assert isinstance(self.profile, GaussianProfile)
+        return self.profile.mu
+
     @functools.cached_property
-    def _reach(self) -> float:
-        """Whole standard deviations, so that settings share laws."""
+    def reach(self) -> float:
+        """Whole standard deviations that the laws' knots reach, so that settings share laws."""
         exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
-        return min(math.ceil(math.sqrt(2.0 * exponent)), _MOST_REACH)
+        return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
     def hidden(self) -> np.ndarray:
-        found, losses = super().hidden(), self._losses
-        mu = getattr(self.profile, "mu", math.inf)
-        if not laws.LEAST_MU <= mu <= laws.MOST_MU or self.num_clients * self.rate < _LEAST_MESSAGES:
-            return found
-        # Beyond this T* is below what matters.
+        star = hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
+        found, losses = star.values, self._losses
+        # Where T* is this small nothing matters.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
-        wanted = (found > least) & (losses <= math.log(laws.C_NODES[-1]))
-        for interval, (low, high) in enumerate(zip(laws.C_NODES, laws.C_NODES[1:])):
-            here = wanted & (losses >= math.log(low)) & (losses < math.log(high))
+        for interval, (low, high) in enumerate(itertools.pairwise(laws.C_NODES)):
+            here = (found > least) & (losses >= math.log(low)) & (losses < math.log(high))
             if here.any():
                 found = np.minimum(found, self._between(interval, found, here))
         return found
 
     def _between(self, interval: int, ceiling: np.ndarray, here: np.ndarray) -> np.ndarray:
         """T** where `here`, with the laws of this interval of c; infinity elsewhere."""
-        mu, losses = getattr(self.profile, "mu", math.inf), self._losses
-        both = laws.dominating(mu, self._reach, interval)
+        mu, losses = self._mu, self._losses
+        both = laws.dominating(mu, self.reach, interval)
         low, high = laws.C_NODES[interval : interval + 2]
         c = np.exp(np.where(here, losses, math.log(low)))[:, None, None]
         share = np.clip((c - low) / (high - low), 0.0, 1.0)
@@ -68,7 +79,7 @@ class TwoLawMessages(HiddenMessages):
             np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
             for side in (right, left)
         )
-        _, knots, deviation = self._steps
+        deviation = self._steps[2]
         arguments = (self.num_clients, self.rate, deviation, both.knots, losses, ceiling, right, left)
         value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
         return np.where(here, value + self._rest * self._seldom(losses) * (1.0 + ROUNDING), math.inf)
@@ -86,6 +97,6 @@ class TwoLawGaussian(HiddenGaussian):
     )
 
     @functools.cached_property
-    def _hidden(self) -> HiddenMessages:
+    def _hidden(self) -> TwoLawMessages:
         profile = GaussianProfile(self.mu)
         return TwoLawMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)
