@@ -35,9 +35,13 @@ from checkin_jax.randomizers import KnownProfile as KnownProfile
 from checkin_jax.randomizers import L2Mechanism as L2Mechanism
 from checkin_jax.randomizers import LabelLaws as LabelLaws
 from checkin_jax.randomizers import Laplace as Laplace
+from checkin_jax.randomizers import OneBit as OneBit
 from checkin_jax.randomizers import PureLDP as PureLDP
 from checkin_jax.randomizers import Randomizer as Randomizer
 from checkin_jax.randomizers import Rappor as Rappor
+from checkin_jax.rates import CheckInRates as CheckInRates
+from checkin_jax.rates import RateLimits as RateLimits
+from checkin_jax.rates import Rates as Rates
 from checkin_jax.sweeps.sweep import sweep as sweep
 from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
 from checkin_jax.sweeps.table import Sweep as Sweep

@@ -8,9 +8,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from checkin_jax import _validate
 
 Described = TypeVar("Described")
+
+
+class Part:
+    """A frozen dataclass that may be a field of a protocol or randomizer."""
 
 
 def to_plain(value: Any) -> dict[str, Any]:
@@ -19,7 +25,7 @@ def to_plain(value: Any) -> dict[str, Any]:
     Raises:
       ValueError: a field that JSON cannot hold, such as a function.
     """
-    fields = dataclasses.asdict(value)
+    fields = {field.name: _held(getattr(value, field.name)) for field in dataclasses.fields(value)}
     try:
         json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError):
@@ -27,6 +33,13 @@ def to_plain(value: Any) -> dict[str, Any]:
             f"{type(value).__name__}: expected fields that JSON can hold, not {_validate.shown(fields)}"
         ) from None
     return {"kind": type(value).__name__, **fields}
+
+
+def _held(value: Any) -> Any:
+    """A field as JSON holds it."""
+    if isinstance(value, Part):
+        return to_plain(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def shown_plain(value: Any) -> dict[str, Any]:
@@ -70,7 +83,8 @@ def from_plain(plain: Any, base: type[Described], *, complete: bool = True) -> D
         raise ValueError(
             f"{kind.__name__} with fields {_validate.shown(sorted(map(str, fields)))}: expected {sorted(names)}"
         )
-    return kind(**fields)
+    parts = {n: from_plain(v, Part) for n, v in fields.items() if isinstance(v, Mapping) and "kind" in v}
+    return kind(**(fields | parts))
 
 
 def concrete(base: type) -> Iterator[type]:

@@ -174,6 +174,68 @@ def comparison(rows: Sequence[Compared]) -> Figure:
     return drawn
 
 
+class TradeOff(Protocol):
+    """What `trade_off` draws; `checkin_jax.accounting.attack.AttackTerms` is one."""
+
+    def trade_off(self, fprs: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class OperatingPoint(Protocol):
+    """A test of an audit: how often it said yes where it should not, and where it should."""
+
+    @property
+    def fpr(self) -> float: ...
+    @property
+    def tpr(self) -> float: ...
+    @property
+    def fpr_at_most(self) -> float: ...
+    @property
+    def tpr_at_least(self) -> float: ...
+
+
+_RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[1:]])
+
+
+def trade_off(
+    terms: Mapping[str, TradeOff], points: Mapping[str, Sequence[OperatingPoint]] | None = None
+) -> tuple[Figure, list[dict[str, object]]]:
+    """True against false positive rates of the best attacks, by name: bands between certified ends; and the numbers.
+
+    points: tests of an audit, by the same names; a test's whiskers go to what its counts prove.
+    """
+    drawn, axes = figure(2, height=4.4)
+    rows: list[dict[str, object]] = []
+    looks = zip(terms.items(), itertools.cycle(SERIES), itertools.cycle(_DASHES))
+    for (name, each), color, dashes in looks:
+        lower, upper = each.trade_off(_RATES)
+        rows += [
+            {"name": name, "fpr": float(x), "tpr_lower": float(low), "tpr_upper": float(high)}
+            for x, low, high in zip(_RATES, lower, upper)
+        ]
+        for axis in axes:
+            axis.fill_between(_RATES, lower, upper, color=color, alpha=0.2, linewidth=0)
+            axis.plot(_RATES, upper, color=color, linestyle=dashes, label=name)
+            for point in (points or {}).get(name, ()):
+                whiskers = [[point.tpr - point.tpr_at_least], [0.0]], [[0.0], [point.fpr_at_most - point.fpr]]
+                axis.errorbar(
+                    point.fpr,
+                    point.tpr,
+                    *whiskers,
+                    fmt="o",
+                    color=color,
+                    markersize=4,
+                    linewidth=1,
+                    capsize=2,
+                )
+    for axis in axes:
+        axis.plot(_RATES, _RATES, color="#7f7f7f", linewidth=1, linestyle=":", label="guessing")
+        axis.set(xlabel="false positive rate")
+    axes[0].set(ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.01))
+    axes[1].set(xscale="log", yscale="log", xlim=(1e-5, 1), ylim=(1e-5, 1.3))
+    legend(drawn, 1 + len(terms), axes[0])
+    return drawn, rows
+
+
 # Columns of a sweep's file that are no axis.
 _SWEEP_RESULTS = (
     *("epsilon", "lower", "rdp", "value", "optimal_order", "method", "lower_method"),

@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+import abc
+import csv
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._plain import Part
 
 # Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
 _SAME = 1e-12
+_RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
+
+
+class CheckInRates(Part, abc.ABC):
+    """What is known of check-in rates that may differ: `Rates`, or `RateLimits`."""
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> str:
+        """What is assumed of the rates, in words."""
+
+    @property
+    @abc.abstractmethod
+    def span(self) -> str:
+        """From where to where the rates are, in words that go on after "rates"."""
+
+    @property
+    def common(self) -> float | None:
+        """The rate of all clients, if it is one."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def examples(self) -> tuple[float, ...]:
+        """A dozen rates that show how they differ."""
+
+    @abc.abstractmethod
+    def fastest(self, client_rate: float | None = None) -> float:
+        """The rate of the fastest client whose rate is at most `client_rate`; of all when left out.
+
+        Raises:
+          ValueError, TypeError: outside its range.
+        """
+
+    @abc.abstractmethod
+    def check_clients(self, num_clients: int) -> None:
+        """Raises ValueError where there cannot be so many clients."""
+
+    @abc.abstractmethod
+    def thinned(self, kept: float) -> Self:
+        """The same of messages that arrive, each kept with probability `kept` in (0, 1], independently."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rates:
+class Rates(CheckInRates):
     """The probability with which each client checks in, in every round, given the public past.
 
     Args:
@@ -39,20 +85,57 @@ class Rates:
         found = _column("values", values)
         if found.size == 0:
             raise ValueError("values=[]: expected one rate at least")
-        _each("values", found, (found > 0) & (found <= 1), "numbers in (0, 1]")
+        _each("values", found, _legal_rates(found), _RATES)
         many = np.ones_like(found) if counts is None else _column("counts", counts)
         if many.shape != found.shape:
             raise ValueError(f"counts={many.size} numbers: expected one for each of the {found.size} values")
-        _each(
-            "counts",
-            many,
-            (many >= 1) & (many == np.floor(many)) & (many <= 2.0**42),
-            "whole numbers in [1, 2^42]",
-        )
+        _each("counts", many, _legal_counts(many), _COUNTS)
         found.setflags(write=False)
         many.setflags(write=False)
         object.__setattr__(self, "values", found)
         object.__setattr__(self, "counts", many)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Rates:
+        """The rates in a CSV file with the column `rate`, and `count` where a line stands for several clients.
+
+        Raises:
+          ValueError: a column that is missing, or a line that is not numbers in their ranges, with its number in the
+            file (the header is line 1); no rates.
+          OSError: the file cannot be read.
+        """
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            header = [name.strip() for name in next(lines, [])]
+            if "rate" not in header:
+                raise ValueError(
+                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected rate"
+                )
+            places = [header.index(name) for name in ("rate", "count") if name in header]
+            rows, numbers = [], []
+            for number, row in enumerate(lines, start=2):
+                if not row:
+                    continue
+                try:
+                    rows.append([float(row[place]) for place in places])
+                except (ValueError, IndexError):
+                    text = _validate.shown(",".join(row))
+                    raise ValueError(f"{path}: line {number}: {text}: expected numbers") from None
+                numbers.append(number)
+        if not rows:
+            raise ValueError(f"{path}: expected one rate at least")
+        columns = np.asarray(rows).T
+        for name, values, fine, expected in (
+            ("rate", columns[0], _legal_rates, _RATES),
+            ("count", columns[-1], _legal_counts, _COUNTS),
+        )[: len(places)]:
+            wrong = np.flatnonzero(~fine(values))
+            if wrong.size:
+                i = int(wrong[0])
+                raise ValueError(
+                    f"{path}: line {numbers[i]}: {name}={float(values[i])!r}: expected {expected}"
+                )
+        return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rates):
@@ -83,17 +166,49 @@ class Rates:
         return float(self.values.min())
 
     @property
+    def sure(self) -> int:
+        """How many clients always check in."""
+        return int(self.counts[self.values == 1.0].sum())
+
+    @property
     def expected_check_ins(self) -> float:
         """Of all clients, a round."""
         return float(self.values @ self.counts)
 
-    def fastest(self, client_rate: float) -> float:
-        """The rate of the fastest client whose rate is at most `client_rate`.
+    @property
+    def common(self) -> float | None:
+        return self.largest if self.smallest == self.largest else None
+
+    @property
+    def examples(self) -> tuple[float, ...]:
+        order = np.argsort(self.values)
+        reached = np.cumsum(self.counts[order]) / self.num_clients
+        places = np.searchsorted(reached, np.linspace(0.0, 1.0, 11))
+        return tuple(self.values[order][np.minimum(places, order.size - 1)].tolist())
+
+    @property
+    def span(self) -> str:
+        return f"from {self.smallest:.6g} to {self.largest:.6g}"
+
+    @property
+    def words(self) -> str:
+        return (
+            f"the clients' check-in rates are those given, {self.span}, {self.expected_check_ins:,.6g} in all"
+        )
+
+    def check_clients(self, num_clients: int) -> None:
+        if num_clients != self.num_clients:
+            raise ValueError(
+                f"num_clients={num_clients!r}: expected {self.num_clients}, as many as there are rates"
+            )
+
+    def fastest(self, client_rate: float | None = None) -> float:
+        """The rate of the fastest client whose rate is at most `client_rate`; of all when left out.
 
         Raises:
-          ValueError: outside (0, 1], or no client is so slow.
+          ValueError, TypeError: outside (0, 1], or no client is so slow.
         """
-        return float(self.values[self._fastest(client_rate)])
+        return self.largest if client_rate is None else float(self.values[self._fastest(client_rate)])
 
     def others(self, client_rate: float) -> Rates | None:
         """All clients but one of rate `fastest(client_rate)`; None if nobody is left.
@@ -129,11 +244,11 @@ class Rates:
     def thinned(self, kept: float) -> Rates:
         """The rates of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
         kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
-        return Rates(self.values * kept, self.counts)
+        return self if kept == 1.0 else Rates(self.values * kept, self.counts)
 
 
 @dataclasses.dataclass(frozen=True)
-class RateLimits:
+class RateLimits(CheckInRates):
     """What an operator knows of check-in rates without knowing them: two numbers, and they are enough.
 
     Args:
@@ -157,6 +272,38 @@ class RateLimits:
         object.__setattr__(self, "expected_check_ins", expected)
 
     @property
+    def examples(self) -> tuple[float, ...]:
+        return tuple(self.largest * 0.5**k for k in range(6))
+
+    @property
+    def span(self) -> str:
+        return f"of at most {self.largest:.6g}"
+
+    @property
+    def words(self) -> str:
+        return (
+            f"no client's check-in rate is above {self.largest:.6g}, and whichever client is meant, those of the "
+            f"others add up to {self.expected_check_ins:,.6g} at least"
+        )
+
+    def check_clients(self, num_clients: int) -> None:
+        if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
+            raise ValueError(
+                f"expected_check_ins={self.expected_check_ins!r}: expected at most "
+                f"{self.largest * (num_clients - 1):.6g}, what {num_clients - 1} others have at rate {self.largest!r}"
+            )
+
+    def fastest(self, client_rate: float | None = None) -> float:
+        """What the client's rate is at most: `client_rate` in (0, largest]; the largest when left out.
+
+        Raises:
+          ValueError, TypeError: outside its range.
+        """
+        if client_rate is None:
+            return self.largest
+        return _validate.real(0.0, self.largest, open_low=True, client_rate=client_rate)
+
+    @property
     def weight(self) -> float:
         """W: what the weights w_j of the others add up to at least, at theta = largest."""
         return self.expected_check_ins / self.largest
@@ -164,7 +311,17 @@ class RateLimits:
     def thinned(self, kept: float) -> RateLimits:
         """The limits of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
         kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
+        if kept == 1.0:
+            return self
         return RateLimits(self.largest * kept, self.expected_check_ins * kept)
+
+
+def _legal_rates(found: np.ndarray) -> np.ndarray:
+    return (found > 0) & (found <= 1)
+
+
+def _legal_counts(found: np.ndarray) -> np.ndarray:
+    return (found >= 1) & (found == np.floor(found)) & (found <= 2.0**42)
 
 
 def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,21 +15,22 @@ from checkin_jax.accounting.bounds.table import (
     check_protocol,
     check_randomizer,
     check_relation,
-    stronger,
-    unit_bound,
+    whole_run,
 )
 from checkin_jax.accounting.bounds.unit import LocalOnly
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
-from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+from checkin_jax.rates import Rates
 
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
 
 MIN_DELTA = 1e-300
+# What the coins of clients that always come are better capped at.
+CAP = 0.99
 
 
 def account(
@@ -39,6 +41,7 @@ def account(
     view: str = "messages",
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
 
@@ -55,6 +58,8 @@ def account(
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
+      client_rate: where check-in rates differ, the rate in (0, 1] of the client that the guarantee is for, or an upper
+        bound on it: of the fastest client that is not above it. Left out: the fastest of all, which covers everybody.
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -78,12 +83,12 @@ def account(
     check_randomizer(randomizer)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    count, wanted = protocol.repeats, check_bounds(bounds)
+    wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    with float64():
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=wanted, relation=relation)
-        alone = stronger(protocol, randomizer, view, relation)
-    found = composer.bracket([(chosen.bound, count)], delta, [(alone, count)] if alone else ())
+    chosen, units, own = whole_run(
+        protocol, randomizer, view, delta, bounds=wanted, relation=relation, client_rate=client_rate
+    )
+    found = composer.bracket(units, delta, own)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
@@ -93,12 +98,24 @@ def account(
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        theorems=tuple(map(str, chosen.theorems)),
-        assumptions=(*assumptions(protocol, randomizer, view), *chosen.assumes),
+        # The bound for a stronger adversary rests on none of them.
+        theorems=() if found.bound else chosen.stated,
+        assumptions=(*assumptions(protocol, randomizer, view), *(() if found.bound else chosen.assumes)),
         neighboring_relation=relation,
+        client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
+        bounds=wanted,
         warnings=tuple(_warnings(protocol, chosen, delta, found)),
+        asked=functools.partial(
+            account,
+            protocol,
+            randomizer,
+            delta=delta,
+            view=view,
+            bounds=bounds,
+            neighboring_relation=relation,
+        ),
     )
 
 
@@ -109,8 +126,18 @@ def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Br
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
             "publishing one client's record at random would be within it"
         )
+    coins = protocol.coins
+    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
+        out.append(
+            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
+            f"cap coins at {CAP}"
+        )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
-    if isinstance(chosen.bound, LocalOnly):
-        out.append("no gain from random check-ins is counted: the truth may be far below")
-    return out + (list(chosen.caveats) if found.upper > 0 else [])
+    if found.bound or isinstance(chosen.bound, LocalOnly):
+        # The bound is that for somebody who sees the client's own messages with its name.
+        if found.lower < 0.999 * found.upper:
+            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+    elif found.upper > 0:
+        out += chosen.caveats
+    return out

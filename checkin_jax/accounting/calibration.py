@@ -1,4 +1,4 @@
-"""`calibrate`: the value of one free variable that just meets a target epsilon, on the feasible side."""
+"""`calibrate`: the value of one free variable that just meets a target, on the feasible side."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
+from checkin_jax.accounting.attack import largest_advantage
 from checkin_jax.accounting.bounds.table import (
     BEST,
     check_bounds,
     check_protocol,
     check_randomizer,
     check_relation,
-    stronger,
-    unit_bound,
+    whole_run,
 )
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import Guarantee, relation_of
-from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -42,7 +41,8 @@ class Calibration:
 
     Attributes:
       name: of the free variable.
-      value: its value, on the feasible side: `guarantee.epsilon` was evaluated at it and is at most the target.
+      value: its value, on the feasible side: `guarantee.epsilon` (or the upper end of `guarantee.advantage`) was
+        evaluated at it and is at most the target.
       guarantee: the whole bracket there, with the protocol and randomizer that have the value.
     """
 
@@ -65,24 +65,29 @@ def calibrate(
     protocol: CheckInProtocol,
     randomizer: Randomizer | type[Randomizer],
     *,
-    target_epsilon: float,
+    target_epsilon: float | None = None,
+    target_advantage: float | None = None,
     delta: float,
     view: str = "messages",
     free: str | None = None,
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
 ) -> Calibration:
-    """Finds the largest (or smallest) value of one variable whose certified epsilon is at most the target.
+    """Finds the largest (or smallest) value of one variable whose certified epsilon or advantage is at most the target.
 
     Args:
       protocol: the run; its value of the free variable is where the search begins.
       randomizer: an object; or a class such as PureLDP or Gaussian, whose own variable is then the free one: the
         largest epsilon0 or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
+      target_advantage: in (0, 1), in place of target_epsilon: for the upper end of `Guarantee.advantage`, which does
+        not depend on delta (but for what is left out, of less than delta).
       delta: as in `account`.
       view: as in `account`.
       bounds: as in `account`.
       neighboring_relation: as in `account`.
+      client_rate: as in `account`.
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
         Left out when `randomizer` is a class.
@@ -103,21 +108,21 @@ def calibrate(
       ('noise_multiplier', True)
     """
     check_protocol(protocol)
-    target = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon)
+    asked, target = _target(target_epsilon, target_advantage)
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
     wanted = check_bounds(bounds)
     relation = check_relation(protocol, view, relation_of(neighboring_relation))
+    meant: dict[str, Any] = {"relation": relation, "client_rate": client_rate}
     variable, start, build = _free(protocol, randomizer, free)
     name = variable.name
 
-    def epsilon(value: float) -> float:
+    def figure(value: float) -> float:
         here, noise = build(value)
-        with float64():
-            chosen = unit_bound(here, noise, view, here.repeats, delta, bounds=wanted, relation=relation)
-            alone = stronger(here, noise, view, relation)
-        rounds, own = [(chosen.bound, here.repeats)], [(alone, here.repeats)] if alone else []
-        return composer.upper_end(rounds, delta, own).upper
+        run = whole_run(here, noise, view, delta, bounds=wanted, **meant)
+        if asked == "advantage":
+            return largest_advantage(run.units, delta, run.stronger)
+        return composer.upper_end(run.units, delta, run.stronger).upper
 
     stride = _STRIDE
     adds_up = (
@@ -126,16 +131,39 @@ def calibrate(
     if name == "check_in_prob" and adds_up:
         # More check-ins bring more noise, so epsilon rises and falls again: down from 1, to miss no larger value.
         start, stride = variable.high, _SHORT_STRIDE
-    value = _search(epsilon, variable, start, target, stride)
+    value = _search(figure, variable, start, target, stride)
     if value is None:
         tightest = variable.low if variable.power > 0 else variable.high
         raise ValueError(
-            f"target_epsilon={target!r}: no {name} in [{variable.low:g}, {variable.high:g}] meets it; "
-            f"at {name}={tightest:g} epsilon is {epsilon(tightest):.6g}"
+            f"target_{asked}={target!r}: no {name} in [{variable.low:g}, {variable.high:g}] meets it; "
+            f"at {name}={tightest:g} {asked} is {figure(tightest):.6g}"
         )
     here, noise = build(value)
-    guarantee = account(here, noise, delta=delta, view=view, bounds=wanted, neighboring_relation=relation)
+    guarantee = account(
+        here,
+        noise,
+        delta=delta,
+        view=view,
+        bounds=wanted,
+        neighboring_relation=relation,
+        client_rate=client_rate,
+    )
     return Calibration(name=name, value=value, guarantee=guarantee)
+
+
+def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]:
+    """What is asked for, and how much of it.
+
+    Raises:
+      TypeError, ValueError: not one of the two, or outside its range.
+    """
+    if (epsilon is None) == (advantage is None):
+        raise ValueError(
+            f"target_epsilon={epsilon!r}, target_advantage={advantage!r}: expected one of the two"
+        )
+    if advantage is None:
+        return "epsilon", _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=epsilon)  # type: ignore[arg-type]
+    return "advantage", _validate.real(0, 1, open_low=True, open_high=True, target_advantage=advantage)
 
 
 def _free(
@@ -175,9 +203,9 @@ def _free(
 
 
 def _search(
-    epsilon: Callable[[float], float], variable: FreeVariable, start: float, target: float, longest: float
+    figure: Callable[[float], float], variable: FreeVariable, start: float, target: float, longest: float
 ) -> float | None:
-    """The extreme value with epsilon <= target, None if there is none; what is returned has been evaluated.
+    """The extreme value with figure <= target, None if there is none; what is returned has been evaluated.
 
     Steps by the power law, of a factor `longest` at most, until the target is bracketed, then regula falsi (Illinois)
     in logarithms.
@@ -187,9 +215,9 @@ def _search(
     known: dict[float, float] = {}
 
     def excess(value: float) -> float:
-        """log(epsilon / target), kept finite."""
+        """log(figure / target), kept finite."""
         if value not in known:
-            found = epsilon(value)
+            found = figure(value)
             at = math.log(found) if 0 < found < math.inf else math.copysign(math.inf, found - 1.0)
             known[value] = min(max(at - math.log(target), -30.0), 30.0)
         return known[value]

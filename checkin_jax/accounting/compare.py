@@ -98,7 +98,9 @@ def compare(
         ),
     ]
     mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
-    if randomizer.largest_loss <= MAX_EPSILON0:
+    if protocol.coins is not None:
+        pass  # published bounds are for a common rate
+    elif randomizer.largest_loss <= MAX_EPSILON0:
         bounds = list(_pure(protocol, randomizer.largest_loss, delta))
     elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
@@ -128,7 +130,7 @@ def _pure(protocol: CheckInProtocol, epsilon0: float, delta: float) -> Iterator[
         for theorem in (published.shuffle, published.shuffle_unrelaxed, published.shuffle_2019):
             yield published.repeated(functools.partial(theorem, n, epsilon0), times, delta)
     if isinstance(protocol, FixedWindow):
-        m, p0 = float(protocol.num_slots), protocol.check_in_prob
+        m, p0 = float(protocol.num_slots), protocol.rate
         for theorem in (published.fixed_window, published.fixed_window_unrelaxed):
             one = functools.partial(theorem, m, epsilon0, check_in_prob=p0)
             yield published.repeated(one, times, delta)
@@ -138,7 +140,7 @@ def _pure(protocol: CheckInProtocol, epsilon0: float, delta: float) -> Iterator[
     if isinstance(protocol, SlidingWindow):
         one = functools.partial(published.sliding_window, float(protocol.window), epsilon0)
         yield published.repeated(one, times, delta)
-    if isinstance(protocol, AveragedUpdates) and protocol.check_in_prob == 1.0:
+    if isinstance(protocol, AveragedUpdates) and protocol.rate == 1.0:
         m = float(protocol.num_slots)
         yield published.repeated(
             lambda d: published.averaged_updates(n, m, epsilon0, 0.5 * d, 0.5 * d), times, delta
@@ -182,14 +184,14 @@ def _gaussian(protocol: CheckInProtocol, mu: float, delta: float, delta0: float)
     if isinstance(protocol, Shuffle):
         yield _approximate(lambda e0, d: published.shuffle(n, e0, d), n, mu, times, delta)
     if isinstance(protocol, FixedWindow):
-        m, p0 = float(protocol.num_slots), protocol.check_in_prob
+        m, p0 = float(protocol.num_slots), protocol.rate
         yield _approximate(
             lambda e0, d: published.fixed_window(m, e0, d, check_in_prob=p0), m, mu, times, delta
         )
     if isinstance(protocol, SlidingWindow):
         m = float(protocol.window)
         yield _approximate(lambda e0, d: published.sliding_window(m, e0, d), n, mu, times, delta)
-    if isinstance(protocol, AveragedUpdates) and protocol.check_in_prob == 1.0:
+    if isinstance(protocol, AveragedUpdates) and protocol.rate == 1.0:
         m = float(protocol.num_slots)
         yield _approximate(
             lambda e0, d: published.averaged_updates(n, m, e0, 0.5 * d, 0.5 * d), n, mu, times, delta

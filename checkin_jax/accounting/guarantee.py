@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite, shown_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
+from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
+from checkin_jax.accounting.bounds.table import BEST, whole_run
+from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -35,6 +40,14 @@ def relation_of(neighboring_relation: Any) -> str:
     return _validate.choice(RELATIONS, neighboring_relation=name)
 
 
+class RateRow(NamedTuple):
+    """lower <= epsilon for clients of check-in rates up to `client_rate`."""
+
+    client_rate: float
+    lower: float
+    epsilon: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy of a whole run, as a bracket.
@@ -53,8 +66,13 @@ class Guarantee:
       theorems: label, statement and reference of each theorem behind the upper end.
       optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
+      client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
+      bounds: the choice of theorems, see `account`.
+
+    `attack` and what it is made of are worked out when they are first asked for, which takes about as long as `account`
+    did.
     """
 
     epsilon: float
@@ -72,6 +90,64 @@ class Guarantee:
     optimal_order: float | None = None
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
+    client_rate: float | None = None
+    bounds: str | tuple[str, ...] = BEST
+    # `account` of the same run; for another client.
+    asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def attack(self) -> AttackTerms:
+        """The same run in an attacker's terms, both ends certified: from its whole profile, not from this epsilon."""
+        chosen = (self.protocol, self.randomizer, self.view, self.delta)
+        relation, rate = self.neighboring_relation, self.client_rate
+        run = whole_run(*chosen, bounds=self.bounds, relation=relation, client_rate=rate)
+        found = Bracket(self.lower, self.epsilon, self.method)
+        return attack_terms(run.units, self.delta, found, run.stronger)
+
+    @property
+    def advantage(self) -> Ends:
+        """Largest true minus false positive rate of any attack, see `AttackTerms.advantage`."""
+        return self.attack.advantage
+
+    @property
+    def mu(self) -> Ends:
+        """The least mu of Gaussian differential privacy but for delta, see `AttackTerms.mu`."""
+        return self.attack.mu
+
+    def tpr(self, fpr: float) -> Ends:
+        """Largest true positive rate of any attack with this false positive rate, see `AttackTerms.tpr`."""
+        return self.attack.tpr(fpr)
+
+    def posterior(self, prior: float) -> Ends:
+        """Belief an attacker can come to from this prior, but for delta of the runs, see `AttackTerms.posterior`."""
+        return self.attack.posterior(prior)
+
+    def at_rate(self, client_rate: float) -> Guarantee:
+        """The guarantee for clients of check-in rates up to this one, where rates differ.
+
+        Raises:
+          ValueError, TypeError: no client has such a rate, or all have the same.
+        """
+        if self.asked is None:
+            raise ValueError("no rates to choose from: expected a guarantee that `account` returned")
+        return self.asked(client_rate=client_rate)
+
+    def by_rate(self, rates: Sequence[float] | None = None) -> tuple[RateRow, ...]:
+        """Brackets by check-in rate, the slowest client's first.
+
+        Args:
+          rates: check-in rates; when left out the slowest client's, those of nine tenths of all clients and the
+            fastest's, or with `RateLimits` the largest and what it is halved to.
+
+        Raises:
+          ValueError, TypeError: no client has such a rate, or all have the same.
+        """
+        coins = self.protocol.coins
+        if coins is None:
+            raise ValueError("no table by rate: all clients have the same check-in rate")
+        chosen = sorted({coins.fastest(rate) for rate in (coins.examples if rates is None else rates)})
+        found = [self.at_rate(rate) for rate in chosen]
+        return tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(chosen, found))
 
     @property
     def against(self) -> str:
@@ -83,19 +159,38 @@ class Guarantee:
         """Neighboring data sets in words, the protocol's own."""
         return self.protocol.compared(self.neighboring_relation)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; infinities as None with the key kept, never as a number."""
-        out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    def as_dict(self, *, attack: bool = False) -> dict[str, Any]:
+        """Plain values for JSON; infinities as None with the key kept, never as a number.
+
+        attack: with `attack` under that key.
+        """
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "asked"}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
+        if attack:
+            out["attack"] = self.attack.as_dict()
         return finite(out)
 
+    @property
+    def _client(self) -> list[str]:
+        """Whom the guarantee is for, where that matters."""
+        coins = self.protocol.coins
+        if coins is None or self.client_rate is None:
+            return []
+        everybody = ", which is everybody" if self.client_rate == coins.fastest() else ", and nobody faster"
+        return [f"  covers     clients of check-in rates up to {self.client_rate:.6g}{everybody}"]
+
     def __str__(self) -> str:
+        return self.statement()
+
+    def statement(self, *, attack: bool = False) -> str:
+        """The guarantee in words, line by line; attack: an attacker's terms, too."""
         p = self.protocol
         lines = [
             f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
             f"  protects   one client's record among {p.num_clients:,}, {p.what}",
+            *self._client,
             f"  against    {self.against}",
             f"  adjacency  {self.neighboring_relation}: {self.compared}",
             f"  randomizer {self.randomizer.words}",
@@ -103,6 +198,8 @@ class Guarantee:
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",
         ]
+        if attack:
+            lines += [f"  {name:<10} {text}" for name, text in self.attack.lines]
         lines += [f"  theorem    {each}" for each in self.theorems]
         lines += [f"  assumes    {a}" for a in self.assumptions]
         lines += [f"  warning    {w}" for w in self.warnings]

@@ -39,6 +39,21 @@ OnPhase = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """How often an attack said yes in the world it should not, and in the one it should: a point of a trade-off curve.
+
+    Attributes:
+      fpr, tpr: shares of the runs.
+      fpr_at_most, tpr_at_least: what they prove, at the audit's confidence.
+    """
+
+    fpr: float
+    tpr: float
+    fpr_at_most: float
+    tpr_at_least: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
     """One empirical lower bound, beside the certified bracket of what was run.
 
@@ -50,6 +65,7 @@ class Finding:
       lower: the epsilon that the runs refute, in nats; below the true one unless the audit was unlucky.
       guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is held against it.
       evidence: the counts it rests on, in words.
+      point: of the attack by many runs; None for the others.
     """
 
     test: str
@@ -59,6 +75,7 @@ class Finding:
     lower: float
     guarantee: Guarantee
     evidence: str
+    point: OperatingPoint | None = None
 
     @property
     def passed(self) -> bool:
@@ -78,6 +95,7 @@ class Finding:
             "audit_lower": self.lower,
             "certified": {name: certified[name] for name in ("lower", "epsilon", "method", "lower_method")},
             "evidence": self.evidence,
+            "point": self.point and dataclasses.asdict(self.point),
             "passed": self.passed,
         }
 
@@ -278,6 +296,12 @@ def _many_runs(
                 lower=bound,
                 guarantee=certified(stand_in.protocol, view, at),
                 evidence=f"the attack said yes {right:,} against {wrong:,} times in {len(first) - half:,} runs each",
+                point=OperatingPoint(
+                    fpr=wrong / (len(first) - half),
+                    tpr=right / (len(first) - half),
+                    fpr_at_most=float(judged.high[wrong]),
+                    tpr_at_least=float(judged.low[right]),
+                ),
             )
         )
     return findings

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkin_jax import _validate
+from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.compare import ComparedBound
+    from checkin_jax.accounting.guarantee import RateRow
 
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
@@ -31,13 +33,22 @@ class Epsilon(ProtocolOptions):
     """What the adversary sees; all three when left out."""
     neighboring_relation: Relation = "replace-one"
     """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    client_rate: float | None = None
+    """Where rates differ: the rate of the client meant; the fastest's when left out, which covers everybody."""
+    by_rate: bool = False
+    """Where rates differ: a table of epsilon by rate below the statement."""
     bounds: str = "best"
     """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    attack: bool = False
+    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
+    trade_off: Path | None = None
+    """Also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra plots."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the guarantees."""
+        from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.bounds.table import check_relation
         from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
@@ -51,6 +62,10 @@ class Epsilon(ProtocolOptions):
             views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
         for view in views:
             check_relation(protocol, view, self.neighboring_relation)
+        protocol.rate_of(self.client_rate)
+        if self.by_rate and protocol.coins is None:
+            raise UsageError("--by-rate goes with --rates or --largest-rate")
+        out = None if self.trade_off is None else plotting.check(self.trade_off)
 
         def job() -> None:
             guarantees = {
@@ -61,23 +76,49 @@ class Epsilon(ProtocolOptions):
                     view=view,
                     bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
+                    client_rate=self.client_rate,
                 )
                 for view in views
             }
+            if out is not None:
+                drawn, rows = plotting.trade_off({view: g.attack for view, g in guarantees.items()})
+                plotting.save(drawn, out, rows)
+            tables = {view: g.by_rate() if self.by_rate else () for view, g in guarantees.items()}
             if self.json:
-                print(json.dumps({view: g.as_dict() for view, g in guarantees.items()}, allow_nan=False))
+                plain = {
+                    view: g.as_dict(attack=self.attack) | _rows(tables[view])
+                    for view, g in guarantees.items()
+                }
+                print(json.dumps(plain, allow_nan=False))
             else:
-                print("\n\n".join(map(str, guarantees.values())))
+                texts = (
+                    f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in guarantees.items()
+                )
+                print("\n\n".join(texts))
 
         return job
 
 
+def _rows(table: Sequence[RateRow]) -> dict[str, Any]:
+    """Epsilon by rate for JSON, where it is asked for."""
+    return {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
+
+
+def _by_rate(table: Sequence[RateRow]) -> str:
+    """Epsilon by rate in columns, where it is asked for."""
+    head = ["", "  by rate    lower      epsilon"] if table else []
+    rows = [f"  {row.client_rate:<10.5g} {down(row.lower):<10} {up(row.epsilon)}" for row in table]
+    return "\n".join([*head, *rows])
+
+
 @dataclasses.dataclass(kw_only=True)
 class Calibrate(ProtocolOptions):
-    """The value of one variable that just meets a target epsilon, on the feasible side."""
+    """The value of one variable that just meets a target epsilon or advantage, on the feasible side."""
 
-    target_epsilon: float
+    target_epsilon: float | None = None
     """The epsilon to meet, > 0."""
+    target_advantage: float | None = None
+    """In place of an epsilon: true minus false positive rate of the best attack, in (0, 1)."""
     free: Literal[
         "epsilon0",
         "noise-multiplier",
@@ -108,9 +149,12 @@ class Calibrate(ProtocolOptions):
         name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
         check_relation(protocol, self.view, self.neighboring_relation)
-        target = _validate.real(
-            0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
-        )
+        if (self.target_epsilon is None) == (self.target_advantage is None):
+            raise UsageError("expected one of --target-epsilon and --target-advantage")
+        if self.target_epsilon is not None:
+            _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon)
+        if self.target_advantage is not None:
+            _validate.real(0, 1, open_low=True, open_high=True, target_advantage=self.target_advantage)
         delta, bounds = _validate.real(MIN_DELTA, 1, delta=self.delta), bounds_of(self.bounds)
         randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
         if randomizer is None:
@@ -119,9 +163,9 @@ class Calibrate(ProtocolOptions):
                 raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
         elif self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
-        elif name != "epsilon0" and self.mechanism is not None:
-            raise UsageError("--mechanism goes with --epsilon0")
-        elif self.mechanism is not None or self.num_values is not None:
+        elif name != "epsilon0" and (self.mechanism is not None or self.total_variation is not None):
+            raise UsageError("--mechanism and --total-variation go with --epsilon0")
+        elif any(each is not None for each in (self.mechanism, self.num_values, self.total_variation)):
             given = dataclasses.replace(self, epsilon0=1.0)
             randomizer, name = given.build_randomizer(), "epsilon0"
 
@@ -130,7 +174,8 @@ class Calibrate(ProtocolOptions):
                 found = calibrate(
                     protocol,
                     randomizer,
-                    target_epsilon=target,
+                    target_epsilon=self.target_epsilon,
+                    target_advantage=self.target_advantage,
                     delta=delta,
                     view=self.view,
                     bounds=bounds,
@@ -140,10 +185,12 @@ class Calibrate(ProtocolOptions):
             except ValueError as error:  # no value meets the target, which only the search can tell
                 raise UsageError(str(error)) from error
             if self.json:
-                values = {"name": found.name, "value": found.value, "guarantee": found.guarantee.as_dict()}
+                plain = found.guarantee.as_dict(attack=self.target_advantage is not None)
+                values = {"name": found.name, "value": found.value, "guarantee": plain}
                 print(json.dumps(values, allow_nan=False))
             else:
-                print(f"{found.name} = {found.value:.10g}\n\n{found.guarantee}")
+                words = found.guarantee.statement(attack=self.target_advantage is not None)
+                print(f"{found.name} = {found.value:.10g}\n\n{words}")
 
         return job
 

@@ -25,7 +25,7 @@ class Audit(ProtocolOptions):
 
     run_dir: tyro.conf.Positional[Path | None] = None
     """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
-    num_clients: Count = 0
+    num_clients: Count | None = None
     """How many clients there are (n); needed without a run."""
     data_dir: Path | None = None
     """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""
@@ -43,12 +43,15 @@ class Audit(ProtocolOptions):
     """With which all lower bounds hold together."""
     seed: int | None = None
     """Make the audit reproducible."""
+    trade_off: Path | None = None
+    """Also draw certified true against false positive rates of what was run many times, with the attacks' own on them,
+    to this PNG or SVG; wants the extra plots."""
     json: bool = False
     """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job audits, prints what it found, and exits with code 1 on a violation."""
-        from checkin_jax import _validate
+        from checkin_jax import _validate, plotting
         from checkin_jax.accounting.account import account
         from checkin_jax.auditing.auditor import FEWEST_RUNS, MOST_RUNS, audit
         from checkin_jax.auditing.setting import check_auditable
@@ -87,6 +90,7 @@ class Audit(ProtocolOptions):
         _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=self.runs)
         if self.seed is not None:
             _validate.integer(0, 2.0**128, seed=self.seed)
+        out = None if self.trade_off is None else plotting.check(self.trade_off)
 
         def job() -> None:
             found = audit(
@@ -100,6 +104,13 @@ class Audit(ProtocolOptions):
                 on_phase=_tell if sys.stderr.isatty() else None,
                 account_fn=account,
             )
+            if out is not None:
+                many = [finding for finding in found.findings if finding.point is not None]
+                # The last one of a view is at the delta in question.
+                terms = {finding.view: finding.guarantee.attack for finding in many}
+                points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
+                drawn, rows = plotting.trade_off(terms, points)
+                plotting.save(drawn, out, rows)
             print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
             if not found.passed:
                 sys.exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from checkin_jax import protocols
+from checkin_jax import _validate, protocols
 from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import (
     Gaussian,
@@ -16,10 +16,12 @@ from checkin_jax.randomizers import (
     KaryResponse,
     L2Mechanism,
     Laplace,
+    OneBit,
     PureLDP,
     Randomizer,
     Rappor,
 )
+from checkin_jax.rates import RateLimits, Rates
 
 Job = Callable[[], None]
 
@@ -45,11 +47,14 @@ PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in pr
 MECHANISMS: dict[str, type[Randomizer]] = {
     "any": PureLDP,
     "l2": L2Mechanism,
+    "one-bit": OneBit,
     "k-ary": KaryResponse,
     "hadamard": HadamardResponse,
     "rappor": Rappor,
     "laplace": Laplace,
 }
+# Fields beside epsilon0 that one mechanism has.
+OWN = {"num_values": "k-ary", "total_variation": "any", "differ": "one-bit"}
 if TYPE_CHECKING:
     View = Relation = ProtocolName = MechanismName = str
 else:
@@ -68,12 +73,19 @@ class UsageError(ValueError):
 class ProtocolOptions:
     """A protocol and its messages."""
 
-    num_clients: Count
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); as many as there are --rates when left out."""
     protocol: ProtocolName = "shuffled-check-in"
     """How clients check in; fixed-window is A_fix, sliding-window A_sldw, averaged-updates A_avg."""
     check_in_prob: float | None = None
     """Probability that a client checks in: each round, or (p_0) each window."""
+    rates: str | None = None
+    """Check-in rates that differ: a CSV file with the column rate, and count where a line stands for several clients;
+    or numbers between commas, a client each."""
+    largest_rate: float | None = None
+    """Check-in rates that differ: no client's is above this. With --expected-check-ins."""
+    expected_check_ins: float | None = None
+    """What the rates of all clients but the one meant add up to at least. With --largest-rate."""
     num_rounds: Count | None = None
     """Number of rounds (T) of shuffled-check-in and shuffle; 1 when left out."""
     drop_out_prob: float | None = None
@@ -97,6 +109,10 @@ class ProtocolOptions:
     may leak much less; l2 is what training runs (LDP-SGD)."""
     num_values: Count | None = None
     """Number of values (k) of --mechanism k-ary."""
+    total_variation: float | None = None
+    """With --mechanism any: at most how far apart the messages of two records are, in (0, 1]."""
+    differ: float | None = None
+    """With --mechanism one-bit: the largest share of the public coins with which two records' bits differ."""
 
     def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
         """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
@@ -107,14 +123,29 @@ class ProtocolOptions:
         if (self.epsilon0 is None) == (self.noise_multiplier is None):
             raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
         kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
-        if (self.num_values is not None) != (kind is KaryResponse):
-            raise UsageError("--num-values goes with --mechanism k-ary")
+        values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
+        for name, owner in OWN.items():
+            if name in values and MECHANISMS[owner] is not kind:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {owner}")
+        if self.mechanism == OWN["num_values"] and self.num_values is None:
+            raise UsageError("--mechanism k-ary needs --num-values")
         if self.noise_multiplier is not None:
-            if self.mechanism is not None:
+            if self.mechanism is not None or values:
                 raise UsageError("--mechanism goes with --epsilon0")
             return Gaussian(noise_multiplier=self.noise_multiplier)
-        values = {} if self.num_values is None else {"num_values": self.num_values}
         return kind(epsilon0=self.epsilon0, **values)
+
+    def _rates(self) -> Rates | RateLimits | None:
+        """What is given of check-in rates that differ."""
+        limits = (self.largest_rate, self.expected_check_ins)
+        if self.rates is not None:
+            if limits != (None, None):
+                raise UsageError("--rates leaves no room for --largest-rate and --expected-check-ins")
+            return rates_of(self.rates)
+        largest, expected = limits
+        if (largest is None) != (expected is None):
+            raise UsageError("--largest-rate and --expected-check-ins go together")
+        return None if largest is None or expected is None else RateLimits(largest, expected)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
         """The protocol; `start` has values for fields that were left out.
@@ -125,6 +156,12 @@ class ProtocolOptions:
         kind: Any = PROTOCOLS[self.protocol]
         fields = {field.name: field for field in dataclasses.fields(kind)}
         given = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
+        if (rates := self._rates()) is not None:
+            if "check_in_prob" in given:
+                raise UsageError("give one of --check-in-prob, --rates and --largest-rate")
+            given["check_in_prob"] = rates
+            if isinstance(rates, Rates):
+                given.setdefault("num_clients", rates.num_clients)
         for name in given:
             if name not in fields:
                 raise UsageError(f"--{name.replace('_', '-')} is not an option of --protocol {self.protocol}")
@@ -133,6 +170,19 @@ class ProtocolOptions:
             if field.default is dataclasses.MISSING and name not in given:
                 raise UsageError(f"--protocol {self.protocol} needs --{name.replace('_', '-')}")
         return kind(**given)
+
+
+def rates_of(text: str) -> Rates:
+    """Rates between commas, or in a file; UsageError otherwise."""
+    words = text.split(",")
+    try:
+        numbers = [float(word) for word in words]
+    except ValueError:
+        numbers = []
+    try:
+        return Rates(numbers) if numbers else Rates.read(text)
+    except (ValueError, OSError) as error:
+        raise UsageError(f"--rates {_validate.shown(text)}: {error}") from error
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:

@@ -19,6 +19,9 @@ class ReportPage:
     out: Path | None = None
     """Where the page goes; left out: report.html in the run's folder."""
 
+    attack: bool = False
+    """Also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
+
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and writes the page."""
         from checkin_jax import plotting
@@ -34,6 +37,6 @@ class ReportPage:
             )
 
         def job() -> None:
-            print(html_report.write(run, out, account))
+            print(html_report.write(run, out, account, attack=self.attack))
 
         return job

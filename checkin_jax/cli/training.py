@@ -152,7 +152,7 @@ class TrainDigits(_TrainingOptions):
     By default: shuffled check-in with probability 0.01 over 1,000 rounds.
     """
 
-    num_clients: Count = 200_000
+    num_clients: Count | None = 200_000
     """How many clients there are (n)."""
     eval_every: Count = 100
     """Rounds between evaluations."""
@@ -176,7 +176,7 @@ class TrainMnist(_TrainingOptions):
 
     data_dir: Path | None = None
     """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
-    num_clients: Count = 60_000
+    num_clients: Count | None = 60_000
     """How many clients there are (n)."""
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
-from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.round_off import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
 FLOOR = 1e-4

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
 from checkin_jax.numerics.tilted_sums import Tail, outweighs, step_sd, steps_of, tail_of
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 
 from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 
 # Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-UNIT = 2.0**-53
+from checkin_jax.kernels.round_off import UNIT
+
 # Sums of up to this many indicators are convolved; values held of a law. More groups than this are put into bins of
 # this width in the logit, at most so many, that keep this many central moments.
 _FEW, _POINTS = 1024, 8192

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from checkin_jax.kernels import FLUSHED
-from checkin_jax.kernels.composition.pld import UNIT
+from checkin_jax.kernels.round_off import UNIT
 
 # Relative error of the masses with those of K, and of a profile, with a wide margin.
 ROUNDING = 1e-9

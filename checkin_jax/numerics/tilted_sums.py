@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
+from checkin_jax.kernels import round_off
+from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import Law
 
 _WINDOW_SDS, _JUMPS = 10.0, 3.5
@@ -99,8 +100,8 @@ def _tilted(
 ) -> _Window:
     """One FFT, tilted so that the sum of `number` steps is centred near `centre`; for x >= least.
 
-    Errors, as in `pld.compose`: FFT round-off by Parseval and Cauchy-Schwarz, Chernoff's bounds for what wraps
-    around or lies beyond, relative rounding of masses and tilts once per step.
+    Errors: FFT round-off (`kernels.round_off`) by Cauchy-Schwarz, Chernoff's bounds for what wraps around or lies
+    beyond, relative rounding of masses and tilts once per step.
     """
     order = _order(steps, centre / number)
     at, h = steps.at, steps.spacing
@@ -122,15 +123,8 @@ def _tilted(
     with np.errstate(divide="ignore"):
         log_size = np.maximum(np.log(size), -1e4)
     power = np.exp(number * log_size) * np.exp(1j * (number * np.angle(phi)))
-    levels = math.log2(points)
-    # Each input reaches each output on one path of `levels` butterflies.
-    sup_error = FFT_CONSTANT * UNIT * levels * float(dense.sum())
-    padded = size + sup_error
-    relative = number * (sup_error / padded + 8.0 * UNIT * (4.0 + np.abs(np.log(padded))))
-    relative += FFT_CONSTANT * UNIT * levels
-    twice = np.where(np.arange(points // 2 + 1) % (points // 2) == 0, 1.0, 2.0)
-    wrong = np.exp(number * np.log(padded)) * relative
-    noise = math.sqrt(float(twice @ np.square(wrong)) / points)
+    off = round_off.of_fft(points) * float(dense.sum())
+    noise = float(round_off.of_powers(size[None], off, np.asarray([number]), points))
     prob = np.roll(np.fft.irfft(power, points), -(low % points))
 
     x = base + h * (low + np.arange(points, dtype=np.float64))

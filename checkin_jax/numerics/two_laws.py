@@ -18,12 +18,12 @@ import functools
 import math
 from typing import Any, NamedTuple, cast
 
-import jax
 import numpy as np
 import scipy.optimize
 import scipy.sparse
 
 from checkin_jax.kernels import gaussian, host
+from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.messages import triples
 
 # The range of mu, and the nodes in c between which V is linear.
@@ -69,7 +69,7 @@ def of_ends(mu: float, c: float, knots: np.ndarray) -> np.ndarray:
     """E(d - k)_+ and E(-d - k)_+ of X and of Y, exact up to rounding; [2 sides, 2 laws, knots]."""
 
     def profile(loss: np.ndarray) -> np.ndarray:
-        with jax.enable_x64(True):
+        with float64():
             return np.exp(np.asarray(gaussian.log_profile(mu, loss)))
 
     def above(k: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np
     )
     chunks = padded.reshape(-1, _CHUNK, 3)
     parts = []
-    with jax.enable_x64(True):
+    with float64():
         for c in cs:
             found = [triples.transforms_upper(host(chunk), host(c), host(knots)) for chunk in chunks]
             parts.append(

@@ -18,9 +18,12 @@ from checkin_jax.protocols.protocol import REPLACE as REPLACE
 from checkin_jax.protocols.protocol import VIEWS as VIEWS
 from checkin_jax.protocols.protocol import CheckInProtocol as CheckInProtocol
 from checkin_jax.protocols.protocol import Cover as Cover
+from checkin_jax.protocols.protocol import Crowd as Crowd
+from checkin_jax.protocols.protocol import CrowdThrows as CrowdThrows
 from checkin_jax.protocols.protocol import Slots as Slots
 from checkin_jax.protocols.protocol import Throws as Throws
 from checkin_jax.protocols.protocol import Words as Words
+from checkin_jax.protocols.protocol import highest as highest
 from checkin_jax.protocols.rounds import Shuffle as Shuffle
 from checkin_jax.protocols.rounds import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.protocols.windows import AveragedUpdates as AveragedUpdates

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
+from checkin_jax.rates import CheckInRates
 
 MAX_CLIENTS = 10**12
 
@@ -55,6 +56,33 @@ CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
+FRESH = (
+    "a client checks in with its rate whatever it did before and whatever the others do: a device that is plugged in "
+    "all night is no fresh coin; rates are those given everything that persists"
+)
+
+
+def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
+    """A number in (0, 1], one for all clients, or a description of rates.
+
+    Raises:
+      ValueError, TypeError: anything else.
+    """
+    if isinstance(check_in_prob, CheckInRates):
+        return check_in_prob
+    return _validate.real(0, 1, open_low=True, check_in_prob=check_in_prob)
+
+
+def differing(prob: float | CheckInRates) -> CheckInRates | None:
+    """The description of rates, where they differ."""
+    return prob if isinstance(prob, CheckInRates) and prob.common is None else None
+
+
+def highest(prob: float | CheckInRates) -> float:
+    """The rate of all clients, or of the fastest."""
+    return prob.fastest() if isinstance(prob, CheckInRates) else prob
+
+
 # The legal range of every field, whichever protocol has it.
 _LEGAL: dict[str, Callable[..., Any]] = {
     "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
@@ -62,7 +90,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "window": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
     "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
-    "check_in_prob": functools.partial(_validate.real, 0, 1, open_low=True),
+    "check_in_prob": check_in_prob,
     "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
@@ -111,6 +139,22 @@ class Throws(NamedTuple):
     prob: float
 
 
+class Crowd(NamedTuple):
+    """As `Cover`, of clients whose check-in rates differ; their messages arrive with probability `kept`."""
+
+    num_clients: int
+    coins: CheckInRates
+    kept: float
+
+
+class CrowdThrows(NamedTuple):
+    """As `Throws`, of clients whose check-in rates differ."""
+
+    num_clients: int
+    num_slots: int
+    coins: CheckInRates
+
+
 class CheckInProtocol(abc.ABC):
     """How devices check in: subclass it to account for another protocol.
 
@@ -132,6 +176,8 @@ class CheckInProtocol(abc.ABC):
             if field.name in _LEGAL:
                 value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
                 object.__setattr__(self, field.name, value)
+                if isinstance(value, CheckInRates):
+                    value.check_clients(self.num_clients)
 
     @property
     @abc.abstractmethod
@@ -166,8 +212,32 @@ class CheckInProtocol(abc.ABC):
 
     @property
     def rate(self) -> float:
-        """The probability that a given client sends a message in a given unit."""
+        """The probability that a given client, or the fastest of them, sends a message in a given unit."""
         return 1.0
+
+    @property
+    def coins(self) -> CheckInRates | None:
+        """The check-in rates of the clients, where they differ."""
+        return None
+
+    @property
+    def kept(self) -> float:
+        """The probability that the message of a client that checks in arrives."""
+        return 1.0
+
+    def rate_of(self, client_rate: float | None) -> float:
+        """The probability that a client of this check-in rate sends a message; the fastest when left out.
+
+        Raises:
+          ValueError, TypeError: no client has such a rate, or all have the same.
+        """
+        if client_rate is None:
+            return self.rate
+        if self.coins is None:
+            raise ValueError(
+                f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
+            )
+        return self.coins.fastest(client_rate) * self.kept
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
@@ -180,9 +250,22 @@ class CheckInProtocol(abc.ABC):
         return None
 
     @property
-    def slots(self) -> Slots | None:
-        """The slots that a client's message may be in, if each shows one message."""
+    def crowd(self) -> Crowd | None:
+        """The clients whose messages a unit shows, in place of `cover` where their rates differ."""
         return None
+
+    @property
+    def slots(self) -> Slots | None:
+        """The slots that a client's message may be in, if each shows one message; of the fastest where rates differ."""
+        return None
+
+    def slots_of(self, client_rate: float | None) -> Slots | None:
+        """The same for a client of this check-in rate; the fastest when left out."""
+        slots = self.slots
+        if slots is None or client_rate is None:
+            return slots
+        share = self.rate_of(client_rate) / self.rate
+        return slots._replace(used=slots.used * share, seen=slots.seen * share)
 
     @property
     def used_throws(self) -> Throws | None:
@@ -192,6 +275,16 @@ class CheckInProtocol(abc.ABC):
     @property
     def averaged_throws(self) -> Throws | None:
         """Common slots of which each shows all clients who chose it: their sum, in the view "aggregate"."""
+        return None
+
+    @property
+    def used_crowd(self) -> CrowdThrows | None:
+        """In place of `used_throws` where rates differ."""
+        return None
+
+    @property
+    def averaged_crowd(self) -> CrowdThrows | None:
+        """In place of `averaged_throws` where rates differ."""
         return None
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:

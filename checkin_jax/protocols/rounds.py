@@ -7,27 +7,32 @@ import dataclasses
 from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.protocol import (
     CLIENTS,
+    FRESH,
     PROB,
     ROUNDS,
     SAME_RANDOMIZER,
     UNSEEN,
     CheckInProtocol,
     Cover,
+    Crowd,
+    differing,
+    highest,
 )
+from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledCheckIn(CheckInProtocol):
     """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
 
-    Assumes (the guarantee fails without them): every client has the same check-in rate; every client of
-    a round uses the same randomizer and keeps no state of its own; dropping out does not depend on the
-    data; nobody but the client learns WHO checked in (how many did may be public).
+    Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same
+    randomizer and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns
+    WHO checked in (how many did may be public).
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
-      check_in_prob: the coin, in (0, 1], one for all clients. An upper bound on that common rate is safe; rates that
-        differ between clients are not covered by their maximum.
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe; with `Rates` as many as there are.
+      check_in_prob: the coin, in (0, 1], one for all clients, an upper bound on which is safe; or, where rates differ,
+        `Rates` or `RateLimits`: the maximum of different rates does not cover them.
       num_rounds: T, from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
 
@@ -36,7 +41,7 @@ class ShuffledCheckIn(CheckInProtocol):
     """
 
     num_clients: int
-    check_in_prob: float
+    check_in_prob: float | Rates | RateLimits
     num_rounds: int = 1
     drop_out_prob: float = 0.0
 
@@ -46,31 +51,46 @@ class ShuffledCheckIn(CheckInProtocol):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
-        return (
-            "every client has the same check-in rate",
-            SAME_RANDOMIZER,
-            UNSEEN,
+        rates = (
+            ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
+        return (*rates, SAME_RANDOMIZER, UNSEEN)
 
     summed = True
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        return (PROB, ROUNDS, CLIENTS)
+        return (ROUNDS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, ROUNDS, CLIENTS)
+
+    @property
+    def coins(self) -> CheckInRates | None:
+        return differing(self.check_in_prob)
+
+    @property
+    def kept(self) -> float:
+        return 1.0 - self.drop_out_prob
 
     @property
     def rate(self) -> float:
-        """gamma: the probability that a given client's message arrives in a given round."""
-        return self.check_in_prob * (1.0 - self.drop_out_prob)
+        """gamma: the probability that a given client's message arrives in a given round; the fastest's."""
+        return highest(self.check_in_prob) * self.kept
 
     @property
-    def cover(self) -> Cover:
+    def cover(self) -> Cover | None:
         """All clients, at the rate of the round."""
-        return Cover(self.num_clients, self.rate)
+        return Cover(self.num_clients, self.rate) if self.coins is None else None
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """All clients, at their rates."""
+        return None if self.coins is None else Crowd(self.num_clients, self.coins, self.kept)
 
     @property
     def what(self) -> str:
         """What is run, in words."""
+        if self.coins is not None:
+            lost = f", {self.drop_out_prob:.6g} of them dropping out" if self.drop_out_prob else ""
+            return f"over {self.num_rounds:,} rounds of check-ins at rates {self.coins.span}{lost}"
         return f"over {self.num_rounds:,} rounds of check-ins at rate {self.rate:.6g}"
 
 

@@ -12,6 +12,7 @@ from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
     CLIENTS,
     EPOCHS,
+    FRESH,
     OF_ROUNDS,
     ONE_RECORD,
     PROB,
@@ -20,10 +21,15 @@ from checkin_jax.protocols.protocol import (
     UNSEEN,
     CheckInProtocol,
     Cover,
+    Crowd,
+    CrowdThrows,
     Slots,
     Throws,
     Words,
+    differing,
+    highest,
 )
+from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 _OF_AVERAGES = {
     "local": OF_ROUNDS["local"],
@@ -67,11 +73,11 @@ def _summed(minibatch: int) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Slots(CheckInProtocol):
-    """Windows of common slots: clients take part with one probability and pick a slot uniformly."""
+    """Windows of common slots: clients take part with a probability and pick a slot uniformly."""
 
     num_clients: int
     num_slots: int
-    check_in_prob: float = 1.0
+    check_in_prob: float | Rates | RateLimits = 1.0
     num_epochs: int = 1
 
     _unit = "num_epochs"
@@ -79,16 +85,41 @@ class _Slots(CheckInProtocol):
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
         # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
-        return (PROB, EPOCHS, CLIENTS)
+        return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, CLIENTS)
+
+    @property
+    def coins(self) -> CheckInRates | None:
+        return differing(self.check_in_prob)
 
     @property
     def rate(self) -> float:
-        """p_0: the probability that a given client takes part in a given window."""
-        return self.check_in_prob
+        """p_0: the probability that a given client takes part in a given window; the fastest's."""
+        return highest(self.check_in_prob)
 
     @property
-    def _throws(self) -> Throws:
-        return Throws(self.num_clients, self.num_slots, self.check_in_prob)
+    def _throws(self) -> Throws | None:
+        return Throws(self.num_clients, self.num_slots, self.rate) if self.coins is None else None
+
+    @property
+    def _crowd_throws(self) -> CrowdThrows | None:
+        return None if self.coins is None else CrowdThrows(self.num_clients, self.num_slots, self.coins)
+
+    @property
+    def _chance(self) -> tuple[str, ...]:
+        """What is assumed of taking part."""
+        if self.coins is not None:
+            slots = "every client that takes part picks its slot uniformly from the same window"
+            return (self.coins.words, FRESH, slots)
+        return (
+            "every client takes part with the same probability and picks its slot uniformly from the same window",
+        )
+
+    @property
+    def _taking_part(self) -> str:
+        """How often, in words."""
+        if self.coins is not None:
+            return f"taking part with probabilities {self.coins.span}"
+        return f"taking part with probability {self.rate:.6g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +133,8 @@ class FixedWindow(_Slots):
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
       num_slots: m, from 1 to 1e12.
-      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
+        independent of the data included.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
         tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
@@ -128,21 +160,53 @@ class FixedWindow(_Slots):
     title = "random check-ins with a fixed window (A_fix)"
 
     @property
-    def used_throws(self) -> Throws:
+    def used_throws(self) -> Throws | None:
         """All clients, into the slots of the window."""
         return self._throws
 
     @property
+    def used_crowd(self) -> CrowdThrows | None:
+        """All clients, into the slots of the window."""
+        return self._crowd_throws
+
+    @property
     def slots(self) -> Slots:
         """All slots of the window."""
-        n, m, prob = self._throws
-        mean, _ = occupancy.moments(float(n), float(m), prob)
-        seen = min(mean / n * (1.0 - 1e-12), prob)
+        n, m, prob = self.num_clients, self.num_slots, self.rate
+        seen = self._seen if self._throws is None else occupancy.moments(float(n), float(m), prob)[0] / n
+        seen = min(seen * (1.0 - 1e-12), prob)
         return Slots(m, prob, seen, n - 1, prob / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
+
+    @property
+    def _seen(self) -> float:
+        """At least the probability that the fastest client's message is used, where rates differ.
+
+        It shares its slot with indicators of probabilities a_j = p_j/m; E 1/(1 + their sum) is the integral of
+        prod (1 - a_j u) over u in [0, 1], and each factor is at least (1 - a u)^(a_j/a), a the largest.
+        """
+        coins = self.coins
+        if isinstance(coins, RateLimits):
+            # One fleet within the limits: all others at the same rate.
+            total = coins.expected_check_ins
+            largest = total / (self.num_clients - 1)
+        else:
+            others = coins.others(self.rate) if isinstance(coins, Rates) else None
+            if others is None:
+                return self.rate
+            largest, total = others.largest, others.expected_check_ins
+        most = largest / self.num_slots
+        power = total / largest + 1.0
+        return (
+            -self.rate * math.expm1(power * math.log1p(-most)) / (most * power)
+            if most < 1
+            else self.rate / power
+        )
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:
             return None
+        if self.coins is not None:
+            return "no bound is known for clients with different rates"
         if view == "local":
             return _SEEN_BY_NAME
         if self.empty_slots == "visible":
@@ -157,11 +221,7 @@ class FixedWindow(_Slots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
-        common = (
-            "every client takes part with the same probability and picks its slot uniformly from the same window",
-            SAME_RANDOMIZER,
-            UNSEEN,
-        )
+        common = (*self._chance, SAME_RANDOMIZER, UNSEEN)
         if self.empty_slots == "visible":
             return common
         return (
@@ -174,8 +234,7 @@ class FixedWindow(_Slots):
         """What is run, in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
-            f"one client used per slot{_summed(self.minibatch)}, "
-            f"taking part with probability {self.check_in_prob:.6g}"
+            f"one client used per slot{_summed(self.minibatch)}, {self._taking_part}"
         )
 
 
@@ -268,7 +327,8 @@ class AveragedUpdates(_Slots):
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
       num_slots: m, from 1 to 1e12.
-      check_in_prob: p_0, in (0, 1], one for all clients; drop-out independent of the data included.
+      check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
+        independent of the data included.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
 
     Raises:
@@ -278,23 +338,29 @@ class AveragedUpdates(_Slots):
     title = "random check-ins with averaged updates (A_avg)"
 
     @property
-    def cover(self) -> Cover:
+    def cover(self) -> Cover | None:
         """All clients, at the probability of taking part: their loads do not depend on the data."""
-        return Cover(self.num_clients, self.check_in_prob)
+        return Cover(self.num_clients, self.rate) if self.coins is None else None
 
     @property
-    def averaged_throws(self) -> Throws:
+    def crowd(self) -> Crowd | None:
+        """All clients, at their probabilities of taking part."""
+        return None if self.coins is None else Crowd(self.num_clients, self.coins, 1.0)
+
+    @property
+    def averaged_throws(self) -> Throws | None:
         """All clients, into the slots of the window."""
         return self._throws
 
     @property
+    def averaged_crowd(self) -> CrowdThrows | None:
+        """All clients, into the slots of the window."""
+        return self._crowd_throws
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
-        return (
-            "every client takes part with the same probability and picks its slot uniformly from the same window",
-            SAME_RANDOMIZER,
-            UNSEEN,
-        )
+        return (*self._chance, SAME_RANDOMIZER, UNSEEN)
 
     @property
     def _words(self) -> Words:
@@ -305,5 +371,5 @@ class AveragedUpdates(_Slots):
         """What is run, in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, all clients of a slot averaged, "
-            f"taking part with probability {self.check_in_prob:.6g}"
+            f"{self._taking_part}"
         )

@@ -106,6 +106,15 @@ class Randomizer(abc.ABC):
         return False
 
     @property
+    def fair_at_zero(self) -> bool:
+        """Whether a dummy, and the message of a client whose update is zero, is a fair bit of a one-bit message.
+
+        And sums tell by how many messages one side prevails (in one dimension, say). Lower ends of hidden dummies and
+        of sums are made from that.
+        """
+        return False
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
         """Concrete pairs of records that no analysis can go below; each is tried as a lower end."""
         return ()

@@ -25,6 +25,9 @@ class Arguments(TypedDict, total=False):
     randomizer: type[Randomizer] | None
     num_clients: Numbers
     check_in_prob: Numbers
+    largest_rate: Numbers
+    expected_check_ins: Numbers
+    client_rate: Numbers
     drop_out_prob: Numbers
     num_rounds: Numbers
     num_slots: Numbers

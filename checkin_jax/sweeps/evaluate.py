@@ -18,11 +18,14 @@ from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
+from checkin_jax.rates import RateLimits
 from checkin_jax.sweeps import batched, published
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers
 
+# In place of check_in_prob: what `RateLimits` has.
+LIMITS = ("largest_rate", "expected_check_ins")
 # Rows that one task of the slower kinds takes.
 _ROWS_PER_TASK = 8
 
@@ -83,13 +86,17 @@ class Row:
     order: float
     target: float
     unit: Any = None
+    client_rate: float | None = None
 
 
 def _row(question: Question, given: Mapping[str, Any]) -> Row:
     """Raises TypeError, ValueError: as the constructors do."""
     fields = question.fields
     # A whole number in a column that has others too came as a float.
-    protocol = question.protocol(**{name: given[name] for name in fields if name in given})
+    arguments = {name: given[name] for name in fields if name in given}
+    if LIMITS[0] in given:
+        arguments["check_in_prob"] = RateLimits(given[LIMITS[0]], given[LIMITS[1]])
+    protocol = question.protocol(**arguments)
     randomizer = question.built(given)
     order = target = delta = 0.0
     if question.what == "rdp":
@@ -109,7 +116,7 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
         and protocol.cover is not None
     ):
         unit = unit_bound(protocol, randomizer, view, protocol.repeats, delta, bounds=question.bounds).bound
-    return Row(protocol, randomizer, delta, view, relation, order, target, unit)
+    return Row(protocol, randomizer, delta, view, relation, order, target, unit, given.get("client_rate"))
 
 
 def _run(
@@ -140,6 +147,7 @@ def _bracket(question: Question, row: Row) -> dict[str, Any]:
         view=row.view,
         bounds=question.bounds,
         neighboring_relation=row.relation,
+        client_rate=row.client_rate,
     )
     return _of(g, "epsilon", "lower", "method", "lower_method", "validity")
 
@@ -154,6 +162,7 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
         free=None if isinstance(row.randomizer, type) else question.free,
         bounds=question.bounds,
         neighboring_relation=row.relation,
+        client_rate=row.client_rate,
     )
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
 
@@ -197,6 +206,11 @@ def check(question: Question, names: Sequence[str]) -> None:
     own = question.randomizers
     allowed = [*fields, *own]
     wanted += [name for name, needed in own.items() if needed]
+    if LIMITS[0] in names or LIMITS[1] in names:
+        if "check_in_prob" not in fields or "check_in_prob" in names or question.what == "published":
+            raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
+        wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
+        allowed += ["client_rate"]
     if question.what in ("rdp", "published"):
         wanted += ["order"] if question.what == "rdp" else ["delta", "bound"]
         if question.randomizer is None:

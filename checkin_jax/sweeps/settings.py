@@ -17,6 +17,9 @@ from checkin_jax import _validate
 WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch")
 REAL = (
     "check_in_prob",
+    "largest_rate",
+    "expected_check_ins",
+    "client_rate",
     "drop_out_prob",
     "epsilon0",
     "noise_multiplier",

@@ -160,7 +160,9 @@ def sweep(
       mesh: devices to use (those of this process); all when left out.
       progress: called as progress(done, total).
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
-        delta, view and neighboring_relation (replace-one by default): numbers, words, sequences, or ranges as text:
+        delta, view and neighboring_relation (replace-one by default); in place of check_in_prob largest_rate and
+        expected_check_ins, as in `RateLimits`, with client_rate, if wanted: numbers, words, sequences, or ranges as
+        text:
         "1e3:1e9:log25", "0:1:lin11", ".1,.2"; and the following.
 
     Keyword Args:

@@ -46,7 +46,7 @@ def test_any_finite_randomizer_stays_below(seed):
         assert truth <= (everybody + hidden) * (1.0 + ORACLE_ROUNDING) + 1e-15  # the theorem
         assert value >= truth * (1.0 - ORACLE_ROUNDING) - 1e-15
     # The kernel against the definition, before the minimum with other bounds.
-    for loss, value in list(zip(one._losses, one.hidden()))[::9]:
+    for loss, value in list(zip(one.losses, one.hidden()))[::9]:
         everybody, hidden = t_star.finite_value(profile, kinks, n, rate, math.exp(loss))
         assert value >= (everybody + hidden) * (1.0 - ORACLE_ROUNDING) - 1e-15
 
@@ -55,7 +55,7 @@ def test_everybody_present_is_counted():
     """Without gamma^n D(c) the value is below the definition."""
     channel, n, rate = krr.krr_channel(3, 4.0), 2, 0.8
     one = HiddenMessages(n, rate, known(channel), MASS)
-    found = list(zip(one._losses, one.hidden(), one.profile.delta(one._losses)))
+    found = list(zip(one.losses, one.hidden(), one.profile.delta(one.losses)))
     profile, kinks = t_star.channel_profile(channel), t_star.channel_kinks(channel)
     less = [
         value - rate**n * alone < sum(t_star.finite_value(profile, kinks, n, rate, math.exp(loss)))
@@ -103,7 +103,7 @@ def test_against_a_plain_fft(n, rate, profile, in_c, step):
     one = HiddenMessages(n, rate, profile, MASS)
     hidden = one.hidden()
     for i in (0, 5, 10, 20, 30):
-        c = math.exp(one._losses[i])
+        c = math.exp(one.losses[i])
         coarse = t_star.lattice_value(in_c, n, rate, c, step, 2**15)
         fine = t_star.lattice_value(in_c, n, rate, c, step / 2, 2**16)
         everybody = rate**n * float(in_c(np.array(c)))
@@ -118,7 +118,7 @@ def test_pure_messages_give_t1():
     n, rate, epsilon0 = 3000, 0.1, 1.0
     t1 = ShuffledPureLDP(n, rate, epsilon0, MASS)
     one = HiddenMessages(n, rate, MessageProfile(PureLDP(epsilon0=epsilon0)), MASS)
-    at = one._losses[:41:4]
+    at = one.losses[:41:4]
     ratio = one.upper(at) / np.asarray(t1.upper(at))
     assert np.all(ratio <= 1.02)
     assert np.all(ratio >= 0.995)  # T1's own buckets
@@ -158,11 +158,11 @@ def test_delta0_costs_little_more_than_a_lost_mass():
 @pytest.mark.parametrize("profile", [GaussianProfile(1.0), MessageProfile(Laplace(epsilon0=2.0))])
 def test_never_above_subsampling_or_one_message(profile):
     one = HiddenMessages(5000, 0.01, profile, MASS)
-    upper = one.upper(one._losses)
-    assert np.all(upper <= one.subsampled(one._losses) * (1 + 1e-9))
-    assert np.all(upper <= 0.01 * profile.delta(one._losses) * (1 + 1e-6))
+    upper = one.upper(one.losses)
+    assert np.all(upper <= one.subsampled(one.losses) * (1 + 1e-9))
+    assert np.all(upper <= 0.01 * profile.delta(one.losses) * (1 + 1e-6))
     assert np.all(np.diff(upper) <= 0)
-    assert np.any(upper < 0.3 * one.subsampled(one._losses))
+    assert np.any(upper < 0.3 * one.subsampled(one.losses))
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.03, 1.0, 2.5, 5.0])
@@ -203,7 +203,7 @@ def test_instance_stays_below_its_exact_value(n, rate, mu, step):
     """Every line of events of the pair (P, Q) lies below the pair's profile, at all c."""
     one = HiddenMessages(n, rate, GaussianProfile(mu), MASS)
     instance = one.instances[0]
-    losses = one._losses[[1, 6, 12, 20, 28]]
+    losses = one.losses[[1, 6, 12, 20, 28]]
     profile = t_star.gaussian_profile(mu)
     for reverse, (difference, mass) in enumerate(instance.lower(losses)):
         lines = np.asarray(difference)[:, None] - np.expm1(losses)[None, :] * np.asarray(mass)[:, None]
@@ -233,7 +233,7 @@ def test_bracket_is_narrow(n, rate, mu, rounds, delta):
 def test_swapped_measures_are_caught():
     """Q||P is not P||Q: read in the wrong order the instance exceeds its exact value."""
     one = HiddenMessages(1000, 0.05, GaussianProfile(1.0), MASS)
-    loss = one._losses[[20]]
+    loss = one.losses[[20]]
     difference, mass = one.instances[0].lower(loss)[0]
     wrong = float(difference[0] - math.expm1(loss[0]) * mass[0])
     exact = t_star.one_record_value(

@@ -262,6 +262,52 @@ def test_epsilon_prints_every_view(capsys, quick):
     assert capsys.readouterr().out.count("view '") == 1
 
 
+def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
+    args = [
+        "epsilon",
+        "--num-clients",
+        "50",
+        "--check-in-prob",
+        "0.5",
+        "--num-rounds",
+        "2",
+        "--epsilon0",
+        "1",
+    ]
+    args += ["--view", "messages", "--bounds", "T1", "--attack", "--trade-off", str(tmp_path / "curve.png")]
+    cli.main(args)
+    words = capsys.readouterr().out
+    assert "  advantage  between 0." in words
+    assert "  fpr 0.01   comes with a true positive rate between 0.0" in words
+    header, *rows = (tmp_path / "curve.csv").read_text().split()
+    assert header == "name,fpr,tpr_lower,tpr_upper"
+    assert all(float(row.split(",")[2]) <= float(row.split(",")[3]) for row in rows)
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+    cli.main([*args[:-2], "--json"])
+    assert set(json.loads(capsys.readouterr().out)["messages"]["attack"]) == {
+        "advantage",
+        "mu",
+        "tpr",
+        "posterior",
+    }
+
+
+def test_calibrate_meets_an_advantage(capsys):
+    args = [
+        "calibrate",
+        "--num-clients",
+        "50",
+        "--check-in-prob",
+        "0.5",
+        "--num-rounds",
+        "2",
+        "--free",
+        "epsilon0",
+    ]
+    cli.main([*args, "--bounds", "T1", "--target-advantage", "0.05", "--json"])
+    assert json.loads(capsys.readouterr().out)["guarantee"]["attack"]["advantage"]["upper"] <= 0.05
+
+
 def test_epsilon_prints_one_json_object(capsys):
     cli.main([*RUN, "--json"])
     guarantees = json.loads(capsys.readouterr().out)
@@ -271,7 +317,7 @@ def test_epsilon_prints_one_json_object(capsys):
         assert guarantee["validity"] == "certified"
         assert guarantee["epsilon"] is None or guarantee["lower"] <= guarantee["epsilon"]
         assert guarantee["protocol"]["num_rounds"] == 20
-        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0}
+        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0, "total_variation": 1.0}
 
 
 def test_large_counts_may_be_written_as_floats(capsys, quick):
@@ -522,3 +568,43 @@ def test_jaxs_own_cache_settings_come_first(tmp_path, name, value, seen):
     )
     assert done.stdout.strip() == seen
     assert not (tmp_path / "cache").exists()
+
+
+RATES = ["epsilon", "--num-rounds", "20", "--epsilon0", "1", "--bounds", "fast", "--view", "messages"]
+
+
+def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
+    path = tmp_path / "rates.csv"
+    path.write_text("rate,count\n0.05,5000\n0.3,5000\n")
+    cli.main([*RATES, "--rates", str(path), "--by-rate"])
+    out = capsys.readouterr().out
+    assert "one client's record among 10,000" in out
+    assert "clients of check-in rates up to 0.3, which is everybody" in out
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["0.05", "0.3"]
+    cli.main([*RATES, "--rates", str(path), "--client-rate", "0.05", "--json"])
+    found = json.loads(capsys.readouterr().out)["messages"]
+    assert found["client_rate"] == 0.05
+    assert found["protocol"]["check_in_prob"]["kind"] == "Rates"
+    limits = ["--largest-rate", "0.3", "--expected-check-ins", "1600", "--num-clients", "10000"]
+    cli.main([*RATES, *limits, "--by-rate", "--json"])
+    table = json.loads(capsys.readouterr().out)["messages"]["by_rate"]
+    assert [row["client_rate"] for row in table] == [0.3 * 0.5**k for k in range(5, -1, -1)]
+    assert (np.diff([row["epsilon"] for row in table]) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rates", "0.1,0.2", "--num-clients", "3"], "num_clients=3: expected 2"),
+        (["--rates", "0.1,1.2"], "values[1]=1.2: expected numbers in (0, 1]"),
+        (["--rates", "nowhere.csv"], "nowhere.csv"),
+        (["--rates", "0.1,0.2", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
+        (["--rates", "0.1,0.2", "--largest-rate", "0.1"], "leaves no room"),
+        (["--largest-rate", "0.1", "--num-clients", "3"], "go together"),
+        (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
+        (["--rates", "0.1,0.2", "--client-rate", "0.05"], "client_rate=0.05: expected at least 0.1"),
+        (["--check-in-prob", "0.1", "--num-clients", "3", "--by-rate"], "--by-rate goes with --rates"),
+    ],
+)
+def test_rates_that_are_none_are_one_line(capsys, options, message):
+    assert message in _refused(capsys, [*RATES, *options])

@@ -14,6 +14,7 @@ from test_published_programs import ROOT, program
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.training.reports import html_report, recorded
 from checkin_jax.training.run import PrivateRun
 
@@ -155,6 +156,19 @@ def test_comparisons_keep_text_on_the_canvas(drawn, tmp_path):
         for index, validity in enumerate(plotting.COLORS)
     ]
     plotting.write(plotting.comparison(rows), tmp_path / "comparison.svg")
+
+
+class _Curve:
+    def trade_off(self, fprs):
+        return np.sqrt(fprs), fprs**0.25
+
+
+def test_trade_off_curves_keep_text_on_the_canvas(drawn, tmp_path):
+    point = OperatingPoint(fpr=0.01, tpr=0.2, fpr_at_most=0.02, tpr_at_least=0.15)
+    terms = {f"a view with a name of some length {index}": _Curve() for index in range(3)}
+    figure, rows = plotting.trade_off(terms, {name: [point] for name in terms})
+    plotting.save(figure, tmp_path / "curve.svg", rows)
+    assert {"name", "fpr", "tpr_lower", "tpr_upper"} == set(rows[0])
 
 
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):

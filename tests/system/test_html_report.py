@@ -1,5 +1,6 @@
 """The page about a run: complete, self-contained, and of runs that were killed too."""
 
+import functools
 import html
 import json
 import re
@@ -9,9 +10,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from stand_in import quick_account
 
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
+from checkin_jax.accounting.account import account
 from checkin_jax.training.reports import html_report, recorded
 from checkin_jax.training.run import PrivateRun
 
@@ -139,6 +142,14 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
 def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):
     with pytest.raises(OSError, match="nowhere"):
         html_report.write(recorded.read(run_dir), run_dir / "nowhere" / "report.html")
+
+
+def test_the_page_says_what_an_attacker_can_do_when_asked(run_dir):
+    run = recorded.read(run_dir)
+    page = html_report.build(run, functools.partial(account, bounds="fast"), attack=True)
+    assert "What an attacker can do" in page
+    assert page.count("no less than</small>") == 3
+    assert "What an attacker can do" not in html_report.build(run, quick_account)
 
 
 def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):

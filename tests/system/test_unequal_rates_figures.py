@@ -1,70 +1,75 @@
-"""The figures of docs/theory_rates.md, and what they cost against the bracket of a common rate."""
+"""The figures of docs/theory_rates.md as `account` gives them, and what they cost against a common rate."""
 
 import time
 
-import jax
 import numpy as np
 import pytest
 
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
-from checkin_jax.accounting.bounds.unit import log_inverse_mass
-from checkin_jax.accounting.composition import composer
-from checkin_jax.numerics import pools
+import checkin_jax as cj
 
 DELTA = 1e-6
 LOW, HIGH, OTHERS = 0.02, 0.3, 60_000
 FLEET = LOW * (HIGH / LOW) ** ((np.arange(OTHERS) + 0.5) / OTHERS)
+MESSAGES = cj.PureLDP(epsilon0=2.0)
 
 
-def bracket(rates, counts, theta, rate, num_rounds, known=True, epsilon0=2.0):
-    with jax.enable_x64(True):
-        mass = log_inverse_mass(num_rounds, DELTA)
-        fleet = Others(np.asarray(rates), np.asarray(counts, float))
-        if known:
-            pool = pools.known(fleet.rates, fleet.counts, theta, mass)
-        else:
-            pool = pools.limited(float(fleet.rates @ fleet.counts) / theta, mass)
-        one = UnequalPureLDP(rate, theta, pool, epsilon0, mass, fleet if known else None)
-        return composer.bracket([(one, num_rounds)], DELTA)
+def fleet(rate, values, counts=None, num_rounds=6800):
+    """One client of this rate beside the others."""
+    values = np.append(values, rate)
+    counts = None if counts is None else [*counts, 1]
+    rates = cj.Rates(values, counts)
+    return cj.ShuffledCheckIn(num_clients=rates.num_clients, check_in_prob=rates, num_rounds=num_rounds)
 
 
 @pytest.mark.parametrize(
     ("rate", "upper", "lower"), [(0.3, 4.80, 4.45), (0.10339, 1.475, 1.37), (0.02, 0.2535, 0.235)]
 )
 def test_a_realistic_fleet(rate, upper, lower):
-    known = bracket(FLEET, np.ones(OTHERS), HIGH, rate, 6800)
-    assert lower <= known.lower <= known.upper <= upper
-    limited = bracket(FLEET, np.ones(OTHERS), HIGH, rate, 6800, known=False)
-    assert known.upper <= limited.upper <= known.upper * 1.003
+    known = cj.account(fleet(rate, FLEET), MESSAGES, delta=DELTA, client_rate=rate)
+    assert lower <= known.lower <= known.epsilon <= upper
+    limits = cj.RateLimits(largest=HIGH, expected_check_ins=float(FLEET.sum()))
+    run = cj.ShuffledCheckIn(num_clients=OTHERS + 1, check_in_prob=limits, num_rounds=6800)
+    limited = cj.account(run, MESSAGES, delta=DELTA, client_rate=rate)
+    assert known.epsilon <= limited.epsilon <= known.epsilon * 1.003
 
 
 @pytest.mark.parametrize(("rate", "printed"), [(0.05, 0.0789), (0.95, 1.859)])
 def test_half_rarely_half_nearly_always(rate, printed):
-    found = bracket([0.05, 0.95], [10_000, 10_000], 0.95, rate, 200)
-    assert found.upper == pytest.approx(printed, rel=2e-3)
-    assert found.lower > 0.93 * found.upper
+    run = fleet(rate, [0.05, 0.95], [10_000, 10_000], 200)
+    found = cj.account(run, MESSAGES, delta=DELTA, client_rate=rate)
+    assert found.epsilon == pytest.approx(printed, rel=2e-3)
+    assert found.lower > 0.93 * found.epsilon
+
+
+def test_clients_that_always_come_are_cover_too():
+    """T1m where half always come; a coin capped at .99 does as well, and the statement says so."""
+    run = fleet(0.1, [0.1, 1.0], [10_000, 10_000], 200)
+    found = cj.account(run, MESSAGES, delta=DELTA, client_rate=0.1)
+    assert 0.147 < found.lower < found.epsilon < 0.160
+    assert "T1m" in found.method
+    assert "cap coins at 0.99" in found.warnings[0]
+    assert any("no client's message depends on another" in text for text in found.assumptions)
+    alone = cj.account(run, MESSAGES, delta=DELTA, client_rate=0.1, bounds="T1h")
+    assert alone.epsilon == pytest.approx(0.567, rel=2e-3)
+    capped = fleet(0.1, [0.1, 0.99], [10_000, 10_000], 200)
+    assert cj.account(capped, MESSAGES, delta=DELTA, client_rate=0.1).epsilon < 0.160
 
 
 def test_a_million_rates_cost_about_a_common_rate():
+    """Warm: below a second, and at most five times the bracket of a common rate by the same kind of theorem."""
     rates = LOW * (HIGH / LOW) ** np.random.default_rng(0).random(10**6)
+    unequal = cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=cj.Rates(rates), num_rounds=6800)
+    common = cj.ShuffledCheckIn(num_clients=10**6, check_in_prob=0.1, num_rounds=6800)
 
-    def unequal():
-        bracket(rates, np.ones_like(rates), HIGH, 0.1, 6800)
-
-    def common():
-        with jax.enable_x64(True):
-            mass = log_inverse_mass(6800, DELTA)
-            composer.bracket([(ShuffledPureLDP(10**6, 0.1, 2.0, mass), 6800)], DELTA)
-
-    def seconds(run):
-        run()
+    def seconds(run, **options):
+        cj.account(run, MESSAGES, delta=DELTA, **options)
         times = []
         for _ in range(3):
             start = time.process_time()
-            run()
+            cj.account(run, MESSAGES, delta=DELTA, **options)
             times.append(time.process_time() - start)
         return min(times)
 
+    cost = seconds(unequal, client_rate=0.1, bounds="T1h")
     # Binning a million numbers takes about 0.2 s of it.
-    assert seconds(unequal) < 1.0 + 5.0 * seconds(common)
+    assert cost < 0.7 + 5.0 * seconds(common, bounds="T1")

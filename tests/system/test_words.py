@@ -7,7 +7,7 @@ import json
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.table import check_relation
+from checkin_jax.accounting.bounds.table import BOUNDS, check_relation, unit_bound
 from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
 from checkin_jax.training.reports import html_report, recorded
@@ -90,6 +90,46 @@ def test_other_views_and_relations_are_refused(given):
         RUNS[0].observed(given)
     with pytest.raises((ValueError, TypeError), match="neighboring_relation="):
         RUNS[2].compared(given)
+
+
+NOISY, NUMBERS = cj.Gaussian(noise_multiplier=2.0), cj.Laplace(epsilon0=1.0)
+
+
+@every_run
+@pytest.mark.parametrize("randomizer", [PURE, NOISY, NUMBERS], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("view", VIEWS)
+def test_theorems_and_caveats_speak_of_what_the_view_shows(run, randomizer, view):
+    quick = unit_bound(run, randomizer, view, 4, 1e-6, bounds="fast")
+    alone = [quick._replace(theorems=(each,)) for each in BOUNDS if each.caveat and each.build(quick.unit)]
+    for chosen in (quick, *(alone if view != "local" else ())):
+        said_as_seen(chosen, run, randomizer, view)
+
+
+def said_as_seen(chosen, run, randomizer, view):
+    told = " ".join((*chosen.caveats, *chosen.stated))
+    adds_up = view == "aggregate" and run.summed and randomizer == NOISY
+    if view == "local":
+        assert not told
+    elif adds_up:
+        # The sum is all there is: no shuffling is left out of account.
+        assert "shuffling" not in told
+        assert "subsampling of a Gaussian sum" in told
+        assert not chosen.caveats
+    else:
+        assert "noise adds up, by" not in told
+    if "counts no gain from shuffling" in told:
+        assert ("or from adding messages up" in told) == (view == "aggregate")
+    if "only subsampling" in told:
+        summed = view == "aggregate" and getattr(run, "minibatch", 1) > 1
+        assert ("R3 for sums of slots" in told) == summed
+
+
+def test_a_bound_for_a_stronger_adversary_rests_on_no_theorem_about_a_weaker_one():
+    run = cj.Shuffle(num_clients=300, num_rounds=4)
+    g = cj.account(run, NOISY, delta=1e-6, bounds="fast")
+    assert g.method.startswith(cj.account(run, NOISY, delta=1e-6, view="local").method.partition(",")[0])
+    assert not g.theorems
+    assert any("no gain from hiding" in warning for warning in g.warnings)
 
 
 def folder_of(run, folder):

@@ -35,7 +35,7 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         pool, sure = int(rng.integers(1, 4)), int(rng.integers(1, 4))
         truth = brute.worst(channel, rate, [theta] * pool + [1.0] * sure, cs)
         losses = np.log(cs)
-        not_below(AmongSure(rate, theta, pool, sure, math.log(p), MASS).upper(losses), truth)
+        not_below(AmongSure(rate, theta, pools.certain(pool), sure, math.log(p), MASS).upper(losses), truth)
         present = pools.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
         not_below(AmongPresent(rate, present, math.log(p), MASS).upper(losses), truth)
 

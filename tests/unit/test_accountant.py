@@ -46,6 +46,20 @@ def test_a_mixed_ledger_lies_between_its_parts_and_their_sum():
     assert again.get_epsilon(1e-6) == pytest.approx(both.get_epsilon(1e-6), rel=1e-3)  # another order of rows
 
 
+def test_attack_terms_of_a_ledger():
+    """Those of `account` for one kind; of more kinds no less."""
+    run = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
+    accountant = cj.CheckInAccountant(bounds="T1").compose(cj.to_event(run, cj.PureLDP(epsilon0=1.0)))
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    assert accountant.attack(1e-6).advantage == g.advantage
+    more = accountant.compose(cj.to_event(run, cj.PureLDP(epsilon0=2.0)))
+    assert more.attack(1e-6).tpr(0.01).lower > g.tpr(0.01).upper
+    with pytest.raises(ValueError, match="target_delta"):
+        accountant.attack(1.0)
+    with pytest.raises(ValueError, match="non-private"):
+        accountant.compose(dp_accounting.NonPrivateDpEvent()).attack(1e-6)
+
+
 def test_counts_add_up():
     one = cj.to_event(cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.2), PURE)
     pieces = cj.CheckInAccountant(bounds="fast").compose(one, 10).compose(one, 20)

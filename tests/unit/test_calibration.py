@@ -43,6 +43,31 @@ def test_the_value_is_feasible_and_the_next_is_not(protocol, randomizer, free, t
     assert epsilon(*pair, 1e-6, view) > target
 
 
+@pytest.mark.parametrize(
+    ("randomizer", "view", "worse"), [(cj.PureLDP, "messages", 1.01), (cj.Gaussian, "aggregate", 0.99)]
+)
+def test_an_advantage_is_met_and_the_next_value_does_not(randomizer, view, worse):
+    about = {"delta": 1e-6, "view": view, "bounds": "fast"}
+    found = cj.calibrate(RUN, randomizer, target_advantage=0.03, **about)
+    assert found.guarantee.advantage.upper <= 0.03
+    beyond = dataclasses.replace(found.randomizer, **{found.name: found.value * worse})
+    assert cj.account(RUN, beyond, **about).advantage.upper > 0.03
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {},
+        {"target_epsilon": 1.0, "target_advantage": 0.1},
+        {"target_advantage": 1.0},
+        {"target_advantage": 0.0},
+    ],
+)
+def test_one_target_in_its_range(targets):
+    with pytest.raises(ValueError, match=r"target_advantage=.*expected"):
+        cj.calibrate(RUN, cj.PureLDP, delta=1e-6, **targets)
+
+
 def test_whole_numbers_are_exact():
     found = cj.calibrate(
         cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.5),

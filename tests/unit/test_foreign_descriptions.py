@@ -9,6 +9,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unit import LocalMessages
 from checkin_jax.protocols import Cover
@@ -218,3 +219,13 @@ def test_strangers_are_refused():
         cj.account("shuffle", cj.PureLDP(epsilon0=1.0), delta=1e-6)  # pyright: ignore
     with pytest.raises(TypeError, match="expected a Randomizer"):
         cj.account(RUN, 1.0, delta=1e-6)  # pyright: ignore
+
+
+def test_the_law_of_hidden_messages_is_computed_once(monkeypatch):
+    """T* and the lower ends by label laws look at the same sum."""
+    asked = []
+    hidden = HiddenMessages.hidden
+    monkeypatch.setattr(HiddenMessages, "hidden", lambda self: (asked.append(1), hidden(self))[1])
+    g = cj.account(RUN, Stubborn(epsilon0=1.5, ask=0.3), delta=1e-6, bounds=("T1", "T*"))
+    assert 0.0 < g.lower <= g.epsilon
+    assert len(asked) == 1

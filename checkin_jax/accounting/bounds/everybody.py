@@ -15,12 +15,14 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.hidden import HiddenMessages, hidden_instances
+from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics import convex
+from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import MAX_EPSILON0
 
 _CELLS = jax.jit(binomial.cells, static_argnames="buckets")
@@ -181,6 +183,7 @@ class AveragedGaussian:
 
     Attributes:
       num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier.
+      sharing: the law of k - 1, from below, where the others' rates differ (G4h).
     """
 
     num_clients: int
@@ -188,13 +191,22 @@ class AveragedGaussian:
     prob: float
     mu: float
     log_inverse_mass: float
+    sharing: Pool | None = None
 
-    name = "G4"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 
+    @property
+    def name(self) -> str:
+        return "G4" if self.sharing is None else "G4h"
+
     @functools.cached_property
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        if self.sharing is not None:
+            first = self.sharing.sizes + 1.0
+            mu, even = host(self.mu / np.sqrt(first)), host(np.ones_like(first))
+            weight = self.prob * (1.0 + ROUNDING) * self.sharing.masses
+            return subsampled_gaussian.GaussianBuckets(mu, even, host(weight), host(0.0))
         others, rate = float(self.num_clients - 1), self.prob / self.num_slots
         mass = host(self.log_inverse_mass)
         cut = _CELLS(host(others), host(rate), mass, buckets=bucket_count(others * rate))

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Slots
+from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Crowd, Slots
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer, pure_profile
 
 # A profile within this of the worst one with the same epsilon0 counts as it.
@@ -22,6 +22,7 @@ class Unit:
       protocol, randomizer: whose facts are read.
       view, relation: who looks, and which data sets are compared.
       log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      client_rate: where rates differ, the check-in rate of the client meant at most; the fastest's if None.
     """
 
     protocol: CheckInProtocol
@@ -29,6 +30,12 @@ class Unit:
     view: str
     relation: str
     log_inverse_mass: float
+    client_rate: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """The probability that the client meant sends a message."""
+        return self.protocol.rate_of(self.client_rate)
 
     @property
     def replaced(self) -> bool:
@@ -47,6 +54,11 @@ class Unit:
         return self.protocol.cover if self.replaced else None
 
     @property
+    def crowd(self) -> Crowd | None:
+        """The clients that hide a client whose record is replaced, where their rates differ."""
+        return self.protocol.crowd if self.replaced else None
+
+    @property
     def sums_noise(self) -> bool:
         """Whether Gaussian noise of the whole sample adds up, where G1 is the worst case itself."""
         summed = self.view == "aggregate" and self.protocol.summed
@@ -55,7 +67,13 @@ class Unit:
     @property
     def slots(self) -> Slots | None:
         """The client's slots, where the adversary does not see names."""
-        return None if self.view == "local" else self.protocol.slots
+        return None if self.view == "local" else self.protocol.slots_of(self.client_rate)
+
+    @property
+    def summed_slots(self) -> bool:
+        """Whether nobody sees the message of a single slot, only sums of several."""
+        slots = self.slots
+        return self.view == "aggregate" and slots is not None and slots.minibatch > 1
 
     @property
     def alone(self) -> bool:

@@ -15,15 +15,16 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.hidden import (
     HiddenMessages,
     HiddenSlots,
-    LabelMessages,
     SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
+from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.one_record import LabelMessages
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
     Least,
@@ -37,7 +38,7 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, TERNARY
+from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 _Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
 # The rate from which G2 is tried by itself; below, T* has it.
@@ -208,13 +209,16 @@ def g4(unit: Unit) -> UnitBound | None:
 
 def local(unit: Unit) -> UnitBound:
     """The bound on one client's own messages, seen with its name; needs nothing."""
-    rate, randomizer = unit.protocol.rate, unit.randomizer
+    rate, randomizer = unit.rate, unit.randomizer
     if BINARY in randomizer.attains:
         return LocalPureLDP(rate, randomizer.largest_loss)
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    laws = tuple(LocalLabels(bound, rate, each) for each in randomizer.label_laws)
+    known = randomizer.label_laws
+    if randomizer.kary is not None:
+        known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
+    laws = tuple(LocalLabels(bound, rate, each) for each in known)
     return dataclasses.replace(bound, instances=laws)
 
 
@@ -227,16 +231,30 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     else:
         every = _of_responses(unit, bounds)
     every += [
-        LabelMessages(sums, sums, each) for each in unit.randomizer.label_laws for sums in _summed(unit)
+        LabelMessages(scale, sums, each)
+        for each in unit.randomizer.label_laws
+        for scale, sums in _summed(unit, bounds)
     ]
     if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
-        return ()  # all of them put the dummies at a record
+        return _fair(unit, bounds)  # all others put the dummies at a record
     kept = {}
     for each in every:
         known = getattr(each, "needs", None) in (None, *attains)
         if known and (_singles_seen(unit) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values())
+    return tuple(kept.values()) or _fair(unit, bounds)
+
+
+def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
+    """Fair bits among updates of zero and dummies, where only these are an instance."""
+    hidings, epsilon0 = _hidings(unit), unit.epsilon0
+    # Sums of a sliding window reach beyond it.
+    summed = unit.view == "aggregate" and unit.slots is not None and unit.slots.minibatch > 1
+    if not unit.randomizer.fair_at_zero or not hidings or not bounds or epsilon0 is None:
+        return ()
+    if summed and unit.protocol.used_throws is None:
+        return ()
+    return (FairBits(bounds[0], hidings[0], epsilon0, unit.log_inverse_mass),)
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
@@ -253,6 +271,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     if TERNARY not in attains and BINARY in attains:
         # Where 3-ary randomized response leaks more, binary is not tried by itself.
         found += [each.binary() for each in seen if isinstance(each, _Responses)]
+        found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
     # Grids are made from the bound that is used.
     return [
         dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
@@ -269,15 +288,24 @@ def _singles_seen(unit: Unit) -> bool:
     if unit.slots.minibatch == 1:
         return True
     # Sums of a sliding window reach beyond it.
-    return unit.randomizer.sums_tell and unit.protocol.used_throws is not None
+    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
+    return unit.randomizer.sums_tell and common
 
 
-def _summed(unit: Unit) -> tuple[HiddenMessages | HiddenSlots, ...]:
-    """The unit as a sum of messages, with all others at one record."""
+def _summed(
+    unit: Unit, bounds: Sequence[UnitBound]
+) -> tuple[tuple[UnitBound, HiddenMessages | HiddenSlots], ...]:
+    """The unit as a sum of messages, with all others at one record; with its scale, as in `Instance`.
+
+    The sum is one of the bounds where that is the same, so that its law is computed once; its scale stays its own.
+    """
     cover, shown, log_inverse_mass = unit.cover, unit.slots, unit.log_inverse_mass
     profile = profile_of(unit.randomizer)
     if cover is not None:
-        return (HiddenMessages(*cover, profile, log_inverse_mass),)
-    if shown is not None and shown.hidden and unit.replaced:
-        return (HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass),)
-    return ()
+        sums = HiddenMessages(*cover, profile, log_inverse_mass)
+    elif shown is not None and shown.hidden and unit.replaced:
+        sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
+    else:
+        return ()
+    own = next((each for each in bounds if each == sums), None)
+    return ((sums, sums) if own is None else (Least((own,)), own),)  # type: ignore[return-value]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     Exact,
     Graded,
@@ -35,6 +36,7 @@ FAST = 0.06
 _HOPELESS = 4.0
 
 _SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
+_UNEQUAL = "docs/theory_rates.md"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +46,11 @@ class Bound:
     Attributes:
       label: its name in the documentation.
       statement: what it states, in one sentence.
+      of_sums: the same where sums are seen whose noise adds up, if that is another sentence.
       reference: where it is proved, and whose idea it is.
       seconds: about what one unit costs, once compiled.
       build: the bound on a unit, or None where a hypothesis fails.
-      caveat: what a reader should be told where no other bound was used.
+      caveat: what a reader should be told of a unit for which no other bound was used; empty for nothing.
       assumes: what the theorem needs besides the protocol's own assumptions.
     """
 
@@ -56,11 +59,27 @@ class Bound:
     reference: str
     seconds: float
     build: Callable[[Unit], UnitBound | None]
-    caveat: str = ""
+    caveat: Callable[[Unit], str] | None = None
     assumes: tuple[str, ...] = ()
+    of_sums: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.label}: {self.statement} [{self.reference}]"
+    def stated(self, unit: Unit) -> str:
+        """Label, sentence and reference, as a statement about such a unit prints them."""
+        sentence = self.of_sums if unit.sums_noise and self.of_sums else self.statement
+        return f"{self.label}: {sentence} [{self.reference}]"
+
+
+def _g1_caveat(unit: Unit) -> str:
+    if unit.sums_noise:
+        return ""
+    if unit.view == "aggregate":
+        return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
+    return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+
+
+def _r1_caveat(unit: Unit) -> str:
+    seen = "sums of slots" if unit.summed_slots else "messages"
+    return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
 
 
 BOUNDS: tuple[Bound, ...] = (
@@ -152,11 +171,12 @@ BOUNDS: tuple[Bound, ...] = (
     ),
     Bound(
         "G1",
-        "subsampling of a message, or of a Gaussian sum whose noise adds up, by the visible fraction that checked in",
+        "subsampling of a message by the visible fraction that checked in",
         "docs/accounting.md; [BBG18], Theorem 2",
         0.02,
         families.g1,
-        "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1_caveat,
+        of_sums="subsampling of a Gaussian sum, whose noise adds up, by the visible fraction that checked in",
     ),
     Bound(
         "G2",
@@ -171,7 +191,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md; [BBG18], Theorem 2",
         0.02,
         slots.r1,
-        "only subsampling is counted; R2 and R3, which bounds='best' tries, may be far below",
+        _r1_caveat,
     ),
     Bound(
         "R1'",
@@ -216,6 +236,52 @@ BOUNDS: tuple[Bound, ...] = (
         0.02,
         families.g4,
     ),
+    Bound(
+        "T1h",
+        "check-in rates that differ: T1 for one client and a pool of members of one rate, whose number is a sum of "
+        "independent indicators; the others' coins are mixtures of a member's, an absent one and a present one",
+        _UNEQUAL + "; compare [Hoe56]",
+        0.03,
+        builders.t1h,
+    ),
+    Bound(
+        "T3h",
+        "with loads that do not depend on the data, averaged updates of clients with different rates: T1h",
+        _UNEQUAL,
+        0.03,
+        builders.t3h,
+    ),
+    Bound(
+        "S",
+        "who else takes part is revealed: shuffling of those who are there, times the client's rate",
+        _UNEQUAL,
+        0.03,
+        builders.s,
+    ),
+    Bound(
+        "T1m",
+        "clients who always come hide, too, which messages are the pool's",
+        _UNEQUAL,
+        0.2,
+        builders.t1m,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
+        "G1h",
+        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
+        "number that checked in",
+        _UNEQUAL + "; [BBG18], Theorem 2",
+        0.03,
+        builders.g1h,
+        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+    ),
+    Bound(
+        "G4h",
+        "the noise of all clients of a slot adds up in their average, at rates that differ",
+        _UNEQUAL,
+        0.02,
+        builders.g4h,
+    ),
 )
 LABELS = tuple(bound.label for bound in BOUNDS)
 # The choices of `bounds=` beside labels.
@@ -227,6 +293,12 @@ class Chosen(NamedTuple):
 
     bound: UnitBound
     theorems: tuple[Bound, ...]
+    unit: Unit
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Label, sentence and reference of each theorem, in words for what is seen."""
+        return tuple(each.stated(self.unit) for each in self.theorems)
 
     @property
     def assumes(self) -> tuple[str, ...]:
@@ -235,8 +307,11 @@ class Chosen(NamedTuple):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a careful reader should be told about the theorems."""
-        return tuple(each.caveat for each in self.theorems if each.caveat) if len(self.theorems) == 1 else ()
+        """What a careful reader should be told about the theorem, if there is only one."""
+        if len(self.theorems) != 1 or self.theorems[0].caveat is None:
+            return ()
+        told = self.theorems[0].caveat(self.unit)
+        return (told,) if told else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:
@@ -290,26 +365,30 @@ def unit_bound(
     *,
     bounds: str | tuple[str, ...] = BEST,
     relation: str = REPLACE,
+    client_rate: float | None = None,
 ) -> Chosen:
     """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
 
     Args:
       bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Labels: these alone.
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+      client_rate: as in `account`.
 
     Raises:
-      ValueError: there is no bound for this neighboring relation, or none of the labels applies.
+      ValueError: there is no bound for this neighboring relation, or none of the labels applies; or no client has the
+        rate.
     """
     check_relation(protocol, view, relation)
     with float64():
-        return _chosen(Unit(protocol, randomizer, view, relation, log_inverse_mass(total, delta)), bounds)
+        mass = log_inverse_mass(total, delta)
+        return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     view, relation, randomizer = unit.view, unit.relation, unit.randomizer
     local = families.local(unit)
     if view == "local" or unit.alone:
-        return Chosen(local, ())
+        return Chosen(local, (), unit)
     tried = [bound for bound in BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
     if not built and not isinstance(bounds, str):
@@ -324,7 +403,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local), ())
+        return Chosen(LocalOnly(local), (), unit)
     else:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
@@ -337,17 +416,24 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     # Some bounds are made with the help of others, which their names tell.
     named = {word.strip("(),") for word in found.name.split()}
     used = [bound for bound, _ in built]
-    return Chosen(found, tuple(bound for bound in BOUNDS if bound in used or bound.label in named))
+    theorems = tuple(bound for bound in BOUNDS if bound in used or bound.label in named)
+    return Chosen(found, theorems, unit)
 
 
-def stronger(protocol: CheckInProtocol, randomizer: Randomizer, view: str, relation: str) -> Exact | None:
+def stronger(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    relation: str,
+    client_rate: float | None = None,
+) -> Exact | None:
     """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
 
     The composer takes the smaller end, so that no view has more than `local`.
     """
     if view == "local" or relation != REPLACE:
         return None
-    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0))
+    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
     return local if isinstance(local, Exact) else None
 
 
@@ -363,6 +449,37 @@ def _built(bound: Bound, unit: Unit) -> UnitBound | None:
     except TypeError:  # a description with fields that cannot be hashed
         return bound.build(unit)
     return _kept(bound, unit)
+
+
+class WholeRun(NamedTuple):
+    """What the composer needs of a run: the unit's bound, (bound, how often), and the strongest adversary's, if any."""
+
+    chosen: Chosen
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    count = protocol.repeats
+    with float64():
+        meant = {"relation": relation, "client_rate": client_rate}
+        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=bounds, **meant)
+        alone = stronger(protocol, randomizer, view, **meant)
+    return WholeRun(chosen, [(chosen.bound, count)], [(alone, count)] if alone else [])
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

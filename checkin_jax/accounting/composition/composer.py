@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -172,6 +172,41 @@ class _Composer(Search):
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end."""
         return finish(self.below(at_once(functools.partial(self.lowers, instances)), losses, upper))
+
+
+class Curves(NamedTuple):
+    """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
+
+    forward: list[pld.Composed]
+    backward: list[pld.Composed]
+
+
+def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
+    """The whole profile of two units or more, down to about this delta: from above and, of instances, from below.
+
+    Call inside `float64()`.
+    """
+    composer = _Composer(units, delta)
+    sides = [
+        finish(composer.curves(functools.partial(composer._upper_side, i), True))
+        for i in range(composer.orders)
+    ]
+    below = []
+    known = [(one.instances, count) for one, count in units if both and one.instances]
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
+
+        def side(losses: Sequence[np.ndarray], which: int, of=instances, by=scaled) -> pld.Atoms:
+            return by.lowers(of, losses)[which]
+
+        count = 1 if all(each.symmetric for each in instances) else 2
+        found = [
+            finish(scaled.curves(at_once(functools.partial(side, which=which)), False))
+            for which in range(count)
+        ]
+        below.append(Curves(found[0], found[-1]))
+    return Curves(sides[0], sides[-1]), below
 
 
 def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:

@@ -58,7 +58,7 @@ def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Profile:
+class Profile:
     """delta of all units together at losses in nats, from both sides; `top` is where it is below any delta."""
 
     upper: Callable[[np.ndarray], np.ndarray]
@@ -66,14 +66,15 @@ class _Profile:
     top: float
 
 
-def _profile(one: Exact, count: int, log_inverse_mass: float) -> _Profile | None:
-    """None where it is not known exactly."""
+def profile_of(one: UnitBound, count: int, delta: float) -> Profile | None:
+    """The profile of `count` units of a local bound, known down to this delta; None where it is not known exactly."""
+    log_inverse_mass = 17.0 - math.log(delta)
     if isinstance(one, LocalGaussian):
         return _gaussian(one, count, log_inverse_mass)
-    return _response(one, count, log_inverse_mass)
+    return _response(one, count, log_inverse_mass) if isinstance(one, LocalPureLDP) else None
 
 
-def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> _Profile | None:
+def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> Profile | None:
     if not _LEAST_MU <= one.mu <= _MOST_MU:
         return None
     counts = _counts(one.rate, count, log_inverse_mass)
@@ -94,10 +95,10 @@ def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> _Profi
         value = np.asarray(counted.gaussian_profile(mu, number, lower, host(loss)))
         return value * (1.0 - counted.ROUNDING) - FLUSHED
 
-    return _Profile(above, below, 0.5 * most * most + 40.0 * most)
+    return Profile(above, below, 0.5 * most * most + 40.0 * most)
 
 
-def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> _Profile | None:
+def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> Profile | None:
     if one.epsilon0 < _LEAST_EPSILON0:
         return None
     counts = _counts(one.rate, count, log_inverse_mass)
@@ -116,7 +117,7 @@ def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> _Profil
     def below(loss: np.ndarray) -> np.ndarray:
         return responses.response_profile(one.epsilon0, lower, loss, False)
 
-    return _Profile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
+    return Profile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
 
 
 def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Bracket | None:
@@ -124,9 +125,7 @@ def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Brac
 
     both: the lower end too, else zero. delta in [1e-300, 1).
     """
-    if not isinstance(one, Exact):
-        return None
-    profile = _profile(one, count, 17.0 - math.log(delta))
+    profile = profile_of(one, count, delta)
     if profile is None:
         return None
     if float(profile.upper(np.zeros(_POINTS))[0]) <= delta:

@@ -179,6 +179,31 @@ class Search(abc.ABC):
             best = max(best, found.epsilon)
         return best
 
+    def curves(self, build: Build, upper: bool) -> Steps[list[pld.Composed]]:
+        """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.
+
+        Every one is a valid bound wherever it has a point; none where no grid can serve.
+        """
+        atoms = yield from build(self.coarse())
+        start = yield from self._at_delta(atoms)
+        limit = yield from self._tame(atoms)
+        bare = float((yield from self._scales(atoms, start)).bare_variance)
+        bulk = 0.5 / math.sqrt(bare) if bare > 0 else math.inf
+        wanted = sorted(min(float(start.order), each) for each in (math.inf, float(limit.order), bulk))
+        orders = [order for i, order in enumerate(wanted) if i == 0 or order > 1.3 * wanted[i - 1]]
+        found = []
+        for order in orders:
+            tilt = yield from self.ask(pld.tilt_at, (atoms, self.counts, host(order)))
+            grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
+            if grid is None:
+                continue
+            fine = yield from build(grid.losses)
+            spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
+            columns = (*_filled(fine, grid.index), self.counts, spacing, tilt.order, np.int64(grid.first))
+            kernel = composing.curve(grid.points, upper)
+            found.append((yield from self.ask(kernel, columns, grid.points * len(grid.index))))
+        return found
+
     def coarse(self) -> list[np.ndarray]:
         """The first knots."""
         return [reach * COARSE for reach in self.reaches]

@@ -22,6 +22,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.table import (
     BEST,
     Chosen,
@@ -166,6 +167,18 @@ class CheckInAccountant(PrivacyAccountant):
             else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
         )
 
+    def attack(self, target_delta: float) -> AttackTerms:
+        """Everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
+
+        Raises:
+          TypeError, ValueError: target_delta is not in its range, or something non-private was composed.
+        """
+        target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
+        if self._non_private:
+            raise ValueError("no attack terms: a non-private event was composed")
+        units, own = self._units(target_delta), self._stronger()
+        return attack_terms(units, target_delta, composer.bracket(units, target_delta, own), own)
+
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
         target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
@@ -250,7 +263,7 @@ class CheckInAccountant(PrivacyAccountant):
             unit = to_unit(event)
             chosen = self._chosen(event, count, 1e-6)
             lines = [f"  upper end  {chosen.bound.name}"]
-            lines += [f"  theorem    {each}" for each in chosen.theorems]
+            lines += [f"  theorem    {each}" for each in chosen.stated]
             lines += [f"  lower end  {each.name}" for each in chosen.bound.instances]
             lines += [f"  assumes    {each}" for each in (*assumptions(*unit), *chosen.assumes)]
             text = "\n".join(lines)

@@ -19,6 +19,7 @@ from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.round_off import UNIT
 
 Parts = tuple[mixtures.Buckets, tails.Tables]
 BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
@@ -160,6 +161,19 @@ def end(points: int, upper: bool) -> Callable[..., End]:
     return kernel
 
 
+@functools.cache
+def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
+    """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
+
+    def kernel(
+        atoms: pld.Atoms, index: Array, counts: Array, spacing: Array, order: Array, first: Array
+    ) -> pld.Composed:
+        tilt = pld.tilt_at(atoms, counts, order)
+        return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
+
+    return kernel
+
+
 def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Smallest epsilon of the grid's piecewise linear (in e^epsilon) delta that meets the target, and its error."""
     epsilon, value, error = composed
@@ -199,6 +213,6 @@ def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Arr
     orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
     moments = pld.log_moments(atoms, counts, orders)
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
-    epsilon = epsilon + 64.0 * pld.UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
+    epsilon = epsilon + 64.0 * UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
     best = jnp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0

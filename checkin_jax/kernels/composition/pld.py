@@ -22,13 +22,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED, require_float64
+from checkin_jax.kernels import FLUSHED, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
-
-# Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is
-# below 7 u log2 M), doubled.
-UNIT = 2.0**-53
-FFT_CONSTANT = 14.0
+from checkin_jax.kernels.round_off import UNIT
 
 
 class Side(NamedTuple):
@@ -296,8 +292,8 @@ def compose(
 
     Returns:
       Error terms, all inside delta: infinite losses, tilted mass
-      beyond the window, wrap-around, and FFT round-off by Parseval: with |phi| known to a in the supremum norm,
-      |phi^T - computed| <= T a (|phi| + a)^(T-1), and Cauchy-Schwarz against the weights of delta.
+      beyond the window, wrap-around, and FFT round-off (`kernels.round_off`), by Cauchy-Schwarz against the weights of
+      delta.
     """
     require_float64(atoms, counts, spacing, tilt)
     chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
@@ -313,16 +309,8 @@ def compose(
     modulus, angle = jnp.exp(counts @ log_size), counts @ jnp.angle(phi)
     power = jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
 
-    levels = jnp.log2(float(points))
-    sup_error = FFT_CONSTANT * UNIT * levels * jnp.sqrt(points * jnp.sum(jnp.square(dense), axis=1))[:, None]
-    padded = size + sup_error
-    log_padded = jnp.log(padded)
-    envelope = jnp.exp(counts @ log_padded)
-    relative = counts @ (sup_error / padded + 8.0 * UNIT * (4.0 + jnp.abs(log_padded)))
-    relative += FFT_CONSTANT * UNIT * levels
-    # Interior frequencies stand for two each.
-    twice = jnp.where((jnp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
-    noise = jnp.sqrt(jnp.sum(twice * jnp.square(envelope * relative)) / points)
+    off = round_off.of_fft(points) * jnp.sqrt(points * jnp.sum(jnp.square(dense), axis=1))[:, None]
+    noise = round_off.of_powers(size, off, counts, points)
 
     probability = jnp.fft.irfft(power, n=points)
     place = first + jnp.arange(points, dtype=index.dtype)
@@ -341,10 +329,10 @@ def compose(
     raw = tail - discounted
 
     weights = jnp.exp(log_weights)
-    round_off = weights * noise / jnp.sqrt(-jnp.expm1(-2.0 * order * spacing))
+    wrong = weights * noise / jnp.sqrt(-jnp.expm1(-2.0 * order * spacing))
     # Rounding of masses, tilts and sums: relative, per round.
     drift = jnp.sum(counts) * UNIT * (64.0 + 4.0 * order * jnp.max(jnp.abs(atoms.losses)))
-    round_off += (
+    wrong += (
         jnp.abs(raw) * jnp.expm1(drift)
         + jnp.abs(tail) * (4.0 * points * UNIT)
         + FLUSHED * (points / 4000 + 1)
@@ -352,9 +340,9 @@ def compose(
     # A tilt that overflows leaves no information, not a number.
     if upper:
         infinite = -jnp.expm1(counts @ log1p(-atoms.infinite))
-        error = round_off + infinite + jnp.exp(log_scale - order * (high - centre) + log_beyond)
+        error = wrong + infinite + jnp.exp(log_scale - order * (high - centre) + log_beyond)
         delta = raw + error
         return Composed(epsilon, jnp.where(jnp.isnan(delta), jnp.inf, delta), error)
-    error = round_off + weights * (jnp.exp(log_below) + jnp.exp(log_beyond))
+    error = wrong + weights * (jnp.exp(log_below) + jnp.exp(log_beyond))
     delta = raw - error
     return Composed(epsilon, jnp.where(jnp.isnan(delta), -jnp.inf, delta), error)

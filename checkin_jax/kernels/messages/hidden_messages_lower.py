@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
-from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.kernels.round_off import UNIT
 
 # Relative error of the cells' places and masses, as the host computes them.
 _CELLS = 1e-12

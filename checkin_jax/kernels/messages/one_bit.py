@@ -28,9 +28,9 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
+from checkin_jax.kernels.round_off import UNIT
 
 NODES = 1024
 # Intervals of m to begin with, and at most; relative excess over the largest value found at which halving ends.

@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.composition.pld import FFT_CONSTANT, UNIT
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -128,7 +127,7 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     between = 0.125 * jnp.square(period / _GRID) * curved
 
     largest = jnp.max(game.real)
-    noise = size * (FFT_CONSTANT * UNIT * math.log2(_GRID) * math.sqrt(_GRID))
+    noise = size * (round_off.of_fft(_GRID) * math.sqrt(_GRID))
     noise += stop_loss.multiplicity(_NODES) * stop_loss.inaccuracy(total)
     unresolved = 2.0 * largest / period * (jnp.sum(noise) + 2.0 * stop_loss.beyond(game.contour, _NODES))
 

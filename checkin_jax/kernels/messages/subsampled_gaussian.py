@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
-from checkin_jax.kernels.composition.pld import UNIT
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.round_off import UNIT
 
 
 class GaussianBuckets(NamedTuple):

@@ -27,6 +27,7 @@ from checkin_jax.training.reports.report import AccountFn, every_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Points of a curve of epsilon: with the tight bounds each may take a second.
 _POINTS = 10
@@ -48,12 +49,13 @@ pre{background:none;border:1px solid #ddd}}
 """
 
 
-def build(run: RecordedRun, account_fn: AccountFn = account) -> str:
+def build(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = False) -> str:
     """The page.
 
     Args:
       run: of at least one round.
       account_fn: the accountant.
+      attack: with a section of what an attacker can do, which takes about as long again.
 
     Raises:
       ValueError: no round was logged.
@@ -64,7 +66,7 @@ def build(run: RecordedRun, account_fn: AccountFn = account) -> str:
     ran = run.run.schedule.so_far(run.rounds)
     final = every_view(run.run, ran, account_fn=account_fn)
     points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
-    sections = [_headline(run, final), _words(run, final)]
+    sections = [_headline(run, final), _words(run, final), _attack(final) if attack else ""]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
     title = f"Private training on {_name(run)}"
@@ -121,6 +123,32 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
         "kind.</p>"
         '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
         f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
+    )
+
+
+def _attack(final: dict[str, Guarantee]) -> str:
+    """Rates and beliefs, both ends certified, and the curve they are on."""
+    delta = up(final["messages"].delta, 3)
+    heads = ("advantage", "true positives at 1% false", "at 10% false", "belief from 10%", "mu")
+    rows = []
+    for view, g in final.items():
+        cells = (g.advantage, g.tpr(0.01), g.tpr(0.1), g.posterior(0.1), g.mu)
+        shown = "".join(f'<td class="number">{_number(ends.upper, up)}</td>' for ends in cells)
+        low = "".join(f'<td class="number">{down(ends.lower, 4)}</td>' for ends in cells)
+        rows.append(f"<tr><td>{view}<br><small>at most</small></td>{shown}</tr>")
+        rows.append(f"<tr><td><small>no less than</small></td>{low}</tr>")
+    drawn, _ = plotting.trade_off({view: g.attack for view, g in final.items()})
+    caption = (
+        "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
+        "certified, bands reach down to what some attack attains."
+    )
+    return (
+        "<h2>What an attacker can do</h2><p>The best attack on one client's record, whatever it knows besides. "
+        "Advantage is its true positive rate minus its false positive rate; belief is how sure it can become of one of "
+        f"two candidates, starting at 10%, but for a part {delta} of all runs; mu is that of Gaussian differential "
+        f"privacy but for {delta}.</p>"
+        f'<div class="wide"><table><tr><th>view</th>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
+        f"{''.join(rows)}</table></div>{_picture(drawn, 'Trade-off curve', caption)}"
     )
 
 
@@ -246,12 +274,16 @@ def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
     """A section with one picture, as inline SVG."""
     drawn, (axis,) = plotting.figure()
     draw(axis)
+    return f"<h2>{html.escape(title)}</h2>{_picture(drawn, title, caption)}"
+
+
+def _picture(drawn: Figure, title: str, caption: str) -> str:
     stream = io.StringIO()
     drawn.savefig(stream, format="svg", metadata={"Date": None})
     picture = stream.getvalue()
     picture = picture[picture.index("<svg") :]
     return (
-        f"<h2>{html.escape(title)}</h2><figure role='img' aria-label='{html.escape(title, quote=True)}'>{picture}"
+        f"<figure role='img' aria-label='{html.escape(title, quote=True)}'>{picture}"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 
@@ -264,13 +296,13 @@ def _times(epsilon: float) -> str:
     return up(np.exp(epsilon), 3) if epsilon < 700 else "no finite bound"
 
 
-def write(run: RecordedRun, out: Path, account_fn: AccountFn = account) -> Path:
-    """Writes the page to `out`, whole or not at all; returns the path.
+def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, *, attack: bool = False) -> Path:
+    """Writes the page to `out`, whole or not at all; returns the path; arguments as of `build`.
 
     Raises:
       ValueError, ModuleNotFoundError: see `build`.
       OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
     with replacing(out) as stream:
-        stream.write(build(run, account_fn).encode())
+        stream.write(build(run, account_fn, attack=attack).encode())
     return out

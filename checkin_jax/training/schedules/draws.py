@@ -293,7 +293,7 @@ class DrawnRecords:
 
 def _loads(rng: np.random.Generator, protocol: FixedWindow | AveragedUpdates) -> np.ndarray:
     """How many clients pick each slot: the participants are split in halves until every part is one slot."""
-    counts = np.array([rng.binomial(protocol.num_clients, protocol.check_in_prob)])
+    counts = np.array([rng.binomial(protocol.num_clients, protocol.rate)])
     widths = np.array([protocol.num_slots])
     while widths[0] > 1:  # the first part is never narrower than another
         right = widths // 2

@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+from checkin_jax.protocols import (
+    AveragedUpdates,
+    FixedWindow,
+    Shuffle,
+    ShuffledCheckIn,
+    SlidingWindow,
+    highest,
+)
+from checkin_jax.rates import CheckInRates
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY
 
@@ -164,8 +172,10 @@ def schedule_of(protocol: Any) -> Schedule:
     """The rounds of a protocol.
 
     Raises:
-      TypeError: nothing is registered for its very class.
+      TypeError: nothing is registered for its very class. ValueError: its clients' check-in rates differ.
     """
+    if isinstance(coins := getattr(protocol, "check_in_prob", None), CheckInRates):
+        raise ValueError(f"check_in_prob={_validate.shown(coins)}: expected a number in (0, 1] for training")
     kind = _SCHEDULES.get(type(protocol))
     if kind is None:
         raise TypeError(
@@ -267,7 +277,7 @@ class FixedWindowRounds(_OneASlot):
         protocol = self.protocol
         if protocol.empty_slots == "visible":
             return 0.0
-        return math.pow(1.0 - protocol.check_in_prob / protocol.num_slots, protocol.num_clients)
+        return math.pow(1.0 - protocol.rate / protocol.num_slots, protocol.num_clients)
 
     def fewer_clients(self) -> FixedWindow:
         """Few clients and slots, at least half of the clients in a window."""
@@ -338,7 +348,7 @@ class AveragedUpdatesRounds(Schedule):
     @property
     def check_ins(self) -> tuple[int, float]:
         """Those who pick one of the slots."""
-        return self.protocol.num_clients, self.protocol.check_in_prob / self.protocol.num_slots
+        return self.protocol.num_clients, self.protocol.rate / self.protocol.num_slots
 
     @property
     def rounds_per_unit(self) -> int:
@@ -348,7 +358,7 @@ class AveragedUpdatesRounds(Schedule):
     @property
     def drawn_at_once(self) -> float:
         """Clients and slots of a window."""
-        return self.protocol.num_clients * self.protocol.check_in_prob + self.protocol.num_slots
+        return self.protocol.num_clients * self.protocol.rate + self.protocol.num_slots
 
     def divisor(self, messages: int) -> float:
         """The realised number of messages."""
@@ -386,4 +396,4 @@ _Sparse = TypeVar("_Sparse", ShuffledCheckIn, FixedWindow, AveragedUpdates)
 
 def _more_often(protocol: _Sparse) -> _Sparse:
     """At least half of the clients check in."""
-    return dataclasses.replace(protocol, check_in_prob=max(LEAST_RATE, protocol.check_in_prob))
+    return dataclasses.replace(protocol, check_in_prob=max(LEAST_RATE, highest(protocol.check_in_prob)))

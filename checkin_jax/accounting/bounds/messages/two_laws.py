@@ -2,7 +2,7 @@
 
 T* counts a variance about twice that of any single choice of another client's record. For Gaussian messages all choices
 are below mixtures of two laws, near those of clients at the one record and at the other [docs/theory_gaussian.md, 1b].
-Call inside `jax.enable_x64(True)`.
+Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TwoLawMessages(HiddenMessages):
 
     def hidden(self) -> np.ndarray:
         star = hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
-        found, losses = star.values, self._losses
+        found, losses = star.values, self.losses
         # Where T* is this small nothing matters.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
         for interval, (low, high) in enumerate(itertools.pairwise(laws.C_NODES)):
@@ -68,7 +68,7 @@ class TwoLawMessages(HiddenMessages):
 
     def _between(self, interval: int, ceiling: np.ndarray, here: np.ndarray) -> np.ndarray:
         """T** where `here`, with the laws of this interval of c; infinity elsewhere."""
-        mu, losses = self._mu, self._losses
+        mu, losses = self._mu, self.losses
         both = laws.dominating(mu, self.reach, interval)
         low, high = laws.C_NODES[interval : interval + 2]
         c = np.exp(np.where(here, losses, math.log(low)))[:, None, None]
@@ -79,7 +79,7 @@ class TwoLawMessages(HiddenMessages):
             np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
             for side in (right, left)
         )
-        deviation = self._steps[2]
+        deviation = self.steps[2]
         arguments = (self.num_clients, self.rate, deviation, both.knots, losses, ceiling, right, left)
         value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
         return np.where(here, value + self._rest * self._seldom(losses) * (1.0 + ROUNDING), math.inf)

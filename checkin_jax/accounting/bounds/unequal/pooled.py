@@ -6,6 +6,7 @@ bound on their sum. Call inside `devices.float64()`.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -18,6 +19,7 @@ from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
+from checkin_jax.randomizers import TERNARY
 
 # Runs of the number of labels, and of messages, in instances.
 _RUNS = 128
@@ -42,14 +44,55 @@ class Others:
         return float(self.counts.sum())
 
 
+class AmongOthers(abc.ABC):
+    """Bounds on eps0-LDP messages of a client of rate g among others: what is known below them.
+
+    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they
+    are not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None
+    name: str
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    @abc.abstractmethod
+    def upper(self, loss: np.ndarray) -> Values: ...
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+    def binary(self) -> tuple[Instance, ...]:
+        """Binary randomized response alone, for mechanisms that attain no other."""
+        if self.others is None:
+            return ()
+        return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass),)
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        if self.others is None:
+            return ()
+        messages = float(self.others.trials.mean) + self.rate
+        found: list[Instance] = []
+        ternary, binary = tried(messages, self.epsilon0)
+        if ternary:
+            found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
+        if binary:
+            found += self.binary()
+        return tuple(found)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalPureLDP:
+class UnequalPureLDP(AmongOthers):
     """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
 
-    Attributes:
-      rate: g in (0, 1], of the target at most. theta: in (0, 1). pool: law of n', `numerics.pools`.
-      others: all others' rates, for the instances; None where they are not known, which leaves only the weaker ones.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.pools`. name: T1h, or T3h.
     """
 
     rate: float
@@ -58,12 +101,12 @@ class UnequalPureLDP:
     epsilon0: float
     log_inverse_mass: float
     others: Others | None = None
-
-    name = "T1h"
+    name: str = "T1h"
 
     @property
-    def top(self) -> float:
-        return self.epsilon0
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
     @functools.cached_property
     def _above(self) -> Mixture:
@@ -81,23 +124,6 @@ class UnequalPureLDP:
     def upper(self, loss: np.ndarray) -> Values:
         return self._above.upper(loss)
 
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._found
-
-    @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
-        if self.others is None:
-            return ()
-        messages = float(self.others.trials.mean) + self.rate
-        found: list[Instance] = []
-        ternary, binary = tried(messages, self.epsilon0)
-        if ternary:
-            found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
-        if binary:
-            found.append(unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
-        return tuple(found)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalTernary:
@@ -110,6 +136,7 @@ class UnequalTernary:
     log_inverse_mass: float
 
     name = "3-ary randomized response, all others at a third record"
+    needs, single = TERNARY, True
     symmetric = True
 
     @functools.cached_property

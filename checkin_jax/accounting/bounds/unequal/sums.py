@@ -13,13 +13,15 @@ import math
 import numpy as np
 from jax import Array
 
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unit import Instance, Lines
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host
+from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics import poisson_binomial
-from checkin_jax.numerics.pools import Runs
+from checkin_jax.numerics.pools import Pool, Runs
 
 # Runs of the number of messages.
 _RUNS = 128
@@ -79,33 +81,118 @@ class UnequalGaussian:
             host(lost),
         )
 
+    def alone(self) -> GaussianBuckets:
+        """Nobody else can come."""
+        first, none = np.full(2 * _RUNS, self.mu), np.zeros(2 * _RUNS)
+        none[0] = self.rate
+        return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
+
     def upper(self, loss: np.ndarray) -> Array:
         return subsampled_gaussian.profile_upper(self._above, loss)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return (UnequalGaussianSum(self if self.summed else dataclasses.replace(self, summed=True)),)
+        summed = self if self.summed else dataclasses.replace(self, summed=True)
+        return (UnequalGaussianSum(summed, summed),)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PooledGaussian:
+    """G1h from limits alone: the others' kinds revealed, n' members of rate theta are left (fewer, less noise).
+
+    Attributes: within: a fleet within the limits, for the instances. theta: in (0, 1). pool: law of n', from below.
+    """
+
+    within: UnequalGaussian
+    theta: float
+    pool: Pool
+
+    top = math.inf
+
+    @property
+    def name(self) -> str:
+        return self.within.name
+
+    @functools.cached_property
+    def _above(self) -> GaussianBuckets:
+        parts, lost = [], 0.0
+        for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
+            if mass == 0.0:
+                continue
+            one = dataclasses.replace(self.within, others=Others(np.array([self.theta]), np.array([size])))
+            mix = one._above if size > 0 else one.alone()
+            parts.append((mix.mu, mix.inverse_rate, mass * np.asarray(mix.weight)))
+            lost += mass * float(mix.tail)
+        columns = [np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts)]
+        size = 2 * _RUNS * self.pool.sizes.size
+        mu, inverse = (np.pad(column, (0, size - column.size), mode="edge") for column in columns[:2])
+        weight = np.pad(columns[2], (0, size - columns[2].size))
+        return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
+
+    def upper(self, loss: np.ndarray) -> Array:
+        return subsampled_gaussian.profile_upper(self._above, loss)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self.within.instances
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalMessages:
+    """G1h for messages of any privacy profile: by the visible number of messages alone; all rates are known.
+
+    Attributes: rate: g in (0, 1]. others: their rates. profile: of one message.
+    """
+
+    rate: float
+    others: Others
+    profile: Profile
+    log_inverse_mass: float
+    instances: tuple[Instance, ...] = ()
+
+    name = "G1h (subsampling)"
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    @functools.cached_property
+    def _mix(self) -> GaussianBuckets:
+        return UnequalGaussian(self.rate, self.others, 1.0, False, self.log_inverse_mass)._above
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        shape = np.shape(loss)
+        losses, mix = np.asarray(loss, dtype=np.float64).ravel(), self._mix
+        inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
+        with np.errstate(divide="ignore"):
+            above = np.log(np.expm1(losses))[None, :]
+        # log(1 + (c - 1) / q)
+        stretched = np.logaddexp(above + np.log(inverse), 0.0)
+        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
+        alone = self.rate * self.profile.delta(losses) * (1.0 + ROUNDING)
+        return np.where(losses >= self.top, 0.0, np.minimum(value, alone)).reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalGaussianSum:
     """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
 
-    scale: UnequalGaussian
+    scale: UnitBound
+    messages: UnequalGaussian
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
 
     @functools.cached_property
     def _below(self) -> GaussianBuckets:
-        law, g = self.scale.law, self.scale.rate
+        law, g = self.messages.law, self.messages.rate
         runs = Runs(law, _RUNS)
         seen = runs.lower > 0
         mean = np.where(seen, runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
         weight = g * np.where(seen, runs.lower, 0.0)
         pad = (0, _RUNS - mean.size)
         return GaussianBuckets(
-            host(np.pad(self.scale.spread(runs.last), pad, mode="edge")),
+            host(np.pad(self.messages.spread(runs.last), pad, mode="edge")),
             host(np.pad(1.0 + (1.0 - g) / g * mean, pad, mode="edge")),
             host(np.pad(weight, pad)),
             host(0.0),

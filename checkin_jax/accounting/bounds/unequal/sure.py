@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Mixture
+from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers, Others
 from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import occupancy, poisson_binomial
@@ -20,12 +21,14 @@ from checkin_jax.numerics.pools import Pool
 # Ends of the runs of k, and places on which the share of pool members is spread, in standard deviations.
 _RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
 _PLACES = (-2.0, -0.7, 0.7, 2.0)
+# Of the values of n', those that stand for all from there to the next.
+_SIZES = (0, 1, 2, 4)
 # Buckets of the number of labels for each part.
 _FINEST = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AmongPresent:
+class AmongPresent(AmongOthers):
     """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
 
     Who takes part is revealed: the others may depend on each other. Attributes: rate: g in (0, 1]; present: the law
@@ -36,13 +39,14 @@ class AmongPresent:
     present: Pool
     epsilon0: float
     log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    others: Others | None = None
 
     name = "S"
 
     @property
-    def top(self) -> float:
-        return self.epsilon0
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.rate / (self.present.mean + 1.0)
 
     @functools.cached_property
     def _above(self) -> Mixture:
@@ -56,7 +60,7 @@ class AmongPresent:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AmongSure:
+class AmongSure(AmongOthers):
     """T1m: `pool` others of rate theta and `sure` others that always come; all messages of a round by one randomizer.
 
     Not for randomizers that adapt within a round; rounds may adapt. Given K' = k the target is one of the k messages of
@@ -64,29 +68,49 @@ class AmongSure:
     sample of N0 positions, X of them the pool's. Runs of k take the least k (fewer messages) and the largest q; X is
     replaced by a binomial (larger in convex order), and that by a law on few points with the same mean.
 
-    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: n', at least. sure: M >= 1, at least.
+    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', from below. sure: M >= 1, at least.
     """
 
     rate: float
     theta: float
-    pool: float
+    pool: Pool
     sure: float
     epsilon0: float
     log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    others: Others | None = None
 
     name = "T1m"
 
     @property
-    def top(self) -> float:
-        return self.epsilon0
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        known = max(self.theta * self.pool.mean, 1.0)
+        messages = known + self.sure
+        return self.rate**2 / messages * (1.0 + math.expm1(self.epsilon0) * self.sure / (known * messages))
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used, weight of every part, and the probability that is lost."""
-        g, n = self.rate, self.pool + 1.0
+        found, lost = [], 0.0
+        starts = [0] if self.pool.sizes.size == 1 else list(_SIZES)
+        for size, mass in zip(
+            self.pool.sizes[starts].tolist(), np.add.reduceat(self.pool.masses, starts).tolist()
+        ):
+            if size < 1.0:
+                lost += mass * self.rate
+            elif mass > 0.0:
+                *parts, more = self._given(size)
+                found.append((*parts[:2], mass * parts[2]))
+                lost += mass * more
+        if not found:
+            return np.ones(1), np.ones(1), np.zeros(1), lost
+        return *(np.concatenate(part) for part in zip(*found)), lost  # type: ignore[return-value]
+
+    def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """The same, given n'."""
+        g, n = self.rate, pool + 1.0
         rho = g * (1.0 - self.theta) / ((1.0 - g) * self.theta) if g < 1.0 else math.inf
-        members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([self.pool]))
+        members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([pool]))
         law = poisson_binomial.law(members, self.log_inverse_mass)
         k, masses = law.values, law.run_upper
         if law.stride > 1:
@@ -107,8 +131,8 @@ class AmongSure:
         for here, a, b in zip(mass.tolist(), first.tolist(), last.tolist()):
             for came in (0.0, 1.0):
                 chance = here * (g if came else 1.0 - g)
-                low, high = a + came, min(b + came, self.pool)
-                if chance == 0.0 or low > self.pool:
+                low, high = a + came, min(b + came, pool)
+                if chance == 0.0 or low > pool:
                     continue
                 away = n - high
                 q = rho * high / (away + rho * high) if math.isfinite(rho) else 1.0
@@ -122,7 +146,7 @@ class AmongSure:
                 slots.append(np.full(points.size, low + self.sure))
                 used.append(np.minimum(q * points / np.where(total > 0, total, 1.0), 1.0))
                 weight.append(chance * shares * total)
-        everybody = g * math.exp(self.pool * math.log(self.theta))
+        everybody = g * math.exp(pool * math.log(self.theta))
         slots.append(np.asarray([n + self.sure]))
         used.append(np.ones(1))
         weight.append(np.asarray([everybody]))

@@ -40,7 +40,8 @@ def _hidden(unit: Unit) -> tuple[Way, ...]:
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
-    return tuple(hidden_ways(slots, unit.protocol.used_throws is not None, sums_of(slots, unit.view), mu))
+    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
+    return tuple(hidden_ways(slots, common, sums_of(slots, unit.view), mu))
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,286 @@
+"""What a guarantee means for an attacker: rates, advantage, mu and beliefs, certified from both sides.
+
+The attacker has to tell two neighboring data sets apart by what the adversary of the view sees. Its best trade-off of
+true against false positives is the convex dual of the privacy profile in both orders of the pair [DRS22], so bounds on
+the profile from both sides are bounds on everything an attacker can do. One (epsilon, delta) says much less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.special
+
+from checkin_jax import _validate
+from checkin_jax._plain import finite
+from checkin_jax._rounding import down, up
+from checkin_jax.accounting.bounds.unit import Exact, UnitBound
+from checkin_jax.accounting.composition import curve
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.composition.curve import Curve, Sides
+
+# What statements show.
+SHOWN_FPRS, SHOWN_PRIORS = (0.001, 0.01, 0.1), (0.01, 0.1, 0.5)
+# Relative, outwards: a handful of operations.
+_SLACK = 1e-13
+_MOST_MU = 1e4
+# Profiles are followed to a delta of at most this; and a bracket that tells nothing.
+_MOST_DELTA, _NOTHING = 0.5, Bracket(0.0, math.inf, "")
+
+
+class Ends(NamedTuple):
+    """lower <= the best attacker's figure <= upper: no attack on any randomizer of the kind does better than upper;
+    some attack on one does as well as lower."""
+
+    lower: float
+    upper: float
+
+    def __str__(self) -> str:
+        return f"between {down(self.lower)} and {up(self.upper)}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttackTerms:
+    """A run's guarantee in an attacker's terms; made by `Guarantee.attack` and `CheckInAccountant.attack`.
+
+    Formal guarantees: every upper end holds for every attack, whatever it knows besides, on any two neighboring data
+    sets and any randomizer of the kind; every lower end is reached by an attack on concrete ones. Both are rounded
+    outwards.
+
+    Attributes:
+      curve: the privacy profile.
+      delta: that of the guarantee.
+    """
+
+    curve: Curve
+    delta: float
+
+    @property
+    def advantage(self) -> Ends:
+        """Largest true positive rate minus false positive rate: the total variation distance, delta at epsilon 0."""
+        lower = max((float(np.max([s.forward[0], s.backward[0]])) for s in self.curve.lower), default=0.0)
+        # The two orders agree at loss zero.
+        upper = float(min(self.curve.upper.forward[0], self.curve.upper.backward[0]))
+        return Ends(lower, max(upper, lower))
+
+    def tpr(self, fpr: float) -> Ends:
+        """Largest true positive rate of an attack with this false positive rate in [0, 1].
+
+        "Positive" is the one or the other of two neighboring data sets, whichever suits the attacker. At rates far
+        below delta the upper end is not much below delta: more than delta was not asked for.
+
+        Raises:
+          TypeError, ValueError: fpr is no number in [0, 1].
+        """
+        fpr = _validate.real(0, 1, fpr=fpr)
+        lower, upper = self.trade_off(np.array([fpr]))
+        return Ends(float(lower[0]), float(upper[0]))
+
+    def trade_off(self, fprs: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Both ends of `tpr` at many rates in [0, 1]; arrays of the rates' shape [rates].
+
+        Raises:
+          ValueError: a rate outside of [0, 1].
+        """
+        rates = np.asarray(fprs, dtype=np.float64)
+        if rates.ndim != 1 or not np.all((rates >= 0.0) & (rates <= 1.0)):
+            raise ValueError(f"fprs={_validate.shown(fprs)}: expected a list of numbers in [0, 1]")
+        c = np.exp(self.curve.losses)
+        orders = _both(self.curve.upper)
+        upper = np.array([max(_most_tpr(c, each, rate) for each in orders) for rate in rates])
+        pairs = [each for sides in self.curve.lower for each in _both(sides)]
+        lower = np.array([max((_least_tpr(c, each, rate) for each in pairs), default=rate) for rate in rates])
+        upper = np.minimum(np.maximum(upper * (1.0 + _SLACK), rates), 1.0)
+        return np.minimum(np.maximum(lower * (1.0 - _SLACK), rates), upper), upper
+
+    @functools.cached_property
+    def mu(self) -> Ends:
+        """The least mu with which the run is mu-Gaussian differentially private [DRS22] but for the guarantee's delta.
+
+        That is: at every false positive rate, the true positive rate is at most that of telling N(0, 1) from N(mu, 1),
+        plus delta; equivalently the profile is at most the Gaussian's plus delta. Without that allowance rare large
+        losses alone would decide: mu would be that of named messages. Infinite where none below 1e4 was found.
+        """
+        losses = self.curve.losses
+        upper = np.maximum(self.curve.upper.forward, self.curve.upper.backward)
+        kept = np.flatnonzero(upper > self.delta)
+        end = int(kept[-1]) + 2 if kept.size else 0
+        if end == 0:
+            return Ends(0.0, 0.0)
+        if end > losses.size:
+            high = math.inf
+        else:
+            high = _bisect(lambda mu: _gaussian_above(mu, losses[:end], upper[:end] - self.delta))
+        known = [side for sides in self.curve.lower for side in (sides.forward, sides.backward)]
+        best = np.max(known, axis=0) - self.delta if known else np.zeros_like(losses)
+        some = best > 0
+        low = _bisect(lambda mu: _gaussian_reaches(mu, losses[some], best[some]), above=False)
+        return Ends(min(low, high), high)
+
+    def posterior(self, prior: float) -> Ends:
+        """How sure an attacker can become that one of two neighboring data sets was used, starting at prior in (0, 1).
+
+        The belief that is exceeded in at most a part delta of the runs (with that data set, and so at any prior):
+        sigmoid(logit(prior) + loss), with the loss that is exceeded with probability delta at most. The upper end
+        holds for all pairs; there are some for which the lower end is exceeded more often than that.
+
+        Raises:
+          TypeError, ValueError: prior is no number in (0, 1).
+        """
+        prior = _validate.real(0, 1, open_low=True, open_high=True, prior=prior)
+        low, high = self._losses
+        return Ends(_belief(prior, low) * (1.0 - _SLACK), min(_belief(prior, high) * (1.0 + _SLACK), 1.0))
+
+    @functools.cached_property
+    def _losses(self) -> Ends:
+        """The loss that is exceeded with probability delta at most.
+
+        With H the profile at c = e^l, P[L > l] (1 - x / c) <= H(x) for x < c; and as H is convex with the slope
+        -Q[L > l] at c, P[L > l] >= H(c) + c (H(c) - H(x)) / (x - c) for x > c.
+        """
+        losses = self.curve.losses
+        upper = np.maximum(self.curve.upper.forward, self.curve.upper.backward)
+        below = upper < self.delta
+        with np.errstate(divide="ignore"):
+            high = np.min(losses[below] - np.log1p(-upper[below] / self.delta), initial=self.curve.top)
+        known = [side for sides in self.curve.lower for side in (sides.forward, sides.backward)]
+        low = max((_last_exceeded(losses, side, upper, self.delta) for side in known), default=0.0)
+        high = float(high) * (1.0 + 1e-12)
+        return Ends(min(low, high), high)
+
+    def as_dict(
+        self, fprs: Sequence[float] = SHOWN_FPRS, priors: Sequence[float] = SHOWN_PRIORS
+    ) -> dict[str, Any]:
+        """Plain values for JSON, {"lower", "upper"} each; infinity as None."""
+
+        def plain(ends: Ends) -> dict[str, Any]:
+            return finite(ends._asdict())
+
+        return {
+            "advantage": plain(self.advantage),
+            "mu": {**plain(self.mu), "delta": self.delta},
+            "tpr": [{"fpr": fpr, **plain(self.tpr(fpr))} for fpr in fprs],
+            "posterior": [{"prior": p, "delta": self.delta, **plain(self.posterior(p))} for p in priors],
+        }
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """A statement's lines: what, and between which ends."""
+        return (
+            ("advantage", f"{self.advantage}: true minus false positive rate of the best attack"),
+            *((f"fpr {fpr:g}", f"comes with a true positive rate {self.tpr(fpr)}") for fpr in SHOWN_FPRS),
+            ("mu", f"{self.mu}: Gaussian differential privacy, but for {self.delta!r}"),
+            *(
+                (f"prior {p:g}", f"becomes a belief {self.posterior(p)}, but for {self.delta!r} of the runs")
+                for p in SHOWN_PRIORS
+            ),
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" for name, text in self.lines)
+
+
+def attack_terms(
+    units: Sequence[tuple[UnitBound, int]],
+    delta: float,
+    found: Bracket,
+    stronger: Sequence[tuple[Exact, int]] = (),
+) -> AttackTerms:
+    """The terms of units whose bracket at delta was found; arguments as of `composition.curve.curve`."""
+    if delta > _MOST_DELTA:
+        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, stronger), delta)
+    return AttackTerms(curve.curve(units, delta, found, stronger), delta)
+
+
+def largest_advantage(
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+) -> float:
+    """The upper end of `AttackTerms.advantage` alone, in half the time."""
+    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
+    return AttackTerms(found, delta).advantage.upper
+
+
+def _both(sides: Sides) -> tuple[Sides, ...]:
+    """Both orders of a pair, once where they are the same."""
+    if sides.forward is sides.backward:
+        return (sides,)
+    return sides, Sides(sides.backward, sides.forward)
+
+
+def _most_tpr(c: np.ndarray, sides: Sides, fpr: float) -> float:
+    """P(A) at Q(A) = fpr: at most c fpr + H_c(P||Q) for every c > 0, with H_c(P||Q) = 1 - c + c H_{1/c}(Q||P)."""
+    above = np.min(c * fpr + sides.forward)
+    # In terms of 1 / c, where what is left to one keeps its digits.
+    below = 1.0 - np.max((1.0 - sides.backward - fpr) / c)
+    return float(min(above, below + 4e-16))
+
+
+def _least_tpr(c: np.ndarray, sides: Sides, fpr: float) -> float:
+    """inf over all c > 0 of c fpr + H_c(P||Q), the P(A) of the best A with Q(A) = fpr; each interval from below."""
+    above = np.min(c * fpr + np.append(sides.forward[1:], 0.0))
+    below = np.min(fpr / c[1:] + 1.0 - (1.0 - sides.backward[:-1]) / c[:-1])
+    # And H_c >= 1 - c for all that are smaller.
+    return float(min(above, below - 4e-16, 1.0 - (1.0 - fpr) / c[-1] - 4e-16))
+
+
+def _last_exceeded(losses: np.ndarray, lower: np.ndarray, upper: np.ndarray, delta: float) -> float:
+    """The largest loss that is known to be exceeded with probability delta, by a pair with a profile in between."""
+    mass = lower.copy()
+    for step in 2 ** np.arange(int(math.log2(losses.size))):
+        fall = (lower[:-step] - upper[step:]) / np.expm1(losses[step:] - losses[:-step])
+        mass[:-step] = np.maximum(mass[:-step], lower[:-step] + fall)
+    exceeded = np.flatnonzero(mass * (1.0 - 1e-9) > delta)
+    return float(losses[exceeded[-1]]) if exceeded.size else 0.0
+
+
+def _gaussian(mu: float, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Profile of N(mu, 1) against N(0, 1), minus its slope in e^loss, and a bound on the profile's rounding."""
+    first = np.exp(scipy.special.log_ndtr(0.5 * mu - losses / mu))
+    log_far = scipy.special.log_ndtr(-0.5 * mu - losses / mu)
+    return first - np.exp(losses + log_far), np.exp(log_far), 1e-12 * first
+
+
+def _gaussian_above(mu: float, losses: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether the Gaussian profile is at least the chords of `wanted`: where its tangents at both ends cross, too."""
+    value, far, error = _gaussian(mu, losses)
+    value, far = value - error, far * (1.0 + 1e-12)
+    steps = np.exp(losses[:-1]) * np.expm1(np.diff(losses))
+    # From the left point: where value - far t and value' + far' (steps - t) cross.
+    bend = np.maximum(far[:-1] - far[1:], 1e-300)
+    place = np.clip((value[:-1] - value[1:] - far[1:] * steps) / bend, 0.0, steps)
+    # The lower of the two there: rounding may have missed the crossing.
+    tangent = np.minimum(value[:-1] - far[:-1] * place, value[1:] + far[1:] * (1.0 - 4e-12) * (steps - place))
+    chord = wanted[:-1] + (wanted[1:] - wanted[:-1]) * (place / steps)
+    return bool(np.all(value >= wanted) and np.all(tangent >= chord))
+
+
+def _gaussian_reaches(mu: float, losses: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether the Gaussian profile is at least `wanted` at the points, rounding in its favour."""
+    value, _, error = _gaussian(mu, losses)
+    return bool(np.all(value + error >= wanted))
+
+
+def _bisect(enough: Any, above: bool = True) -> float:
+    """The least mu that is enough (above), or the largest known not to be; to 1e-9 of itself."""
+    low, high = 0.0, 1e-6
+    while not enough(high):
+        low, high = high, 4.0 * high
+        if high > _MOST_MU:
+            return math.inf if above else low
+    if low == 0.0 and not above:
+        return 0.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if high - low <= 1e-9 * high:
+            break
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high if above else low
+
+
+def _belief(prior: float, loss: float) -> float:
+    return float(scipy.special.expit(math.log(prior) - math.log1p(-prior) + loss))

@@ -1,0 +1,172 @@
+"""Sums of what hides a message, step by step (T*), evaluated from a privacy profile: losses, knots, chords.
+
+`HiddenSum` is what `HiddenMessages` and `HiddenSlots` share; docs/theory_gaussian.md has the proofs. Call inside
+`jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.unit import MAX_LOSS
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import convex
+
+# Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
+_DENSE, _WIDE = 40, 88
+# And beyond, where subsampling alone is known and more is left than this, as a share of delta.
+_BEYOND, _LEFT = 128, 1e-2
+# Knots of the law of a step on either side, and the samples of D from which they are chosen.
+_KNOTS, _SAMPLES = 191, 2048
+# Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
+_MAX_LOSS = 300.0
+
+
+def _reach(profile: Profile, least: float) -> float:
+    """The loss from which on D is at most `least`, or does not fall any more."""
+    end = min(profile.top, _MAX_LOSS)
+    for _ in range(3):
+        losses = np.linspace(0.0, end, _SAMPLES)
+        value = profile.delta(losses)
+        enough = value <= max(least, float(value[-1]) * (1.0 + 1e-9))
+        end = float(losses[np.flatnonzero(enough)[0]])
+        if enough.sum() < _SAMPLES // 2:
+            break
+    # Nothing falls: any place will do.
+    return end or min(profile.top, 1.0)
+
+
+def _knots(profile: Profile, end: float) -> np.ndarray:
+    """_KNOTS + 1 places from 0 to e^end - 1; chords of D over them exceed it about equally much, relatively."""
+    losses = np.linspace(0.0, end, _SAMPLES)
+    value, at = profile.delta(losses), np.expm1(losses)
+    gaps = np.diff(at)
+    falls = -np.diff(value) / gaps
+    bend = np.maximum(-np.diff(falls), 0.0) / (0.5 * (gaps[1:] + gaps[:-1]))
+    floor = max(float(value[-1]), 1e-30 * float(value[0]), TINY)
+    inside = value[1:-1] + floor
+    # Less where D is small: those steps are rare.
+    weight = np.sqrt(bend / inside) * (inside / (value[0] + floor)) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
+    weight += 0.1 * (weight.sum() or 1.0) / weight.size
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    places = np.concatenate([losses[:1], 0.5 * (losses[1:-2] + losses[2:-1]), losses[-1:]])
+    return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
+
+
+class HiddenSum(abc.ABC):
+    """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T*, taken with probability rate.
+
+    Or what subclasses know besides, where that is smaller; symmetric.
+    """
+
+    profile: Profile
+    log_inverse_mass: float
+
+    @property
+    @abc.abstractmethod
+    def terms(self) -> tuple[float, float, float]:
+        """clients, count and rate."""
+
+    @property
+    @abc.abstractmethod
+    def _rest(self) -> float:
+        """The probability that only one message by itself is known to be enough."""
+
+    @abc.abstractmethod
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        """Everybody else revealed: the bound at these losses by subsampling."""
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    @functools.cached_property
+    def _end(self) -> float:
+        """The loss of one message that is followed."""
+        clients, count, rate = self.terms
+        least = math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
+        return _reach(self.profile, max(least, 10.0 * TINY))
+
+    @functools.cached_property
+    def steps(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Knots, D there, and the standard deviation of all steps without those that are met less than once."""
+        knots = _knots(self.profile, self._end)
+        value = self.profile.delta(np.log1p(knots))
+        _, count, rate = self.terms
+        mean = count * rate
+        falls = -np.diff(value) / np.diff(knots)
+        common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
+        area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
+        # Nothing falls: any scale will do.
+        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
+
+    @functools.cached_property
+    def losses(self) -> np.ndarray:
+        return self.grid(self._rest <= math.exp(-self.log_inverse_mass))
+
+    def grid(self, near_only: bool) -> np.ndarray:
+        """Losses: as far as the sum reaches, or as one message does."""
+        (clients, _, _), (knots, _, deviation) = self.terms, self.steps
+        end = knots[-1]
+        if near_only:
+            far = knots[-1] + deviation * (math.sqrt(2.0 * self.log_inverse_mass) + 1.0)
+            end = min(1.2 * far / clients, end)
+        near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
+        return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+        knots, value, _ = self.steps
+        above = np.expm1(losses)[:, None]
+        c = 1.0 + above
+        # T* has an atom at 0, that is at c - 1.
+        right = np.sort(
+            np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
+        )
+        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
+        # log(c / (c - k)), c - k = rest, where nothing cancels.
+        between = np.where(
+            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
+        )
+        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
+        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
+        return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
+
+    def hidden(self) -> np.ndarray:
+        """T* at the knots of the profile."""
+        arguments = (host(value) for value in (*self.terms, self.steps[2]))
+        value = np.asarray(hidden_messages.hidden_upper(*arguments, self.losses, self._law(self.losses)))
+        return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """`hidden`, evaluated once."""
+        return self.hidden()
+
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        """The bound in the event of probability `_rest`."""
+        return self.profile.delta(losses)
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
+        losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
+        end = min(self.top, MAX_LOSS)
+        if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
+            # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.
+            far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
+            losses, value = np.append(losses, far), np.append(value, self.subsampled(far))
+        value = np.minimum.accumulate(value)
+        kept = convex.hull(np.expm1(losses), value)
+        return losses[kept], value[kept]
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        losses, value = self._profile
+        loss = np.asarray(loss)
+        inside = np.minimum(loss, losses[-1])
+        return np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))

@@ -1,0 +1,201 @@
+"""Which theorem serves clients whose check-in rates differ: builders that read facts of a unit, as `bounds.families`.
+
+Every bound is for a client of the unit's rate and holds for all slower ones: the pool that stands in for it is that of
+the client, at most as fast, who has the smallest. Proofs: docs/theory_rates.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.everybody import AveragedGaussian
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
+from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure
+from checkin_jax.accounting.bounds.unit import UnitBound, least
+from checkin_jax.numerics import pools
+from checkin_jax.numerics.pools import Pool
+from checkin_jax.rates import CheckInRates, RateLimits, Rates
+
+# Rates of pools that are tried beside the others' largest one, where fewer members than this are absent.
+_THETAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
+_ENOUGH_ABSENT, _MOST_THETAS = 100.0, 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Company:
+    """A client among clients with rates of their own.
+
+    Attributes:
+      rate: g, at most, with which the client's message arrives.
+      everybody: all clients' rates, the client's too; None where limits alone are known.
+      others: the others' rates; with limits alone, those of one fleet within them.
+      limits: what is known where rates are not.
+    """
+
+    rate: float
+    everybody: Rates | None
+    others: Rates
+    limits: RateLimits | None
+    log_inverse_mass: float
+
+    @property
+    def theirs(self) -> Others:
+        """The others, for instances."""
+        return Others(self.others.values, self.others.counts)
+
+    def weights(self, theta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities to be a member of the pool, and how many have each: of a slower client's others at worst."""
+        assert self.everybody is not None
+        rates, counts = self.everybody.values, self.everybody.counts.copy()
+        members = pools.weights(rates, theta)
+        counts[np.argmax(np.where(rates <= self.rate, members, -1.0))] -= 1.0
+        return members, counts
+
+    def pool(self, theta: float) -> Pool:
+        """The law of n', from below."""
+        if self.limits is not None:
+            return pools.limited(self.limits.weight, self.log_inverse_mass)
+        return pools.sum_of(*self.weights(theta), self.log_inverse_mass)
+
+    def present(self) -> Pool:
+        """How many others come, from below."""
+        if self.limits is not None:
+            return pools.limited(self.limits.expected_check_ins, self.log_inverse_mass)
+        return pools.sum_of(self.others.values, self.others.counts, self.log_inverse_mass)
+
+    @property
+    def sure(self) -> float:
+        """How many of the others always come."""
+        return 0.0 if self.limits is not None else float(self.others.counts[self.others.values == 1.0].sum())
+
+    @property
+    def many_absent(self) -> bool:
+        """Whether enough of the others, all in the pool at their largest rate, are absent."""
+        if self.limits is not None:
+            return (1.0 - self.limits.largest) * self.limits.weight >= _ENOUGH_ABSENT
+        top = float(self.others.values.max())
+        return top < 1.0 and (1.0 - top) * float(np.dot(*self.weights(top))) >= _ENOUGH_ABSENT
+
+    @property
+    def thetas(self) -> list[float]:
+        """Rates of pools that are worth trying, the most promising first; none where all others always come."""
+        if self.limits is not None:
+            return [self.limits.largest]
+        fresh = self.others.values[self.others.values < 1.0]
+        if not fresh.size:
+            return []
+        top = float(fresh.max())
+        known = {top: float(np.dot(*self.weights(top)))}
+        if (1.0 - top) * known[top] < _ENOUGH_ABSENT:
+            low = float(fresh.min())
+            known |= {x: float(np.dot(*self.weights(x))) for x in (low, *_THETAS) if low <= x < top}
+
+        def worth(theta: float) -> float:
+            # The inverse of the variance of the loss, and some tens of absent members.
+            size = known[theta]
+            return -theta * size * -np.expm1(-(1.0 - theta) * size / 20.0)
+
+        return sorted(known, key=worth)[:_MOST_THETAS]
+
+
+def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Company | None:
+    """The client meant among the others; None where there is nobody else or rates do not differ."""
+    rate, mass = unit.rate, unit.log_inverse_mass
+    if isinstance(coins, RateLimits):
+        limits = coins.thinned(kept)
+        # One fleet within the limits: all others with the same rate.
+        alike = np.asarray([limits.expected_check_ins / (num_clients - 1)])
+        return Company(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
+    if not isinstance(coins, Rates):
+        return None
+    others = coins.others(coins.fastest(unit.client_rate))
+    return None if others is None else Company(rate, coins.thinned(kept), others.thinned(kept), None, mass)
+
+
+def _crowd(unit: Unit) -> Company | None:
+    return (
+        None
+        if unit.crowd is None
+        else company(unit, unit.crowd.coins, unit.crowd.num_clients, unit.crowd.kept)
+    )
+
+
+def t1h(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ; eps0-LDP messages; others of whom not all come always."""
+    return _pooled(unit, "T1h") if unit.protocol.averaged_crowd is None else None
+
+
+def t3h(unit: Unit) -> UnitBound | None:
+    """Needs: as T1h, of averaged slots."""
+    return _pooled(unit, "T3h") if unit.protocol.averaged_crowd is not None else None
+
+
+def _pooled(unit: Unit, label: str) -> UnitBound | None:
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None:
+        return None
+    bounds = [
+        UnequalPureLDP(
+            found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass, found.theirs, label
+        )
+        for theta in found.thetas
+    ]
+    if len(bounds) <= 1:
+        return bounds[0] if bounds else None
+    return least(bounds, bounds[0].instances)
+
+
+def s(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
+        return None
+    return AmongPresent(found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs)
+
+
+def t1m(unit: Unit) -> UnitBound | None:
+    """Needs: others who always come, and others who do not; eps0-LDP messages, none of which depends on another."""
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
+        return None
+    if found.sure == 0.0 or not found.thetas:
+        return None
+    theta = found.thetas[0]
+    law = found.pool(theta)
+    return AmongSure(found.rate, theta, law, found.sure, unit.epsilon0, unit.log_inverse_mass, found.theirs)
+
+
+def g1h(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ; for sums, Gaussian noise that adds up."""
+    found, mu, mass = _crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    if found is None:
+        return None
+    if mu is None:
+        # Pure messages have T1h, which is never above.
+        if unit.epsilon0 is not None:
+            return None
+        return UnequalMessages(found.rate, found.theirs, profile_of(unit.randomizer), mass)
+    exact = UnequalGaussian(found.rate, found.theirs, mu, unit.sums_noise, mass)
+    if found.limits is None:
+        return exact
+    theta = found.limits.largest
+    return PooledGaussian(exact, theta, found.pool(theta))
+
+
+def g4h(unit: Unit) -> UnitBound | None:
+    """Needs: averaged slots whose single messages nobody sees; Gaussian noise; clients whose rates differ."""
+    throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, _crowd(unit)
+    if throws is None or mu is None or found is None or unit.view != "aggregate":
+        return None
+    if found.limits is not None:
+        there = pools.limited(found.limits.expected_check_ins / throws.num_slots, unit.log_inverse_mass)
+    else:
+        there = pools.sum_of(
+            found.others.values / throws.num_slots, found.others.counts, unit.log_inverse_mass
+        )
+    return AveragedGaussian(*throws[:2], found.rate, mu, unit.log_inverse_mass, there)
