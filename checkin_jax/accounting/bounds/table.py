@@ -76,6 +76,10 @@ def _g1_caveat(unit: Unit) -> str:
     return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
 
+def _g1h_caveat(unit: Unit) -> str:
+    return _g1_caveat(unit).replace("G1", "G1h", 1)
+
+
 def _r1_caveat(unit: Unit) -> str:
     seen = "sums of slots" if unit.summed_slots else "messages"
     return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
@@ -240,6 +244,13 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T1h+",
+        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        _UNEQUAL + ", docs/theory_hexagon.md",
+        0.3,
+        builders.t1h_plus,
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,
@@ -261,7 +272,7 @@ BOUNDS: tuple[Bound, ...] = (
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1h_caveat,
     ),
     Bound(
         "G4h",
@@ -426,9 +437,12 @@ def stronger(
 
 
 class WholeRun(NamedTuple):
-    """What the composer needs of a run: the unit's bound, (bound, how often), and the strongest adversary's, if any."""
+    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
 
-    chosen: Chosen
+    The first of `chosen` is the run's own.
+    """
+
+    chosen: list[Chosen]
     units: list[tuple[UnitBound, int]]
     stronger: list[tuple[Exact, int]]
 
@@ -442,18 +456,27 @@ def whole_run(
     bounds: str | tuple[str, ...],
     relation: str,
     client_rate: float | None = None,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run.
+    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
 
     Raises:
       ValueError: as `unit_bound`.
     """
-    count = protocol.repeats
+    parts = [(protocol, randomizer), *before]
+    counts = [each.repeats for each, _ in parts]
+    total = sum(counts)
     with float64():
-        meant = {"relation": relation, "client_rate": client_rate}
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=bounds, **meant)
-        alone = stronger(protocol, randomizer, view, **meant)
-    return WholeRun(chosen, [(chosen.bound, count)], [(alone, count)] if alone else [])
+        chosen, alone = [], []
+        for i, part in enumerate(parts):
+            # Among clients of one rate everybody is meant.
+            meant = None if i and part[0].coins is None else client_rate
+            how = {"relation": relation, "client_rate": meant}
+            chosen.append(unit_bound(*part, view, total, delta, bounds=bounds, **how))
+            alone.append(stronger(*part, view, **how))
+    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
+    units = [(one.bound, count) for one, count in zip(chosen, counts)]
+    return WholeRun(chosen, units, named if len(named) == len(units) else [])
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
