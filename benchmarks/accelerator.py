@@ -10,6 +10,7 @@ one on the CPU, or differs by more than a millionth of itself.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import tempfile
@@ -143,12 +144,9 @@ def whole_run(small: bool, mnist: Path | None) -> Row:
         num_clients=clients, check_in_prob=0.01 if mnist is None else 0.1, num_rounds=1 if small else 3_000
     )
     run = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=2.0))
-    config = ImageTraining(
-        run=run,
-        learning_rate=6.0 if mnist is None else None,
-        eval_every=1 if small else 25,
-        target_accuracy=0.9,
-    )
+    config = ImageTraining(run=run, eval_every=1 if small else 25, target_accuracy=0.9)
+    if mnist is None:
+        config = dataclasses.replace(config, learning_rate=6.0)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         bounds = "fast" if small else "best"
