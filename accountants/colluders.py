@@ -9,6 +9,7 @@ that is missing tells that somebody else was there, and a few colluders cost wha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -35,7 +36,7 @@ def main(
     plotting.check(out)
     rows = []
     for share in shares:
-        colluding = {"num_clients": num_clients, "num_colluding": int(share * num_clients)}
+        colluding: dict[str, Any] = {"num_clients": num_clients, "num_colluding": int(share * num_clients)}
         for run in (
             cj.ShuffledCheckIn(check_in_prob=0.1, num_rounds=100, **colluding),
             cj.AveragedUpdates(num_slots=100, num_epochs=10, **colluding),
