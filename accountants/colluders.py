@@ -39,7 +39,7 @@ def main(
         colluding: dict[str, Any] = {"num_clients": num_clients, "num_colluding": int(share * num_clients)}
         for run in (
             cj.ShuffledCheckIn(check_in_prob=0.1, num_rounds=100, **colluding),
-            cj.AveragedUpdates(num_slots=100, num_epochs=10, **colluding),
+            cj.AveragedUpdates(num_slots=100, num_epochs=3, **colluding),
             cj.FixedWindow(num_slots=1_000, num_epochs=10, **colluding),
             cj.SlidingWindow(window=min(1_000, num_clients), num_epochs=10, **colluding),
         ):
