@@ -10,9 +10,7 @@ import functools
 import math
 from typing import ClassVar
 
-import jax
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages
@@ -25,7 +23,6 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import MAX_EPSILON0
 
-_CELLS = jax.jit(binomial.cells, static_argnames="buckets")
 # What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
@@ -116,6 +113,13 @@ class G2Shuffled:
         return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
 
 
+@functools.lru_cache(maxsize=32)
+def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
+    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    everybody = G2Shuffled(num_clients, mu, log_inverse_mass)
+    return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
+
+
 @dataclasses.dataclass(frozen=True)
 class HiddenGaussian:
     """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
@@ -142,8 +146,7 @@ class HiddenGaussian:
 
     @functools.cached_property
     def _hidden(self) -> HiddenMessages:
-        profile = GaussianProfile(self.mu)
-        return HiddenMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)
+        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
     def _everybody_helps(self) -> bool:
@@ -163,6 +166,9 @@ class HiddenGaussian:
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
+
+    def prepare(self) -> None:
+        self._hidden.prepare()
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)
@@ -203,7 +209,7 @@ class AveragedGaussian:
             return subsampled_gaussian.GaussianBuckets(mu, even, host(weight), host(0.0))
         others, rate = float(self.num_clients - 1), self.prob / self.num_slots
         mass = host(self.log_inverse_mass)
-        cut = _CELLS(host(others), host(rate), mass, buckets=bucket_count(others * rate))
+        cut = binomial.cells(host(others), host(rate), mass, buckets=bucket_count(others * rate))
         first = np.minimum(np.asarray(cut.first), others) + 1.0
         weight = self.prob * np.asarray(cut.mass_upper)
         return subsampled_gaussian.GaussianBuckets(
@@ -213,5 +219,5 @@ class AveragedGaussian:
             host(self.prob * float(cut.tail)),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)

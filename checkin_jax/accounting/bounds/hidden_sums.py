@@ -20,6 +20,7 @@ from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
+LOSSES = _DENSE + _WIDE
 # And beyond, where subsampling alone is known and more is left than this, as a share of delta.
 _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
@@ -137,11 +138,22 @@ class HiddenSum(abc.ABC):
         right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
 
+    def prepare(self) -> None:
+        """Begins to compile what it needs."""
+        right, left = np.zeros((LOSSES, _KNOTS + 2)), np.zeros((LOSSES, _KNOTS + 1))
+        law = hidden_messages.Law(host(right), host(right), host(left), host(left))
+        hidden_messages.hidden_upper.prepare(*map(host, np.zeros(4)), np.zeros(LOSSES), law)
+
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
         arguments = (host(value) for value in (*self.terms, self.steps[2]))
         value = np.asarray(hidden_messages.hidden_upper(*arguments, self.losses, self._law(self.losses)))
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """`hidden`, evaluated once."""
+        return self.hidden()
 
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
         """The bound in the event of probability `_rest`."""
@@ -149,7 +161,7 @@ class HiddenSum(abc.ABC):
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        losses, value = self.losses, np.minimum(self.hidden(), self.subsampled(self.losses))
+        losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
         end = min(self.top, MAX_LOSS)
         if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
             # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.
