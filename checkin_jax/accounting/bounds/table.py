@@ -68,12 +68,15 @@ class Bound:
         return f"{self.label}: {sentence} [{self.reference}]"
 
 
-def _g1_caveat(unit: Unit) -> str:
-    if unit.sums_noise:
-        return ""
-    if unit.view == "aggregate":
-        return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
-    return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+def _nothing_from_shuffling(label: str) -> Callable[[Unit], str]:
+    def caveat(unit: Unit) -> str:
+        if unit.sums_noise:
+            return ""
+        if unit.view == "aggregate":
+            return f"{label} counts no gain from shuffling or from adding messages up; the truth may be far below"
+        return f"{label} counts no gain from shuffling; the truth may be far below, as the lower end shows"
+
+    return caveat
 
 
 def _r1_caveat(unit: Unit) -> str:
@@ -163,7 +166,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/accounting.md; [BBG18], Theorem 2",
         0.02,
         families.g1,
-        _g1_caveat,
+        _nothing_from_shuffling("G1"),
         of_sums="subsampling of a Gaussian sum, whose noise adds up, by the visible fraction that checked in",
     ),
     Bound(
@@ -256,12 +259,13 @@ BOUNDS: tuple[Bound, ...] = (
     ),
     Bound(
         "G1h",
-        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
-        "number that checked in",
+        "subsampling of a message, at rates that differ, by the visible number that checked in",
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _nothing_from_shuffling("G1h"),
+        of_sums="subsampling of a Gaussian sum, whose noise adds up, at rates that differ, by the visible number that "
+        "checked in",
     ),
     Bound(
         "G4h",
