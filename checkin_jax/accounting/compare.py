@@ -115,7 +115,7 @@ def compare(
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What is asked of a published analysis: so many units, delta, and what is known of a message.
+    """Arguments of a published analysis: the number of units, delta, and the privacy of one message.
 
     epsilon0: of a message that is purely private; of a Gaussian one (mu is then not None), at `delta0`.
     """
@@ -153,7 +153,7 @@ def _shuffled(run: Run, num_clients: int, rate: float) -> Iterator[PublishedBoun
 
 
 def _lemma_3(setting: tuple[float, float, float], run: dict, delta0: float) -> Iterator[PublishedBound]:
-    """What uses Lemma 3, its inner deltas set to the run's."""
+    """Bounds that use Lemma 3, with inner deltas set to the run's."""
     inner = run["delta"]
     for approach in (published.approach_1, published.approach_2):
         value = approach(*setting, _SMALL, shuffle_delta=inner, delta0=delta0)

@@ -1,4 +1,4 @@
-"""What each theorem needs to know of a unit: builders that read facts and return None where a hypothesis fails.
+"""Builders of the bounds on a unit: each reads facts and returns None where a hypothesis of its theorem fails.
 
 A new theorem is a file with its bound, a builder here or there, and a line in `table.BOUNDS`.
 """
@@ -67,7 +67,7 @@ def t1_plus(unit: Unit) -> UnitBound | None:
 
 
 def _known(unit: Unit) -> bool:
-    """Whether theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
+    """True if theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
     return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
@@ -211,7 +211,7 @@ def local(unit: Unit) -> UnitBound:
 
 
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
+    """Lower instances that the randomizer attains: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
     if unit.slots is not None and mu is not None:
         # Those of messages that all come through say nothing of slots, which use one each.
@@ -256,7 +256,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
 
 
 def _singles_seen(unit: Unit) -> bool:
-    """Whether what is seen tells of single messages."""
+    """True if the view shows single messages."""
     if unit.view != "aggregate":
         return True
     if unit.slots is None:

@@ -14,7 +14,7 @@ from jax import Array
 
 
 class Message(NamedTuple):
-    """What is known of a message: float64 scalars.
+    """Parameters of a message: float64 scalars.
 
     epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
     differ, 1 in the worst case; any other message does not use it.
