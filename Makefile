@@ -8,7 +8,10 @@ RUN_DIR ?= runs/digits-$(shell date +%Y%m%d-%H%M%S)
 # As many workers as there are cores and memory for (tests/conftest.py); a file of tests stays with one worker.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-.PHONY: demo test check test-exhaustive lint format docs pictures dist benchmarks clean
+# Releases are pinned in pyproject.toml; this is the first of them.
+JAX ?= 0.10.0
+
+.PHONY: demo test numbers check test-exhaustive lint format docs pictures dist benchmarks clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
@@ -20,6 +23,12 @@ test: $(STAMP)
 # What a change must pass: all tiers (commands, kills, runs, the theory too), lint, types, pages, the built package.
 check: lint docs dist $(STAMP)
 	$(PYTEST) tests
+
+# What the error counts assume of XLA, and of devices, with another release of jax: the oldest supported one if none is given.
+numbers:
+	$(PYTHON) -m venv build/jax-$(JAX)
+	build/jax-$(JAX)/bin/python -m pip install --quiet --editable ".[train]" --group test "jax==$(JAX)" "jaxlib==$(JAX)"
+	CHECKIN_JAX_TESTS_CACHE=build/jax-$(JAX)/kernels build/jax-$(JAX)/bin/python -m pytest -n 0 tests/bounds/test_xla.py tests/unit/test_devices.py
 
 # The large runs too: brute force of every theorem, hours.
 test-exhaustive: $(STAMP)

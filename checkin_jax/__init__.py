@@ -35,6 +35,7 @@ from checkin_jax.randomizers import KnownProfile as KnownProfile
 from checkin_jax.randomizers import L2Mechanism as L2Mechanism
 from checkin_jax.randomizers import LabelLaws as LabelLaws
 from checkin_jax.randomizers import Laplace as Laplace
+from checkin_jax.randomizers import OneBit as OneBit
 from checkin_jax.randomizers import PureLDP as PureLDP
 from checkin_jax.randomizers import Randomizer as Randomizer
 from checkin_jax.randomizers import Rappor as Rappor

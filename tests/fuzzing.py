@@ -87,6 +87,8 @@ PROPER: dict[str, st.SearchStrategy[Any]] = {
     "delta": spread(1e-300, 1.0),
     "delta0": spread(1e-300, 0.999),
     "num_values": whole(1e12),
+    "total_variation": spread(1e-9, 1.0),
+    "differ": spread(1e-9, 1.0),
     "view": st.sampled_from(VIEWS),
     "neighboring_relation": st.sampled_from(RELATIONS),
     "target_epsilon": spread(1e-9, 100.0),

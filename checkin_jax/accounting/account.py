@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.table import (
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
 
 MIN_DELTA = 1e-300
+UNSEEN_CHANGES = (
+    "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
+)
 # What the coins of clients that always come are better capped at.
 CAP = 0.99
 
@@ -42,6 +46,7 @@ def account(
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
     client_rate: float | None = None,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> Guarantee:
     """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
 
@@ -60,6 +65,10 @@ def account(
         dp_accounting's NeighboringRelation serves too.
       client_rate: where check-in rates differ, the rate in (0, 1] of the client that the guarantee is for, or an upper
         bound on it: of the fastest client that is not above it. Left out: the fastest of all, which covers everybody.
+      before: what was run before on the same clients' records, by other parameters: pairs of protocol and
+        randomizer, in the same view. All is composed, and epsilon is that of everything together. When parameters
+        change, and into what, must be fixed beforehand or at least not depend on anything that was seen: this is no
+        privacy filter (docs/theory_filters.md).
 
     Returns:
       A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
@@ -79,34 +88,41 @@ def account(
       >>> print(f"{math.floor(g.lower * 100) / 100} {math.ceil(g.epsilon * 100) / 100} {g.method}")
       1.35 1.37 T1 and T1+, PLD
     """
-    check_protocol(protocol)
-    check_randomizer(randomizer)
+    runs = [(protocol, randomizer), *check_pairs(before)]
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
     _validate.choice(VIEWS, view=view)
-    wanted = check_bounds(bounds)
-    relation = check_relation(protocol, view, relation_of(neighboring_relation))
-    chosen, units, own = whole_run(
-        protocol, randomizer, view, delta, bounds=wanted, relation=relation, client_rate=client_rate
-    )
+    wanted, relation = check_bounds(bounds), relation_of(neighboring_relation)
+    for each, its in runs:
+        check_protocol(each)
+        check_randomizer(its)
+        check_relation(each, view, relation)
+    meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
+    chosen, units, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     found = composer.bracket(units, delta, own)
+    names = dict.fromkeys(one.bound.name for one in chosen)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
         delta=delta,
         view=view,
-        method=f"{found.bound or chosen.bound.name}, {found.method}",
+        method=f"{found.bound or '; '.join(names)}, {found.method}",
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
         # The bound for a stronger adversary rests on none of them.
-        theorems=() if found.bound else chosen.stated,
-        assumptions=(*assumptions(protocol, randomizer, view), *(() if found.bound else chosen.assumes)),
+        theorems=() if found.bound else _once(each.stated for each in chosen),
+        assumptions=_once(
+            (*assumptions(one, its, view), *(() if found.bound else each.assumes))
+            for (one, its), each in zip(runs, chosen)
+        )
+        + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
         client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         bounds=wanted,
-        warnings=tuple(_warnings(protocol, chosen, delta, found)),
+        warnings=_once(_warnings(each, one, delta, found) for (each, _), one in zip(runs, chosen)),
+        before=tuple(runs[1:]),
         asked=functools.partial(
             account,
             protocol,
@@ -115,8 +131,23 @@ def account(
             view=view,
             bounds=bounds,
             neighboring_relation=relation,
+            before=tuple(runs[1:]),
         ),
     )
+
+
+def check_pairs(before: Any) -> list[tuple[Any, Any]]:
+    """Raises TypeError unless it is a sequence of pairs."""
+    try:
+        return [(protocol, randomizer) for protocol, randomizer in before]
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"before={_validate.shown(before)}: expected pairs of a protocol and a randomizer"
+        ) from None
+
+
+def _once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(texts)))
 
 
 def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:

@@ -69,6 +69,7 @@ class Guarantee:
       client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
+      before: what was run before on the same records by other parameters, and is within epsilon.
       bounds: the choice of theorems, see `account`.
 
     `attack` and what it is made of are worked out when they are first asked for, which takes about as long as `account`
@@ -91,6 +92,7 @@ class Guarantee:
     numerical_error: float = 0.0
     warnings: tuple[str, ...] = ()
     client_rate: float | None = None
+    before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
     bounds: str | tuple[str, ...] = BEST
     # `account` of the same run; for another client.
     asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -99,8 +101,8 @@ class Guarantee:
     def attack(self) -> AttackTerms:
         """The same run in an attacker's terms, both ends certified: from its whole profile, not from this epsilon."""
         chosen = (self.protocol, self.randomizer, self.view, self.delta)
-        relation, rate = self.neighboring_relation, self.client_rate
-        run = whole_run(*chosen, bounds=self.bounds, relation=relation, client_rate=rate)
+        how = {"relation": self.neighboring_relation, "client_rate": self.client_rate, "before": self.before}
+        run = whole_run(*chosen, bounds=self.bounds, **how)
         found = Bracket(self.lower, self.epsilon, self.method)
         return attack_terms(run.units, self.delta, found, run.stronger)
 
@@ -166,6 +168,10 @@ class Guarantee:
         """
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "asked"}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
+        out["before"] = [
+            {"protocol": shown_plain(protocol), "randomizer": shown_plain(randomizer)}
+            for protocol, randomizer in self.before
+        ]
         out["against"], out["compared"] = self.against, self.compared
         out["version"] = __version__
         if attack:
@@ -194,6 +200,10 @@ class Guarantee:
             f"  against    {self.against}",
             f"  adjacency  {self.neighboring_relation}: {self.compared}",
             f"  randomizer {self.randomizer.words}",
+            *(
+                f"  and before {one.num_clients:,} clients {one.what}, {its.words}"
+                for one, its in self.before
+            ),
             f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
             f"  upper end  {self.method}",
             f"  lower end  {self.lower_method}",

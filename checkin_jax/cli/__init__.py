@@ -1,4 +1,4 @@
-"""The command `checkin`: epsilon, calibrate, compare and sweep account, train runs one, report shows a run.
+"""The command `checkin`: epsilon, calibrate, compare and sweep account, train runs one, budget and report show a run.
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
@@ -22,6 +22,7 @@ from checkin_jax._extras import how_to_install
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
+from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.compiled import keep_compiled
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
@@ -35,6 +36,7 @@ Command = (
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[SpentBudget, tyro.conf.subcommand("budget")]
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
     | Annotated[Audit, tyro.conf.subcommand("audit")]
 )

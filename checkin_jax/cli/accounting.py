@@ -163,9 +163,9 @@ class Calibrate(ProtocolOptions):
                 raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
         elif self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
-        elif name != "epsilon0" and self.mechanism is not None:
-            raise UsageError("--mechanism goes with --epsilon0")
-        elif self.mechanism is not None or self.num_values is not None:
+        elif name != "epsilon0" and (self.mechanism is not None or self.total_variation is not None):
+            raise UsageError("--mechanism and --total-variation go with --epsilon0")
+        elif any(each is not None for each in (self.mechanism, self.num_values, self.total_variation)):
             given = dataclasses.replace(self, epsilon0=1.0)
             randomizer, name = given.build_randomizer(), "epsilon0"
 

@@ -16,6 +16,7 @@ from checkin_jax.randomizers import (
     KaryResponse,
     L2Mechanism,
     Laplace,
+    OneBit,
     PureLDP,
     Randomizer,
     Rappor,
@@ -46,11 +47,14 @@ PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in pr
 MECHANISMS: dict[str, type[Randomizer]] = {
     "any": PureLDP,
     "l2": L2Mechanism,
+    "one-bit": OneBit,
     "k-ary": KaryResponse,
     "hadamard": HadamardResponse,
     "rappor": Rappor,
     "laplace": Laplace,
 }
+# Fields beside epsilon0 that one mechanism has.
+OWN = {"num_values": "k-ary", "total_variation": "any", "differ": "one-bit"}
 if TYPE_CHECKING:
     View = Relation = ProtocolName = MechanismName = str
 else:
@@ -105,6 +109,10 @@ class ProtocolOptions:
     may leak much less; l2 is what training runs (LDP-SGD)."""
     num_values: Count | None = None
     """Number of values (k) of --mechanism k-ary."""
+    total_variation: float | None = None
+    """With --mechanism any: at most how far apart the messages of two records are, in (0, 1]."""
+    differ: float | None = None
+    """With --mechanism one-bit: the largest share of the public coins with which two records' bits differ."""
 
     def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
         """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
@@ -115,13 +123,16 @@ class ProtocolOptions:
         if (self.epsilon0 is None) == (self.noise_multiplier is None):
             raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
         kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
-        if (self.num_values is not None) != (kind is KaryResponse):
-            raise UsageError("--num-values goes with --mechanism k-ary")
+        values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
+        for name, owner in OWN.items():
+            if name in values and MECHANISMS[owner] is not kind:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {owner}")
+        if self.mechanism == OWN["num_values"] and self.num_values is None:
+            raise UsageError("--mechanism k-ary needs --num-values")
         if self.noise_multiplier is not None:
-            if self.mechanism is not None:
+            if self.mechanism is not None or values:
                 raise UsageError("--mechanism goes with --epsilon0")
             return Gaussian(noise_multiplier=self.noise_multiplier)
-        values = {} if self.num_values is None else {"num_values": self.num_values}
         return kind(epsilon0=self.epsilon0, **values)
 
     def _rates(self) -> Rates | RateLimits | None:

@@ -8,7 +8,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from checkin_jax.cli.options import PROTOCOLS, Job, ProtocolName, UsageError, bounds_of
+from checkin_jax.cli.options import (
+    MECHANISMS,
+    OWN,
+    PROTOCOLS,
+    Job,
+    MechanismName,
+    ProtocolName,
+    UsageError,
+    bounds_of,
+)
 from checkin_jax.cli.progress import RowBar
 
 if TYPE_CHECKING:
@@ -60,6 +69,14 @@ class Sweep:
     """Axis: messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: Axis = None
     """Axis: messages carry Gaussian noise of this many clip norms per coordinate."""
+    mechanism: MechanismName | None = None
+    """What makes messages epsilon0-LDP: any mechanism (the worst case) when left out."""
+    num_values: Axis = None
+    """Axis: number of values (k) of --mechanism k-ary."""
+    total_variation: Axis = None
+    """Axis: with --mechanism any, at most how far apart the messages of two records are."""
+    differ: Axis = None
+    """Axis: with --mechanism one-bit, the largest share of the public coins with which two records' bits differ."""
     delta: Axis = None
     """Axis: delta of the run; 1e-6 when left out."""
     view: Axis = None
@@ -116,12 +133,18 @@ class Sweep:
             raise UsageError("--coordinator, --num-processes and --process-id go together")
         given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}
+        own = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
+        for name in own:
+            if self.mechanism != OWN[name]:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
         rows = None if self.table is None else table.load(self.table)
         if self.what != "rdp" and (rows is None or "delta" not in rows.columns):
             given.setdefault("delta", "1e-6")
         arguments = {
             "what": self.what,
             "protocol": PROTOCOLS[self.protocol],
+            "randomizer": None if self.mechanism is None else MECHANISMS[self.mechanism],
+            "axes": own,
             "rows": self.rows,
             "table": rows,
             "bounds": bounds_of(self.bounds),

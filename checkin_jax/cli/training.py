@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError
+from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import LabelledImages
+    from checkin_jax.training.run import PrivateRun
 
 # Options beside protocol and randomizer that a learning rate is tuned for.
 _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
@@ -40,6 +41,13 @@ class _TrainingOptions(ProtocolOptions):
     """How a round's sum is drawn: exactly (aggregate), message by message, or by the central limit."""
     delta: float = 1e-6
     """Delta of the reported guarantees."""
+    target_epsilon: float | None = None
+    """Budget: end before the round that would make epsilon exceed this."""
+    target_view: View = "messages"
+    """The view in which --target-epsilon is meant."""
+    after: Path | None = None
+    """Folder of a run on the same clients' records that has ended: go on with its parameters, and count its epsilon.
+    When to change, and into what, must not depend on results."""
     eval_every: Count = 50
     """Rounds between evaluations."""
     target_accuracy: float | None = None
@@ -78,6 +86,7 @@ class _TrainingOptions(ProtocolOptions):
         from checkin_jax.training.examples.images import ImageTraining, train
         from checkin_jax.training.learning_rate import suggested_learning_rate
         from checkin_jax.training.loop import RoundError
+        from checkin_jax.training.reports import recorded
         from checkin_jax.training.run import PrivateRun
         from checkin_jax.training.runs.run_directory import ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
@@ -92,6 +101,9 @@ class _TrainingOptions(ProtocolOptions):
             clip_norm=self.clip_norm,
             simulate=self.simulate,
             delta=self.delta,
+            target_epsilon=self.target_epsilon,
+            target_view=self.target_view,
+            before=() if self.after is None else recorded.read(self.after).spent,
         )
         # The options that are fields of the configuration have their names.
         names = {field.name for field in dataclasses.fields(ImageTraining)} - {"run"}
@@ -102,6 +114,7 @@ class _TrainingOptions(ProtocolOptions):
                 self._learning_rate if self._is_default(protocol, randomizer, default) else rule
             )
         config = ImageTraining(run=run, **options)
+        by_rule = self.learning_rate is None and config.learning_rate != self._learning_rate
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
         every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
@@ -111,9 +124,11 @@ class _TrainingOptions(ProtocolOptions):
         def job() -> None:
             with Interrupts(self.run_dir) as interrupts:
                 try:
-                    with RoundBar(run.schedule.num_rounds) as bar, source as entropy:
+                    allowed = _rounds_within(run)
+                    rate = suggested_learning_rate(run, allowed) if by_rule else config.learning_rate
+                    with RoundBar(allowed) as bar, source as entropy:
                         report = train(
-                            config,
+                            dataclasses.replace(config, learning_rate=rate),
                             images,
                             self.run_dir,
                             interrupts.watching(bar),
@@ -121,6 +136,7 @@ class _TrainingOptions(ProtocolOptions):
                             keep_checkpoints=keep,
                             resume=self.resume,
                             entropy=entropy,
+                            after=self.after,
                             account_fn=account,
                         )
                 except (ResumeError, EntropyError, RoundError) as error:
@@ -143,6 +159,17 @@ class _TrainingOptions(ProtocolOptions):
         return (protocol, randomizer) == (tuned, default) and all(
             getattr(self, name) == start[name] for name in _STEP_SIZES
         )
+
+
+def _rounds_within(run: PrivateRun) -> int:
+    """How many rounds the run's budget allows; UsageError if none."""
+    from checkin_jax.accounting.account import account
+    from checkin_jax.training.budget import rounds_within
+
+    try:
+        return rounds_within(run, account)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 @dataclasses.dataclass(kw_only=True)

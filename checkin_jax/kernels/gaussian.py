@@ -37,10 +37,11 @@ def _asymptotic_one_minus_x_mills(x: Array) -> Array:
 def _mills(x: Array) -> Array:
     """Phi(-x) / phi(x), the Mills ratio, for x > -30 or so.
 
-    jax.scipy.special.erfcx is 0 between 26.55 and 26.64, where XLA flushes erfc to zero and it does not yet use its
-    series: from x = 30 on ours is used.
+    Not by jax.scipy.special.erfcx, which is 0 between 26.55 and 26.64, where XLA flushes erfc to zero and it does not
+    yet use its series, and which jax 0.10.0 does not have.
     """
-    direct = math.sqrt(0.5 * math.pi) * jax.scipy.special.erfcx(jnp.minimum(x, 30.0) * math.sqrt(0.5))
+    y = jnp.minimum(x, 30.0) * math.sqrt(0.5)
+    direct = math.sqrt(0.5 * math.pi) * jnp.exp(jnp.square(y)) * jax.scipy.special.erfc(y)
     far = jnp.maximum(x, 30.0)
     return jnp.where(x < 30.0, direct, (1.0 - _asymptotic_one_minus_x_mills(far)) / far)
 
@@ -49,6 +50,11 @@ def _one_minus_x_mills(x: Array) -> Array:
     """1 - x Mills(x) > 0; for large x from the asymptotic series, since 1 - x M cancels as x^-2."""
     near = 1.0 - x * _mills(jnp.minimum(x, 30.0))
     return jnp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(jnp.maximum(x, 30.0)))
+
+
+def hazard_beyond(x: Array) -> Array:
+    """phi(x) / Phi(-x) - x for x > -30 or so, by how much the normal law's hazard exceeds x; within 1e-12 of itself."""
+    return _one_minus_x_mills(x) / _mills(x)
 
 
 def log_delta(

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# Unit round-off, and the constant of [Hig02], Theorem 24.2 (an FFT's relative error in the 2-norm is below
-# 7 u log2 M), doubled.
+# Unit round-off, and twice the constant of the FFTs that run: of M = 2^k points, relative error in the 2-norm below
+# 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2; docs/accounting.md counts it for the radices of real libraries.
 UNIT = 2.0**-53
 _FFT = 14.0
 
@@ -20,7 +20,7 @@ _FFT = 14.0
 def of_fft(points: int) -> float:
     """Bounds the relative error of a transform of `points` values, a power of two, forwards or backwards.
 
-    All outputs together, in the 2-norm, by [Hig02]; and every single output against the 1-norm of the inputs, each of
+    All outputs together, in the 2-norm; and every single output against the 1-norm of the inputs, each of
     which reaches it on one path of log2(points) butterflies. So no output is off by more than this times the smaller
     of the inputs' 1-norm and sqrt(points) times their 2-norm.
     """

@@ -13,6 +13,7 @@ from checkin_jax.randomizers.concrete import Laplace as Laplace
 from checkin_jax.randomizers.concrete import Rappor as Rappor
 from checkin_jax.randomizers.families import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers.families import KnownProfile as KnownProfile
+from checkin_jax.randomizers.families import OneBit as OneBit
 from checkin_jax.randomizers.families import PureLDP as PureLDP
 from checkin_jax.randomizers.families import pure_profile as pure_profile
 from checkin_jax.randomizers.gaussian import Gaussian as Gaussian

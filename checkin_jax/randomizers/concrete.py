@@ -60,6 +60,10 @@ class L2Mechanism(ConcreteLDP):
         return 1.0
 
     @property
+    def fair_at_zero(self) -> bool:
+        return True
+
+    @property
     def attains(self) -> frozenset[str]:
         return frozenset((BINARY,))
 

@@ -25,14 +25,23 @@ class PureLDP(Randomizer):
 
     Attributes:
       epsilon0: local privacy parameter of one message in nats, in [0, 50], replace-one.
+      total_variation: the largest total variation distance between the laws of a message for two records, where that is
+        known, in (0, 1]; from tanh(epsilon0 / 2) on, and when left out, it says nothing.
 
     Raises:
-      ValueError, TypeError: epsilon0 outside its range or not a number.
+      ValueError, TypeError: an argument outside its range or not a number.
     """
 
     epsilon0: float
+    total_variation: float = 1.0  # type: ignore[assignment]
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    @property
+    def _share(self) -> float:
+        """Of the total variation that epsilon0 permits."""
+        most = math.tanh(0.5 * self.epsilon0)
+        return self.total_variation / most if self.total_variation < most else 1.0
 
     @property
     def sums_tell(self) -> bool:
@@ -40,6 +49,8 @@ class PureLDP(Randomizer):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+        distance = _validate.real(0, 1, open_low=True, total_variation=self.total_variation)
+        object.__setattr__(self, "total_variation", distance)
 
     @property
     def dummy_anywhere(self) -> bool:
@@ -47,18 +58,115 @@ class PureLDP(Randomizer):
 
     @property
     def words(self) -> str:
-        return f"{self.epsilon0:.6g}-LDP messages"
+        known = f" at a total variation of {self.total_variation:.6g}" if self._share < 1.0 else ""
+        return f"{self.epsilon0:.6g}-LDP messages{known}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        if self._share == 1.0:
+            return ()
+        return (
+            f"no two records' messages are farther apart than a total variation of {self.total_variation:.6g}",
+        )
 
     @property
     def largest_loss(self) -> float:
         return self.epsilon0
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        return pure_profile(self.epsilon0, loss)
+        # Convex in c, at most total_variation at 1 and zero at e^epsilon0: below the chord.
+        return self._share * pure_profile(self.epsilon0, loss)
 
     @property
     def attains(self) -> frozenset[str]:
-        return frozenset((BINARY, TERNARY))
+        return frozenset((BINARY, TERNARY)) if self._share == 1.0 else frozenset()
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Randomized response that is silent the rest of the time."""
+        if self._share == 1.0:
+            return ()
+        return (_sometimes(self.epsilon0, self._share, "randomized response with that total variation"),)
+
+
+def _sometimes(epsilon0: float, share: float, name: str) -> LabelLaws:
+    """Randomized response with probability `share`, else the same for all records."""
+    high, low = share / (1.0 + math.exp(-epsilon0)), share / (1.0 + math.exp(epsilon0))
+    target, other = np.array([high, low, 1.0 - share]), np.array([low, high, 1.0 - share])
+    return LabelLaws(target, other, f"{name}, all others at one of the two records")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneBit(Randomizer):
+    """Any message of one bit and public coins: given the coins, which no record has a say in, an epsilon0-LDP bit.
+
+    The l2 mechanism is one (`L2Mechanism`), and so are binary randomized response of any yes-or-no question, of a
+    random coordinate's sign, or of a random Hadamard coefficient.
+
+    Attributes:
+      epsilon0: of one message in nats, in (0, 50], replace-one.
+      differ: the largest probability, over the coins, that the bits of two records differ before they are randomized,
+        in (0, 1]: 1/2 for one Hadamard coefficient.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range or not a number.
+    """
+
+    epsilon0: float
+    differ: float = 1.0
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+
+    def __post_init__(self) -> None:
+        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
+        object.__setattr__(self, "epsilon0", value)
+        object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
+
+    @property
+    def words(self) -> str:
+        apart = (
+            "" if self.differ == 1.0 else f", which records change with probability {self.differ:.6g} at most"
+        )
+        return f"{self.epsilon0:.6g}-LDP messages of one bit and public coins{apart}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        coins = (
+            "every message has fresh public coins, whose law does not depend on the record, and one bit more"
+        )
+        if self.differ == 1.0:
+            return (coins,)
+        return (coins, f"two records' bits differ for a share of {self.differ:.6g} of the coins at most")
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return self.differ * pure_profile(self.epsilon0, loss)
+
+    @property
+    def one_bit(self) -> float:
+        return self.differ
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
+
+    @property
+    def attains(self) -> frozenset[str]:
+        return frozenset((BINARY,)) if self.differ == 1.0 else frozenset()
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Coins that tell whether the records' bits differ."""
+        if self.differ == 1.0:
+            return ()
+        return (_sometimes(self.epsilon0, self.differ, "one bit and coins that tell whether it matters"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ class LabelLaws(NamedTuple):
 
 
 class Randomizer(abc.ABC):
-    """A local randomizer, applied to an update before it leaves the device: subclass it to account for another mechanism.
+    """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
     Subclasses are frozen dataclasses whose fields are plain public values. Two things must be said, `words` and the
     privacy profile (`profile` and `largest_loss`); everything else sharpens bounds, or lower ends, where it is known.
@@ -99,6 +99,15 @@ class Randomizer(abc.ABC):
 
         A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
         place of its own, lower ends that put it at another record would be false: there are none for hidden dummies.
+        """
+        return False
+
+    @property
+    def fair_at_zero(self) -> bool:
+        """Whether a dummy, and the message of a client whose update is zero, is a fair bit of a one-bit message.
+
+        And sums tell by how many messages one side prevails (in one dimension, say). Lower ends of hidden dummies and
+        of sums are made from that.
         """
         return False
 

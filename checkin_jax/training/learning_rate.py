@@ -9,13 +9,14 @@ from checkin_jax.training.run import PrivateRun
 TYPICAL = 0.15
 
 
-def suggested_learning_rate(run: PrivateRun) -> float:
+def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float:
     """learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with linear decay.
 
-    B messages are expected a round, T rounds are planned, and z is the standard deviation of one message's noise in
-    clip norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and the noise that T such
-    steps add up to is then the same for all settings. Found on MNIST; a rule of thumb, no guarantee of anything.
+    B messages are expected a round, T = `rounds` are planned (None: all of the run), and z is the standard deviation of
+    one message's noise in clip norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and
+    the noise that T such steps add up to is then the same for all settings. Found on MNIST; a rule of thumb, no
+    guarantee of anything.
     """
     number, rate = run.schedule.check_ins
-    steps = math.sqrt(number * rate / run.schedule.num_rounds)
+    steps = math.sqrt(number * rate / (rounds or run.schedule.num_rounds))
     return TYPICAL * steps / run.mechanism.noise_multiplier / run.clip_norm

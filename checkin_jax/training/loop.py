@@ -21,6 +21,7 @@ import optax
 from checkin_jax import _validate
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.devices import on_cpu
+from checkin_jax.training.budget import halted, rounds_within
 from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
@@ -83,6 +84,9 @@ def train(
 ) -> Report:
     """Trains any model under a check-in protocol, and leaves a complete run directory.
 
+    Where `run.target_epsilon` is given, the run ends before the round that would exceed it. How many rounds fit is
+    known before the first one; over these the learning rate falls and parameters are averaged.
+
     Formal guarantees: each round's participants, messages and noise follow `run.protocol` and `run.randomizer` (unless
     `run.simulate` is "central-limit"), so `account` of the same two objects is about this run. Results depend on
     clients' records only through the round sums. A run that was killed and resumed leaves the same bits in
@@ -107,10 +111,10 @@ def train(
       target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds.
       on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that arrived,
         dummies included), window (where the protocol has windows) and, at evaluations, the model's metrics,
-        epsilon, epsilon_lower, view and method (the report's figures in view "messages" over what has begun; see
-        `Spent` where evaluations are many), update_norm and noise_norm (l2 norms of the released update, and expected
-        of the noise in it; the norm of no client's own update is ever recorded). Its result is known by then: a round
-        is logged once it is real.
+        epsilon, epsilon_lower, view, method and spent (the report's figures over what has begun, in view "messages" and
+        of every view; see `Spent` where evaluations are many), update_norm and noise_norm (l2 norms of the released
+        update, and expected of the noise in it; the norm of no client's own update is ever recorded). Its result is
+        known by then: a round is logged once it is real.
       on_model: called with the parameters before the first round and after every round.
       performance: how it is computed. With several processes every one calls this function with the same arguments,
         and the first one alone writes.
@@ -143,6 +147,7 @@ def train(
     every = _validate.integer(0, checkpoint_every=checkpoint_every)
     keep = _validate.integer(1, keep_checkpoints=keep_checkpoints)
     performance = performance or Performance()
+    last = rounds_within(check_trainable(run), account_fn)
     settings = _settings(
         {
             "averaging": _validate.real(0, 1, open_high=True, averaging=averaging),
@@ -155,6 +160,7 @@ def train(
             "records_per_client": records_per_client
             if records_per_client is None
             else _validate.integer(1, 10**6, records_per_client=records_per_client),
+            **({} if run.target_epsilon is None else {"rounds_within_budget": last}),
         },
         {"model": model.name} if about is None else about,
     )
@@ -162,16 +168,16 @@ def train(
         draws.source_name(entropy)
         if seed is not None:
             raise ValueError(f"entropy: expected None with seed={seed}, which is all the run draws from")
-    schedule, mechanism = check_trainable(run).schedule, run.mechanism
+    schedule, mechanism = run.schedule, run.mechanism
     contribution = model.loss if client_update is None else client_update
     shapes = check_model(model, dataset)
-    start, update = server(_by_the_rule(run) if optimizer is None else optimizer)
+    start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
     tested = _tests(model, dataset, evaluate, performance)
     account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
     performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))
-    first_averaged = schedule.num_rounds - int(settings["averaging"] * schedule.num_rounds)
+    first_averaged = last - int(settings["averaging"] * last)
 
     def program() -> str:
         return _program(model, client_update, start, update, shapes, dataset)
@@ -189,7 +195,7 @@ def train(
             mesh=performance.mesh,
             source=entropy,
         ) as session,
-        Spent(run, settings["eval_every"], account_fn) as spent,
+        Spent(run, settings["eval_every"], account_fn, last) as spent,
     ):
         state = session.begin(start(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)))
         if state is None:
@@ -222,7 +228,7 @@ def train(
             session.checkpoint(seen)
 
         try:
-            for index in range(session.rounds, schedule.num_rounds):
+            for index in range(session.rounds, last):
                 if session.reached(settings["target_accuracy"]):
                     stopped = f"reached accuracy {settings['target_accuracy']:g}"
                     break
@@ -243,10 +249,13 @@ def train(
                 line: dict[str, Any] = {"round": rounds, "check_ins": len(chosen)}
                 if schedule.has_windows:
                     line["window"] = schedule.units(rounds)
-                evaluated = rounds % settings["eval_every"] == 0 or rounds == schedule.num_rounds
+                evaluated = rounds % settings["eval_every"] == 0 or rounds == last
                 under_way.append(_Round(line, state, total if evaluated else None, evaluated))
                 while len(under_way) > (0 if evaluated else AHEAD):
                     settle(under_way.popleft())
+            else:
+                if last < schedule.num_rounds:
+                    stopped = halted(run)
         except KeyboardInterrupt:
             # What is under way has been shown to nobody, and is dropped.
             if not session.rounds:
@@ -257,13 +266,13 @@ def train(
                 f"round {session.rounds + 1} could not be computed: {str(error).strip().splitlines()[0]}"
             ) from error
         seconds = session.seconds
-        last, metrics = session.tested
+        tested_at, metrics = session.tested
         report = make_report(
             run,
             settings,
             dataset=dataset.name,
             num_records=len(dataset),
-            metrics=metrics if last == session.rounds else tested(averaged(seen)),
+            metrics=metrics if tested_at == session.rounds else tested(averaged(seen)),
             rounds=session.rounds,
             seconds=seconds,
             stopped=stopped,
@@ -285,6 +294,10 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
         "clip_norm",
         "simulate",
         "delta",
+        "target_epsilon",
+        "target_view",
+        "before",
+        "rounds_within_budget",
         "version",
         "dataset",
         "jax",
@@ -298,9 +311,9 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, **about}
 
 
-def _by_the_rule(run: PrivateRun) -> optax.GradientTransformation:
-    """SGD at the suggested learning rate, falling to zero."""
-    return descent(optax.linear_schedule(suggested_learning_rate(run), 0.0, run.schedule.num_rounds))
+def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
+    """SGD at the suggested learning rate, falling to zero over so many rounds."""
+    return descent(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
 
 
 def _program(

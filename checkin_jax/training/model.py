@@ -1,4 +1,4 @@
-"""Models and data sets for the trainer: any parameters and loss of one record, any records. No framework is imported here."""
+"""Models and data sets for the trainer: any parameters, loss and records. No framework is imported here."""
 
 from __future__ import annotations
 

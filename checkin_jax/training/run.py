@@ -1,14 +1,17 @@
-"""The settings that fix the privacy of a run: one description that the private step, the trainer, reports and the audit share."""
+"""The settings that fix the privacy of a run, shared by the private step, the trainer, reports and the audit."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._plain import to_plain
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.accounting.account import check_pairs
+from checkin_jax.accounting.bounds.table import check_protocol, check_randomizer
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 from checkin_jax.training.schedules.schedule import Schedule, schedule_of
@@ -32,6 +35,11 @@ class PrivateRun:
       simulate: how the server's sum is drawn: "aggregate" (exact law, cheap), "messages" (every message
         drawn) or "central-limit" (l2 mechanism only; a simulation, not the mechanism itself).
       delta: of the reported guarantees, in (0, 1).
+      target_epsilon: > 0; training ends before the round that would make epsilon at delta exceed it. None: no budget.
+      target_view: the view in which it is meant: "messages" (default), "aggregate" or "local".
+      before: what was run before on the same clients' records, as pairs of protocol and randomizer, and is within every
+        figure of this run. That parameters change, and into what, must not depend on results: see
+        docs/theory_filters.md.
 
     Raises:
       TypeError: a protocol without a schedule, a randomizer without a mechanism; says what to register.
@@ -43,12 +51,23 @@ class PrivateRun:
     clip_norm: float = 0.1
     simulate: str = "aggregate"
     delta: float = 1e-6
+    target_epsilon: float | None = None
+    target_view: str = "messages"
+    before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.schedule  # or a TypeError
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
         delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         object.__setattr__(self, "delta", delta)
+        if self.target_epsilon is not None:
+            target = _validate.real(
+                0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
+            )
+            object.__setattr__(self, "target_epsilon", target)
+        _validate.choice(VIEWS, target_view=self.target_view)
+        before = tuple((check_protocol(one), check_randomizer(its)) for one, its in check_pairs(self.before))
+        object.__setattr__(self, "before", before)
 
     @functools.cached_property
     def schedule(self) -> Schedule:
@@ -69,6 +88,10 @@ class PrivateRun:
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("protocol", "randomizer"):
             out[name] = to_plain(out[name])
+        out["before"] = [
+            {"protocol": to_plain(protocol), "randomizer": to_plain(randomizer)}
+            for protocol, randomizer in self.before
+        ]
         return out
 
 

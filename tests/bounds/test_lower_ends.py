@@ -1,8 +1,16 @@
 """Lower ends by what is seen: no choice of bounds, dummy or sum may put one above what is proved."""
 
+import itertools
+import math
+from collections import Counter
+
+import jax
+import numpy as np
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitSlots
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -50,8 +58,12 @@ def test_sums_beyond_a_window_do_not_tell_its_messages(randomizer):
 
 
 def test_sums_of_the_l2_mechanism_are_no_histograms():
-    run = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5)
-    assert cj.account(run, cj.L2Mechanism(epsilon0=1.0), delta=1e-3, view="aggregate").lower == 0.0
+    """They tell by how much one side prevails, not how many messages there are."""
+    run, one_bit = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5), cj.L2Mechanism(epsilon0=1.0)
+    summed, single = (cj.account(run, one_bit, delta=1e-3, view=v).lower for v in ("aggregate", "messages"))
+    assert 0.0 < summed < single
+    beyond = cj.SlidingWindow(num_clients=100, window=2, minibatch=99)
+    assert cj.account(beyond, one_bit, delta=1e-3, view="aggregate").lower == 0.0
     assert (
         cj.account(run, cj.KaryResponse(epsilon0=1.0, num_values=3), delta=1e-3, view="aggregate").lower > 0.0
     )
@@ -75,3 +87,95 @@ def test_hidden_dummies_over_many_windows_keep_a_lower_end():
     run = cj.FixedWindow(num_clients=60_000, num_slots=1_000, num_epochs=10)
     g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6)
     assert 0.8 * g.epsilon < g.lower <= g.epsilon
+
+
+# --- fair bits: one-bit messages whose dummies, like updates of zero, lie between all records
+
+
+def sums_of_check_ins(n, rate, odds):
+    """The sum of messages of +1 or -1, exactly; odds: of +1, for every client."""
+    law = Counter({0: 1.0})
+    for up in odds:
+        law, before = Counter(), law
+        for total, mass in before.items():
+            law[total] += (1 - rate) * mass
+            law[total + 1] += rate * up * mass
+            law[total - 1] += rate * (1 - up) * mass
+    return law
+
+
+def hidden_slots(m, prob, odds, dummy=0.5):
+    """A_fix with hidden dummies, slot by slot, by going through everything."""
+    law = Counter()
+    for picks in itertools.product(range(-1, m), repeat=len(odds)):
+        chance = math.prod(prob / m if slot >= 0 else 1 - prob for slot in picks)
+        there = [[up for up, slot in zip(odds, picks) if slot == j] for j in range(m)]
+        ups = [sum(each) / len(each) if each else dummy for each in there]
+        for seen in itertools.product((0, 1), repeat=m):
+            law[seen] += chance * math.prod(up if bit else 1 - up for up, bit in zip(ups, seen))
+    return law
+
+
+def occupied_sums(m, prob, odds):
+    """A_fix with visible empty slots, whose messages are summed; their number is seen."""
+    law = Counter()
+    for picks in itertools.product(range(-1, m), repeat=len(odds)):
+        chance = math.prod(prob / m if slot >= 0 else 1 - prob for slot in picks)
+        there = [[up for up, slot in zip(odds, picks) if slot == j] for j in range(m)]
+        ups = [sum(each) / len(each) for each in there if each]
+        for seen in itertools.product((-1, 1), repeat=len(ups)):
+            mass = math.prod(up if bit > 0 else 1 - up for up, bit in zip(ups, seen))
+            law[sum(seen)] += chance * mass
+    return law
+
+
+def divergence(law, other, c):
+    return sum(max(law[view] - c * other[view], 0.0) for view in law | other)
+
+
+@pytest.mark.parametrize("p", [1.5, 4.0, 40.0])
+@pytest.mark.parametrize(
+    ("clients", "hiding", "law"),
+    [
+        (5, Shuffled(5, 0.3), lambda odds: sums_of_check_ins(5, 0.3, odds)),
+        (4, Shuffled(4, 1.0), lambda odds: sums_of_check_ins(4, 1.0, odds)),
+        (3, Slots(3, 1.0, (1 - (2 / 3) ** 3)), lambda odds: hidden_slots(3, 1.0, odds)),
+        (3, Slots(2, 0.6, 0.6 * (1 - 0.7**3) / 0.9), lambda odds: hidden_slots(2, 0.6, odds)),
+        (3, Occupied(3, 2, 0.7), lambda odds: occupied_sums(2, 0.7, odds)),
+    ],
+    ids=["check-in", "shuffle", "hidden", "hidden, rare", "visible"],
+)
+def test_fair_bits_are_what_the_mechanism_leaks(p, clients, hiding: Hiding, law):
+    """The pair is the algorithm's, of three or five clients: no more, and no less but for the mean over N."""
+    epsilon0 = math.log(p)
+    others = [0.5] * (clients - 1)
+    first, second = law([p / (p + 1), *others]), law([1 / (p + 1), *others])
+    assert math.isclose(sum(first.values()), 1.0)
+    assert math.isclose(sum(second.values()), 1.0)
+    cs = np.exp(np.linspace(0.02, 0.95, 14) * epsilon0)
+    with jax.enable_x64(True):
+        lines, mirrored = FairBits(OneBitSlots(hiding, epsilon0, 30.0), hiding, epsilon0, 30.0).lower(
+            np.log(cs)
+        )
+    exact = [divergence(first, second, c) for c in cs]
+    assert np.allclose(exact, [divergence(second, first, c) for c in cs], atol=1e-14)
+    for difference, far in (lines, mirrored):
+        found = np.asarray(difference) - (cs - 1.0) * np.asarray(far)
+        assert (found <= np.asarray(exact) + 1e-12).all()
+        assert (found >= np.asarray(exact) * (1 - 1e-6) - 1e-9).all()
+        # One line lies below at every c.
+        for i, c in itertools.product(range(len(cs)), np.exp(np.linspace(0.0, 1.0, 9) * epsilon0)):
+            line = float(difference[i]) - (c - 1.0) * float(far[i])
+            assert line <= divergence(first, second, c) + 1e-12
+
+
+def test_dummies_at_a_record_would_leak_more_than_fair_ones():
+    """The wrong neighbour: the worst of all data sets with fair dummies is below dummies at the record x'."""
+    p, m, c = 9.0, 3, 1.0
+    bits = [p / (p + 1), 0.5, 1 / (p + 1)]
+    worst = max(
+        divergence(hidden_slots(m, 1.0, [bits[0], other]), hidden_slots(m, 1.0, [bits[2], other]), c)
+        for other in bits
+    )
+    wrong = divergence(*(hidden_slots(m, 1.0, [up, bits[2]], dummy=bits[2]) for up in (bits[0], bits[2])), c)
+    assert wrong > 1.05 * worst

@@ -317,7 +317,7 @@ def test_epsilon_prints_one_json_object(capsys):
         assert guarantee["validity"] == "certified"
         assert guarantee["epsilon"] is None or guarantee["lower"] <= guarantee["epsilon"]
         assert guarantee["protocol"]["num_rounds"] == 20
-        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0}
+        assert guarantee["randomizer"] == {"kind": "PureLDP", "epsilon0": 1.0, "total_variation": 1.0}
 
 
 def test_large_counts_may_be_written_as_floats(capsys, quick):

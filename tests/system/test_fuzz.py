@@ -73,6 +73,7 @@ RANDOMIZERS = (
     cj.HadamardResponse,
     cj.Rappor,
     cj.Laplace,
+    cj.OneBit,
     cj.ApproximateLDP,
 )
 constructions = st.sampled_from((*protocols.PROTOCOLS, *RANDOMIZERS)).flatmap(

@@ -18,8 +18,8 @@ from checkin_jax.accounting.bounds.hidden import (
     SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
+from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.one_record import LabelMessages
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
@@ -37,7 +37,7 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, TERNARY
+from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 _Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
 # The rate from which G2 is tried by itself; below, T* has it.
@@ -206,7 +206,10 @@ def local(unit: Unit) -> UnitBound:
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    laws = tuple(LocalLabels(bound, rate, each) for each in randomizer.label_laws)
+    known = randomizer.label_laws
+    if randomizer.kary is not None:
+        known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
+    laws = tuple(LocalLabels(bound, rate, each) for each in known)
     return dataclasses.replace(bound, instances=laws)
 
 
@@ -224,13 +227,25 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
         for scale, sums in _summed(unit, bounds)
     ]
     if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
-        return ()  # all of them put the dummies at a record
+        return _fair(unit, bounds)  # all others put the dummies at a record
     kept = {}
     for each in every:
         known = getattr(each, "needs", None) in (None, *attains)
         if known and (_singles_seen(unit) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values())
+    return tuple(kept.values()) or _fair(unit, bounds)
+
+
+def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
+    """Fair bits among updates of zero and dummies, where only these are an instance."""
+    hidings, epsilon0 = _hidings(unit), unit.epsilon0
+    # Sums of a sliding window reach beyond it.
+    summed = unit.view == "aggregate" and unit.slots is not None and unit.slots.minibatch > 1
+    if not unit.randomizer.fair_at_zero or not hidings or not bounds or epsilon0 is None:
+        return ()
+    if summed and unit.protocol.used_throws is None:
+        return ()
+    return (FairBits(bounds[0], hidings[0], epsilon0, unit.log_inverse_mass),)
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:

@@ -1,7 +1,7 @@
 """Sums of what hides a message, step by step (T*), evaluated from a privacy profile: losses, knots, chords.
 
 `HiddenSum` is what `HiddenMessages` and `HiddenSlots` share; docs/theory_gaussian.md has the proofs. Call inside
-`jax.enable_x64(True)`.
+`devices.float64()`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lower ends of hidden messages: all other clients at one of two records, the target at either.
 
-Call inside `jax.enable_x64(True)`.
+Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from jax import Array
 from checkin_jax.accounting.bounds.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
-from checkin_jax.kernels import host
+from checkin_jax.kernels import gaussian, host
 from checkin_jax.kernels.messages import hidden_messages_lower
 from checkin_jax.randomizers import LabelLaws
 
 # Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
 # places are accurate enough.
 _CELL_COUNT, _LEAST_MU = 128, 1e-3
+# Gauss-Legendre on [0, 1], for what is analytic on a cell.
+_NODES, _WEIGHTS = (
+    0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
+)
 
 
 @jax.jit
@@ -39,9 +43,18 @@ def _cells(mu: Array, farthest: Array) -> tuple[hidden_messages_lower.Cells, hid
         # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
         step = (farthest + mu) / _CELL_COUNT
         edges = 0.5 * mu + sign * step * jnp.arange(_CELL_COUNT, dtype=jnp.float64)
-        base, other = (jax.scipy.special.ndtr(-sign * (edges - mean)) for mean in (jnp.zeros_like(mu), mu))
-        mass, target = (t - jnp.append(t[1:], 0.0) for t in (base, other))
-        return sign * (target - mass) / mass, mass
+        base = jax.scipy.special.ndtr(-sign * edges)
+        # Z - 1 has one sign on a cell: its mean there by quadrature keeps the digits that differences of tails lose
+        # where Z is near 1.
+        along = step * (jnp.arange(_CELL_COUNT, dtype=jnp.float64)[:, None] + _NODES[None, :])
+        within = step * _NODES[None, :]
+        density = _WEIGHTS[None, :] * jnp.exp(-within * (sign * edges[:, None] + 0.5 * within))
+        place = jnp.sum(density * jnp.expm1(sign * mu * along), axis=1) / jnp.sum(density, axis=1)
+        # Beyond the last edge e the ratio of both masses is e^{mu (e - mu/2)} times that of Mills' ratio at e - mu to
+        # that at e; its logarithm has the slope x - hazard.
+        ahead = gaussian.hazard_beyond(sign * (edges[-1] - mu * _NODES)) @ _WEIGHTS
+        last = jnp.expm1(sign * mu * (step * (_CELL_COUNT - 1) + ahead))
+        return sign * place.at[-1].set(last), base - jnp.append(base[1:], 0.0)
 
     right, left = side(1.0), side(-1.0)
     return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)

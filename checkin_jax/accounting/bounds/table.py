@@ -243,6 +243,13 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T1h+",
+        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        _UNEQUAL + ", docs/theory_hexagon.md",
+        0.3,
+        builders.t1h_plus,
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,
@@ -430,9 +437,12 @@ def stronger(
 
 
 class WholeRun(NamedTuple):
-    """What the composer needs of a run: the unit's bound, (bound, how often), and the strongest adversary's, if any."""
+    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
 
-    chosen: Chosen
+    The first of `chosen` is the run's own.
+    """
+
+    chosen: list[Chosen]
     units: list[tuple[UnitBound, int]]
     stronger: list[tuple[Exact, int]]
 
@@ -446,18 +456,27 @@ def whole_run(
     bounds: str | tuple[str, ...],
     relation: str,
     client_rate: float | None = None,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run.
+    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
 
     Raises:
       ValueError: as `unit_bound`.
     """
-    count = protocol.repeats
+    parts = [(protocol, randomizer), *before]
+    counts = [each.repeats for each, _ in parts]
+    total = sum(counts)
     with float64():
-        meant = {"relation": relation, "client_rate": client_rate}
-        chosen = unit_bound(protocol, randomizer, view, count, delta, bounds=bounds, **meant)
-        alone = stronger(protocol, randomizer, view, **meant)
-    return WholeRun(chosen, [(chosen.bound, count)], [(alone, count)] if alone else [])
+        chosen, alone = [], []
+        for i, part in enumerate(parts):
+            # Among clients of one rate everybody is meant.
+            meant = None if i and part[0].coins is None else client_rate
+            how = {"relation": relation, "client_rate": meant}
+            chosen.append(unit_bound(*part, view, total, delta, bounds=bounds, **how))
+            alone.append(stronger(*part, view, **how))
+    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
+    units = [(one.bound, count) for one, count in zip(chosen, counts)]
+    return WholeRun(chosen, units, named if len(named) == len(units) else [])
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

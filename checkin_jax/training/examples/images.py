@@ -14,6 +14,7 @@ import optax
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import account
+from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import networks
 from checkin_jax.training.examples.data import LabelledImages
 from checkin_jax.training.loop import OnModel, OnRound
@@ -21,6 +22,7 @@ from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
 from checkin_jax.training.private.clients import ClientUpdate, local_steps
 from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.schedules.draws import EntropySource
@@ -106,12 +108,11 @@ class ImageTraining:
         except (KeyError, TypeError) as error:
             raise ValueError(f"config.json: not that of a run on images: {error}") from error
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Stochastic gradient descent."""
+    def optimizer(self, rounds: int) -> optax.GradientTransformation:
+        """Stochastic gradient descent over so many rounds."""
         rate = self.learning_rate
         if self.decay == "linear":
-            rate = optax.linear_schedule(self.learning_rate, 0.0, self.run.schedule.num_rounds)
+            rate = optax.linear_schedule(self.learning_rate, 0.0, rounds)
         return optax.sgd(rate, momentum=self.momentum or None)
 
     def client_update(self, model: Model) -> ClientUpdate | None:
@@ -141,10 +142,17 @@ def train(
     mesh: jax.sharding.Mesh | None = None,
     on_model: OnModel | None = None,
     entropy: EntropySource | None = None,
+    after: str | Path | None = None,
     account_fn: AccountFn = account,
 ) -> Report:
-    """Trains the network for these images; arguments, results and errors are those of `checkin_jax.training.train`."""
+    """Trains the network for these images; arguments, results and errors are those of `checkin_jax.training.train`.
+
+    after: folder of a run whose parameters this one begins with.
+    """
     model = config.model(images)
+    if after is not None:
+        parameters = load(after, model)
+        model = dataclasses.replace(model, init=lambda key: parameters)
     own = (
         "learning_rate",
         "decay",
@@ -159,7 +167,7 @@ def train(
         model,
         images.dataset,
         run_dir,
-        optimizer=config.optimizer,
+        optimizer=config.optimizer(rounds_within(config.run, account_fn)),
         client_update=config.client_update(model),
         records_per_client=config.records_per_client,
         averaging=config.averaging,

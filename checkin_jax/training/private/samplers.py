@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, PureLDP
+from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
 from checkin_jax.training.private import mechanisms
 from checkin_jax.training.private.performance import GROUP
 from checkin_jax.training.private.rows import Rows
@@ -213,6 +213,7 @@ class GaussianMessages(Mechanism):
 
 
 @register_mechanism(L2Mechanism)
+@register_mechanism(OneBit)
 @register_mechanism(PureLDP)
 class L2Messages(Mechanism):
     """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `mechanisms.l2_sum`.
@@ -221,7 +222,7 @@ class L2Messages(Mechanism):
     simulation, not the mechanism itself.
     """
 
-    randomizer: PureLDP | L2Mechanism
+    randomizer: PureLDP | OneBit | L2Mechanism
 
     simulations: ClassVar[tuple[str, ...]] = SIMULATE
     groups_clients: ClassVar[bool] = True
@@ -229,7 +230,13 @@ class L2Messages(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
-        _validate.real(mechanisms.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
+        epsilon0 = _validate.real(mechanisms.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
+        least, distance = math.tanh(0.5 * epsilon0), self.randomizer.total_variation
+        if distance < least * (1.0 - 1e-9):
+            raise ValueError(
+                f"{self.randomizer.words}: expected a total variation of at least {least!r}, which the l2 mechanism "
+                f"has, not {distance!r}"
+            )
 
     def __str__(self) -> str:
         return f"l2 mechanism, epsilon0 = {self.randomizer.epsilon0:g} a message"

@@ -29,6 +29,7 @@ LINE = (
     "epsilon_lower",
     "view",
     "method",
+    "spent",
     "update_norm",
     "noise_norm",
 )
@@ -59,6 +60,18 @@ class RecordedRun:
         """Rounds that are accounted for: at least those that were logged."""
         return max(self.report["rounds"] if self.report else 0, len(self.metrics))
 
+    @property
+    def rounds_within_budget(self) -> int:
+        """Rounds that are to run: all, or as many as the run found to fit into its budget."""
+        return self.about.get("rounds_within_budget", self.run.schedule.num_rounds)
+
+    @property
+    def spent(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
+        """The ledger: what has been run on the clients' records up to now, as `PrivateRun.before` takes it."""
+        if not self.rounds:
+            return self.run.before
+        return (*self.run.before, (self.run.schedule.so_far(self.rounds), self.run.randomizer))
+
 
 def read(run_dir: str | Path) -> RecordedRun:
     """Reads a run directory.
@@ -78,7 +91,17 @@ def read(run_dir: str | Path) -> RecordedRun:
             raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
         for name, base in (("protocol", CheckInProtocol), ("randomizer", Randomizer)):
             values[name] = from_plain(values[name], base, complete=False)
+        values["before"] = [
+            (
+                from_plain(pair["protocol"], CheckInProtocol, complete=False),
+                from_plain(pair["randomizer"], Randomizer, complete=False),
+            )
+            for pair in values.get("before", [])
+        ]
         run = PrivateRun(**values)
+        if "rounds_within_budget" in about:
+            most = run.schedule.num_rounds
+            _validate.integer(1, most, rounds_within_budget=about["rounds_within_budget"])
     except (KeyError, TypeError, ValueError) as error:
         version = about.get("version", "unknown")
         raise ValueError(

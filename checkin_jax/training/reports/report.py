@@ -37,7 +37,8 @@ class Report:
       seconds: wall time of the loop, compilation included; of all parts of a resumed run.
       stopped: why the run ended before its last round; None when it did not.
       guarantees: view -> Guarantee over the units that ran.
-      planned: view -> Guarantee over all planned units, when fewer ran; empty otherwise.
+      planned: view -> Guarantee over all planned units (within the budget, if there is one), when fewer ran; empty
+        otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
       entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
       sharing: what clients have in common, in words; None: no record is held by several.
@@ -83,15 +84,20 @@ class Report:
             notes.append(SIMULATED)
         if self.sharing is not None:
             notes.append(self.sharing)
-        planned = self.run.schedule.num_rounds
+        planned, allowed = self.run.schedule.num_rounds, _allowed(self.run, self.settings)
         if self.rounds < planned:
             ended = f"ended after {self.rounds:,} of {planned:,} rounds ({self.stopped})"
             if self.planned:
+                all_rounds = (
+                    "all planned rounds" if allowed == planned else f"the {allowed:,} rounds that fit"
+                )
                 ended += (
-                    "; where the moment of stopping was chosen by looking at results, the figures of all planned "
-                    f"rounds apply: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"; where the moment of stopping was chosen by looking at results, the figures of {all_rounds} "
+                    f"apply: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
+            elif self.rounds == allowed:
+                ended += "; that so many fit was known before the first one, so the figures are those of a run of these"
             notes.append(ended)
         if self.rounds % self.run.schedule.rounds_per_unit:
             notes.append("the last window did not end, and is accounted for as a whole")
@@ -158,24 +164,24 @@ def make_report(
     stopped: str | None,
     entropy: str = OPERATING_SYSTEM,
     sharing: str | None = None,
-    known: Mapping[CheckInProtocol, Guarantee] | None = None,
+    known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
     account_fn: AccountFn = account,
 ) -> Report:
     """Accounts for the units of the protocol that ran, in every view, and builds the report.
 
     Args:
       run, settings, dataset ... sharing: as of `Report`.
-      known: `guarantee` of what was accounted for already, in some view.
+      known: `every_view` of what was accounted for already.
       account_fn: the accountant.
 
     Raises:
       ValueError: no round ran, or more than planned.
     """
-    schedule, protocol = run.schedule, run.protocol
+    schedule = run.schedule
     if not 1 <= rounds <= schedule.num_rounds:
         raise ValueError(f"rounds={rounds!r}: expected a number in [1, {schedule.num_rounds}]")
-    ran = schedule.so_far(rounds)
-    early, known = ran.repeats < protocol.repeats, known or {}
+    ran, allowed = schedule.so_far(rounds), schedule.so_far(_allowed(run, settings or {}))
+    early, known = ran.repeats < allowed.repeats, known or {}
     return Report(
         run=run,
         settings=dict(settings or {}),
@@ -185,8 +191,8 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees=every_view(run, ran, *([known[ran]] if ran in known else []), account_fn=account_fn),
-        planned=every_view(run, protocol, account_fn=account_fn) if early else {},
+        guarantees=known.get(ran) or every_view(run, ran, account_fn=account_fn),
+        planned=every_view(run, allowed, account_fn=account_fn) if early else {},
         message=message_privacy(run, account_fn=account_fn),
         entropy=entropy,
         sharing=sharing,
@@ -197,15 +203,15 @@ def guarantee(
     run: PrivateRun, protocol: CheckInProtocol, view: str, account_fn: AccountFn = account
 ) -> Guarantee:
     """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere."""
-    return account_fn(protocol, run.randomizer, delta=run.delta, view=view)
+    before = {"before": run.before} if run.before else {}
+    return account_fn(protocol, run.randomizer, delta=run.delta, view=view, **before)
 
 
 def every_view(
-    run: PrivateRun, protocol: CheckInProtocol, *known: Guarantee, account_fn: AccountFn = account
+    run: PrivateRun, protocol: CheckInProtocol, *, account_fn: AccountFn = account
 ) -> dict[str, Guarantee]:
-    """view -> Guarantee of `protocol`; `known` are guarantees of it that have been accounted for."""
-    found = {each.view: each for each in known}
-    return {view: found.get(view) or guarantee(run, protocol, view, account_fn) for view in VIEWS}
+    """view -> Guarantee of `protocol`."""
+    return {view: guarantee(run, protocol, view, account_fn) for view in VIEWS}
 
 
 def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[float, float]:
@@ -216,6 +222,11 @@ def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[f
     delta0 = min(0.1, math.pow(number, -1.5))
     once = ShuffledCheckIn(num_clients=number, check_in_prob=1.0, num_rounds=1)
     return account_fn(once, run.randomizer, delta=delta0, view="local").epsilon, delta0
+
+
+def _allowed(run: PrivateRun, settings: Mapping[str, Any]) -> int:
+    """Rounds that were to run: all, or those within the budget."""
+    return settings.get("rounds_within_budget") or run.schedule.num_rounds
 
 
 def _measured(name: str, value: float | None) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import concurrent.futures
 from typing import Any
 
+from checkin_jax._plain import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.reports.report import AccountFn, guarantee
+from checkin_jax.training.reports.report import AccountFn, every_view
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
-# Evaluations that are accounted for in one run: each may take a second.
-MOST = 40
+# Evaluations that are accounted for in one run: each may take a second a view.
+MOST = 20
+_Figures = concurrent.futures.Future[dict[str, Guarantee]]
 
 
 class Spent:
-    """The bracket of epsilon in view "messages" over what has begun; use as a context manager.
+    """The bracket of epsilon over what has begun, in every view; use as a context manager.
 
     A thread accounts for the next evaluation while the rounds before it run, so that the loop waits only where rounds
     are faster than the accountant. Leaving waits for what has been asked for.
@@ -26,13 +28,17 @@ class Spent:
       run: what is accounted for.
       eval_every: rounds between evaluations.
       account_fn: the accountant.
+      last: rounds that will run, if all goes well; None: those of the schedule.
     """
 
-    def __init__(self, run: PrivateRun, eval_every: int, account_fn: AccountFn = account) -> None:
-        self._run, self._account_fn, last = run, account_fn, run.schedule.num_rounds
+    def __init__(
+        self, run: PrivateRun, eval_every: int, account_fn: AccountFn = account, last: int | None = None
+    ) -> None:
+        self._run, self._account_fn = run, account_fn
+        self._last = last = run.schedule.num_rounds if last is None else last
         evaluations = -(-last // eval_every)
         self._every = eval_every * -(-evaluations // MOST)
-        self._found: dict[CheckInProtocol, concurrent.futures.Future[Guarantee]] = {}
+        self._found: dict[CheckInProtocol, _Figures] = {}
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "accounting")
 
     def __enter__(self) -> Spent:
@@ -43,28 +49,25 @@ class Spent:
 
     def prepare(self, rounds: int) -> None:
         """Begins to account for the first evaluation with figures after so many rounds, if there is one."""
-        last = self._run.schedule.num_rounds
-        if rounds < last:
-            self._of(min((rounds // self._every + 1) * self._every, last))
+        if rounds < self._last:
+            self._of(min((rounds // self._every + 1) * self._every, self._last))
 
     def line(self, rounds: int) -> dict[str, Any]:
-        """epsilon, epsilon_lower, view and method after an evaluated round; empty where it is one of too many.
+        """What an evaluated round's line says of privacy; empty where the round is one of too many.
 
-        Of more than `MOST` evaluations every second, third ... has them, and the last; epsilon is None where infinite.
+        epsilon, epsilon_lower, view and method are those of view "messages"; spent has the upper end of every view.
+        Of more than `MOST` evaluations every second, third ... has them, and the last; None where infinite.
         """
-        if rounds % self._every and rounds != self._run.schedule.num_rounds:
+        if rounds % self._every and rounds != self._last:
             return {}
         found = self._of(rounds).result()
         self.prepare(rounds)
-        values = found.as_dict()
-        return {
-            "epsilon": values["epsilon"],
-            "epsilon_lower": values["lower"],
-            "view": found.view,
-            "method": found.method,
-        }
+        shown = found[VIEW]
+        values = finite({"epsilon": shown.epsilon, "epsilon_lower": shown.lower})
+        spent = finite({view: each.epsilon for view, each in found.items()})
+        return {**values, "view": shown.view, "method": shown.method, "spent": spent}
 
-    def known(self) -> dict[CheckInProtocol, Guarantee]:
+    def known(self) -> dict[CheckInProtocol, dict[str, Guarantee]]:
         """Guarantees that have been accounted for."""
         done = {
             protocol: future
@@ -73,10 +76,10 @@ class Spent:
         }
         return {protocol: future.result() for protocol, future in done.items() if future.exception() is None}
 
-    def _of(self, rounds: int) -> concurrent.futures.Future[Guarantee]:
+    def _of(self, rounds: int) -> _Figures:
         protocol = self._run.schedule.so_far(rounds)
         if protocol not in self._found:
             self._found[protocol] = self._thread.submit(
-                guarantee, self._run, protocol, VIEW, self._account_fn
+                every_view, self._run, protocol, account_fn=self._account_fn
             )
         return self._found[protocol]

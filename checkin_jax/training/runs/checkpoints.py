@@ -168,7 +168,8 @@ class Checkpoints:
             told = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in differing)
             raise ResumeError(
                 f"run_dir={str(self._folder.parent)!r}: this is another run ({told}). Only the same run on the same "
-                "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy"
+                "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy; "
+                "nor may parameters be chosen by what was seen (docs/theory_filters.md)"
             )
 
     def _move_aside(self, step: int) -> None:
@@ -182,7 +183,7 @@ class Checkpoints:
 def describe(
     config: Mapping[str, Any], dataset: Dataset, program: str, mesh: jax.sharding.Mesh | None
 ) -> dict[str, Any]:
-    """Collects all that must agree for two processes to compute the same bits: settings, data, computation, versions, machine.
+    """Collects all that must agree for two processes to compute the same bits: settings, data, versions, machine.
 
     Args:
       program: text that differs where the model's loss, its parameters or the optimizer do, see `fingerprint`.

@@ -11,22 +11,63 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import Binary, largest_loss
+from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Shuffled
 from checkin_jax.accounting.bounds.messages.total_variation import (
     losses_of,
     most_total_variation,
     total_variation_law,
 )
-from checkin_jax.accounting.bounds.unit import Instance
-from checkin_jax.kernels import host
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
+from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps, one_bit
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.numerics import convex, staged_clones
+
+# Buckets of the number of messages in the instance of fair bits, at least.
+_BUCKETS = 256
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FairBits:
+    """Two opposite records among updates of zero, whose messages, like dummies, are fair bits; its pair is symmetric.
+
+    Only by how many messages one side prevails matters: that is seen where the number of messages is not.
+    """
+
+    scale: UnitBound
+    hiding: Hiding
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "one bit (in one dimension, say), all others and dummies at zero updates"
+    symmetric = True
+
+    @functools.cached_property
+    def _mixture(self) -> Mixture:
+        # Shares of the base law, in units of the rarer side's: e^epsilon0, 1, and 1 / (2 rare) of absent clients.
+        draws, rare = self.hiding.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
+        ones = np.ones_like(draws.number)
+        law = mixtures.Law(
+            host(draws.number),
+            host(draws.rate * ones),
+            host(ones),
+            host(0.0 * ones),
+            host(draws.number * (1.0 - draws.used) / draws.used / (2.0 * rare)),
+            host(draws.used * (2.0 * rare)),
+            host(draws.weight),
+            host(0.5 / rare * ones),
+        )
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, coarsest=_BUCKETS)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self._mixture.lower(loss)
+        return lines, lines
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import profile_of
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure
 from checkin_jax.accounting.bounds.unit import UnitBound, least
@@ -59,7 +59,7 @@ class Company:
     def pool(self, theta: float) -> Pool:
         """The law of n', from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.weight, self.log_inverse_mass)
+            return pools.limited(self.limits.expected_check_ins / theta, self.log_inverse_mass)
         return pools.sum_of(*self.weights(theta), self.log_inverse_mass)
 
     def present(self) -> Pool:
@@ -148,6 +148,19 @@ def _pooled(unit: Unit, label: str) -> UnitBound | None:
     if len(bounds) <= 1:
         return bounds[0] if bounds else None
     return least(bounds, bounds[0].instances)
+
+
+def t1h_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T1h or T3h, and about 80 messages a round."""
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None or not found.thetas:
+        return None
+    # Proved for pools at least as fast as the client.
+    theta = max(found.thetas[0], found.rate)
+    if theta >= 1.0:
+        return None
+    staged = UnequalStaged(found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass)
+    return staged if staged.gains else None
 
 
 def s(unit: Unit) -> UnitBound | None:
