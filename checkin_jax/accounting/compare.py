@@ -212,6 +212,8 @@ PUBLISHED: dict[str, Callable[..., Iterator[PublishedBound]]] = {
 
 
 def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
+    if protocol.coins is not None or protocol.num_colluding:
+        return  # published bounds are for a common rate, and nobody colludes
     for name, setting in protocol.published:
         yield from PUBLISHED[_validate.choice(tuple(PUBLISHED), published=name)](run, **setting)
 

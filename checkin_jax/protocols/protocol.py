@@ -94,6 +94,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
 }
 
 
@@ -129,6 +130,17 @@ class Slots(NamedTuple):
     hidden: bool
     total: int
     minibatch: int
+
+
+class KnownSlots(NamedTuple):
+    """Slots some of which may hold the message of a client who colludes; an empty one shows a dummy, as in `Slots`.
+
+    number, used: as in `Slots`. colluding: in how many of them, at most.
+    """
+
+    number: int
+    used: float
+    colluding: int
 
 
 class Throws(NamedTuple):
@@ -177,6 +189,8 @@ class CheckInProtocol(abc.ABC):
     # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
     summed: ClassVar[bool] = False
     num_clients: int
+    # How many of them may be in league with the adversary, where a protocol has such a field.
+    num_colluding: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
@@ -185,6 +199,30 @@ class CheckInProtocol(abc.ABC):
                 object.__setattr__(self, field.name, value)
                 if isinstance(value, CheckInRates):
                     value.check_clients(self.num_clients)
+        if self.num_colluding and self.num_colluding >= self.num_clients:
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected at most {self.num_clients - 1}, all clients but one"
+            )
+        if self.num_colluding and isinstance(getattr(self, "check_in_prob", None), CheckInRates):
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: "
+                "leave the colluding clients out of num_clients and of the rates"
+            )
+
+    @property
+    def honest(self) -> int:
+        """How many clients are not in league with the adversary."""
+        return self.num_clients - self.num_colluding
+
+    @property
+    def trusting(self) -> tuple[str, ...]:
+        """What is assumed of clients who collude, if there are any."""
+        if not self.num_colluding:
+            return ()
+        return (
+            f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they come and what "
+            "they send; when they come does not depend on others' data, choices or messages",
+        )
 
     @property
     @abc.abstractmethod
@@ -275,6 +313,11 @@ class CheckInProtocol(abc.ABC):
         return slots._replace(used=slots.used * share, seen=slots.seen * share)
 
     @property
+    def known_slots(self) -> KnownSlots | None:
+        """In place of `slots` where clients collude, dummies hidden."""
+        return None
+
+    @property
     def used_throws(self) -> Throws | None:
         """Common slots of which each shows one of the clients who chose it, drawn uniformly."""
         return None
@@ -298,8 +341,6 @@ class CheckInProtocol(abc.ABC):
     def published(self) -> tuple[Analysis, ...]:
         """The analyses of the papers whose hypotheses hold of one unit, for `compare`; here by the facts above."""
         found: list[Analysis] = []
-        if self.coins is not None:
-            return ()  # they are about a common rate
         if self.cover is not None and self.averaged_throws is None:
             found.append(Analysis("shuffled check-in", self.cover._asdict()))
             if self.cover.rate == 1.0:

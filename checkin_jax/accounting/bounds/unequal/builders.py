@@ -15,7 +15,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
-from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure
+from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.numerics import pools
 from checkin_jax.numerics.pools import Pool
@@ -181,6 +181,14 @@ def t1m(unit: Unit) -> UnitBound | None:
     theta = found.thetas[0]
     law = found.pool(theta)
     return AmongSure(found.rate, theta, law, found.sure, unit.epsilon0, unit.log_inverse_mass, found.theirs)
+
+
+def t2c(unit: Unit) -> UnitBound | None:
+    """Needs: slots that all show a message, some of them of clients who collude; eps0-LDP messages."""
+    known = unit.protocol.known_slots
+    if known is None or unit.epsilon0 is None or not unit.replaced:
+        return None
+    return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
 
 
 def g1h(unit: Unit) -> UnitBound | None:
