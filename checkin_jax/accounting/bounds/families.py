@@ -309,5 +309,7 @@ def _summed(
         sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
     else:
         return ()
+    if cover is not None and cover.rate == 1.0 and bounds:
+        return ((bounds[0], sums),)  # nothing is subsampled, so the sum's own bound is one message by itself
     own = next((each for each in bounds if each == sums), None)
     return ((sums, sums) if own is None else (Least((own,)), own),)  # type: ignore[return-value]
