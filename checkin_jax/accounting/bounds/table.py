@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.unit import (
     UnitBound,
     least,
     log_inverse_mass,
+    prepare,
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.kernels.devices import float64
@@ -415,6 +416,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
     built = _promising(built)
+    # What takes longest begins first.
+    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.words}"
