@@ -26,7 +26,7 @@ from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
-from checkin_jax.cli.report import ReportPage
+from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import Train
 
@@ -38,6 +38,7 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[SpentBudget, tyro.conf.subcommand("budget")]
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
+    | Annotated[Statement, tyro.conf.subcommand("statement")]
     | Annotated[Audit, tyro.conf.subcommand("audit")]
 )
 

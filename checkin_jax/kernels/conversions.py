@@ -1,4 +1,4 @@
-"""From Renyi differential privacy to (epsilon, delta)."""
+"""Converts Renyi differential privacy to (epsilon, delta)."""
 
 from __future__ import annotations
 

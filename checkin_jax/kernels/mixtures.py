@@ -19,9 +19,9 @@ class Law(NamedTuple):
     """The base law of one round: float64 scalars, or [parts] for a mixture over a public label.
 
     n: number of draws. special: pi, probability that a draw gives one of the two special labels.
-    absent: probability that a draw without a special label is an absent client's, which counts `per_absent` towards Z.
-    other: what it counts else. always: B. scale: probability that the target is used when all n draws are counted, for
-    B = 0; more generally what the sum over n is multiplied by. weight: of the part.
+    absent: probability that a draw with neither special label is an absent client, which adds `per_absent` to Z.
+    other: what such a draw adds if the client is present. always: B. scale: probability that the target is used
+    when all n draws are counted, for B = 0; more generally what the sum over n is multiplied by. weight: of the part.
     """
 
     n: Array

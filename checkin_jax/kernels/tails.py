@@ -34,7 +34,7 @@ STRIDED = (256, False)
 
 
 def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
-    """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
+    """Chooses a static table size, (points, exact), for up to this many trials, from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in POINTS:
         if points >= min(reach, (1.0 - prob) * largest_number + 4.0):

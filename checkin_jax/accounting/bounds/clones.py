@@ -20,7 +20,8 @@ from checkin_jax.kernels.losses import NO_LOSSES, at_losses
 from checkin_jax.numerics import convex, occupancy, staged_clones
 from checkin_jax.randomizers import BINARY, TERNARY
 
-# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
+# Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
+# larger `drift`).
 SPREADS = (
     (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
     (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
@@ -35,7 +36,7 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 
 
 def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
-    """Whether 3-ary, and whether binary randomized response is worth trying with about so many messages."""
+    """Tells whether 3-ary and binary randomized response are worth trying with about this many messages."""
     few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
     return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
 
@@ -200,7 +201,7 @@ class _Instances(abc.ABC):
 
     @abc.abstractmethod
     def messages(self) -> float:
-        """How many messages a unit has, about."""
+        """The approximate number of messages of one unit."""
 
     @abc.abstractmethod
     def ternary(self) -> Ternary: ...
@@ -293,7 +294,7 @@ class StagedClones:
 
     @property
     def gains(self) -> bool:
-        """Whether there is such a bound."""
+        """True if the bound exists for this unit."""
         return self._problem is not None
 
     def prepare(self) -> None:

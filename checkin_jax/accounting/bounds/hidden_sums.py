@@ -39,7 +39,7 @@ def _reach(profile: Profile, least: float) -> float:
         end = float(losses[np.flatnonzero(enough)[0]])
         if enough.sum() < _SAMPLES // 2:
             break
-    # Nothing falls: any place will do.
+    # The profile is flat here, so the end point does not matter; it must only be positive.
     return end or min(profile.top, 1.0)
 
 
@@ -104,7 +104,7 @@ class HiddenSum(abc.ABC):
         falls = -np.diff(value) / np.diff(knots)
         common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
         area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
-        # Nothing falls: any scale will do.
+        # The profile is flat here, so the scale does not matter; it must only be positive.
         return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
 
     @functools.cached_property

@@ -31,7 +31,7 @@ Lines = tuple[Values, Values]
 
 
 class UnitBound(Protocol):
-    """What the composer needs to know of one unit."""
+    """An upper bound on one unit, as the composer uses it."""
 
     @property
     def top(self) -> float:
@@ -123,19 +123,19 @@ class Instance(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether the pair is the same in both directions."""
+        """True if the pair is the same in both directions."""
         ...
 
     @property
     def name(self) -> str:
-        """What the instance is."""
+        """Name of the mechanism, for statements."""
         ...
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
 class Profile(Protocol):
-    """What one message gives away by itself, whatever the two inputs."""
+    """The privacy profile of one message by itself, over all pairs of inputs."""
 
     @property
     def name(self) -> str: ...
@@ -163,7 +163,7 @@ class OwnInstance:
 
 
 def log_inverse_mass(total: float, delta: float) -> float:
-    """How small the mass left out of a unit must be: `total` times it is below 1e-7 delta."""
+    """Chooses the mass that a unit may leave out, as -log: `total` units together lose less than 1e-7 delta."""
     return math.log(total) - math.log(delta) + 17.0
 
 

@@ -1,4 +1,4 @@
-"""What `composition.search` asks about one setting: kernels that run by themselves or in lanes.
+"""Kernels that answer the requests of `accounting.composition.search`, for one setting or for many in lanes.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
@@ -105,7 +105,7 @@ def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[pld.A
 
 
 class Scales(NamedTuple):
-    """What a grid is made from.
+    """Inputs of a grid.
 
     far_order, far_log_mgf: Chernoff's at the delta asked for. bare_variance: of all rounds, at order 0. means,
     variances, bare_variances: of one round of every event, tilted and at order 0; [events].

@@ -48,7 +48,7 @@ class Law(NamedTuple):
 
 
 class StepCounts(NamedTuple):
-    """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
+    """Numbers of steps whose sums bound a unit: n > 0, real, and rate; counts K_i and their masses, [parts]."""
 
     clients: Array
     rate: Array

@@ -15,7 +15,7 @@ from checkin_jax.kernels.engine import hosted, xp
 
 
 class Message(NamedTuple):
-    """What is known of a message: float64 scalars.
+    """Parameters of a message: float64 scalars.
 
     epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
     differ, 1 in the worst case; any other message does not use it.
