@@ -155,6 +155,17 @@ class CrowdThrows(NamedTuple):
     coins: CheckInRates
 
 
+class Alike(NamedTuple):
+    """`num_units` units that are nearly alike: bounds on `above` hold for each, and each leaks as much as `below` at least.
+
+    The second is a post-processing of every one of the units, and they of the first (clients added, messages thinned).
+    """
+
+    above: CheckInProtocol
+    below: CheckInProtocol
+    num_units: int
+
+
 class CheckInProtocol(abc.ABC):
     """How devices check in: subclass it to account for another protocol.
 
@@ -209,6 +220,10 @@ class CheckInProtocol(abc.ABC):
     def repeated(self, count: int) -> Self:
         """The same protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
+
+    def alike(self, finest: bool) -> tuple[Alike, ...]:
+        """The units by kind; here all are alike. finest: cut into as many kinds as is of use, else into few."""
+        return (Alike(self, self, self.repeats),)
 
     @property
     def rate(self) -> float:
