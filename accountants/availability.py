@@ -1,4 +1,4 @@
-"""Epsilon of shuffled check-in in a fleet that sleeps: by the whole log, by its trough alone, and by its mean, a mistake.
+"""Epsilon of shuffled check-in in a fleet that sleeps: by the log, by its trough, and by its mean, a mistake.
 
     python accountants/availability.py --log diurnal.csv
     checkin epsilon --availability diurnal.csv --epsilon0 2
@@ -17,7 +17,9 @@ import tyro
 import checkin_jax as cj
 
 
-def main(log: Path, rounds: int = 6_792, epsilon0: float = 2.0, coin: float = 0.1, delta: float = 1e-6) -> None:
+def main(
+    log: Path, rounds: int = 6_792, epsilon0: float = 2.0, coin: float = 0.1, delta: float = 1e-6
+) -> None:
     """Writes the log and accounts for it.
 
     Args:

@@ -98,8 +98,8 @@ def compare(
         ),
     ]
     mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
-    if protocol.coins is not None:
-        pass  # published bounds are for a common rate
+    if protocol.coins is not None or protocol.num_colluding:
+        pass  # published bounds are for a common rate, and nobody colludes
     elif randomizer.largest_loss <= MAX_EPSILON0:
         bounds = list(_pure(protocol, randomizer.largest_loss, delta))
     elif mu is not None:

@@ -104,6 +104,8 @@ class ProtocolOptions:
     """Whether empty slots of fixed-window send a dummy that cannot be recognised (default), or are seen."""
     minibatch: Count | None = None
     """Successive slots of fixed-window and sliding-window whose messages the server sums; 1 when left out."""
+    num_colluding: Count | None = None
+    """How many of the clients may be in league with the adversary; 0 when left out."""
     epsilon0: float | None = None
     """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: float | None = None

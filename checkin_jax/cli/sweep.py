@@ -65,6 +65,8 @@ class Sweep:
     """Axis: dummy, visible, or both: of fixed-window."""
     minibatch: Axis = None
     """Axis: successive slots of fixed-window and sliding-window whose messages the server sums."""
+    num_colluding: Axis = None
+    """Axis: how many of the clients may be in league with the adversary."""
     epsilon0: Axis = None
     """Axis: messages are epsilon0-LDP. Give this or --noise-multiplier."""
     noise_multiplier: Axis = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
@@ -73,17 +74,64 @@ def bound(
     if chosen is None or above_all < _WORTHWHILE**2 * variance:
         return None
     deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
-    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
-    dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
-    above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
-    losses = host(np.log1p(above))
+    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     binomial = bool(float(seen.rate) < 1.0)
     upper = np.asarray(
         staged_clones.profile_upper(seen, message, host(everybody), chosen, losses, rules, binomial)
     )
+    return _hull(above, upper, p_minus_1, float(message.epsilon0))
+
+
+def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
+    """Losses at which the bound is computed, and c - 1 there; deviation: of the loss."""
+    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
+    dense = min(0.1 * deviation, far / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
+    above = np.concatenate([dense, np.linspace(dense[-1], far, _WIDE)[1:]])
+    return host(np.log1p(above)), above
+
+
+def _hull(
+    above: np.ndarray, upper: np.ndarray, p_minus_1: float, epsilon0: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Knots in nats and values of the profile; the last knot is epsilon0 itself."""
     above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
-    # The last knot is epsilon0 itself.
-    return np.append(np.log1p(above[:-1]), float(message.epsilon0)), upper
+    return np.append(np.log1p(above[:-1]), epsilon0), upper
+
+
+def pool_profile(
+    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, epsilon0: float, log_inverse_mass: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """T1h+: `profile` where check-in rates differ; a pool stands in for the client (docs/theory_rates.md).
+
+    Args:
+      sizes, masses: of n', whole and increasing, [parts]. theta: the pool's rate, in (0, 1).
+      rate: g, in (0, 1]; above theta nothing is proved here. epsilon0: nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+
+    Returns:
+      (losses, upper), as `profile`; None where that has none.
+    """
+    message = Message(host(epsilon0), host(1.0))
+    p_minus_1, kept = math.expm1(epsilon0), (masses > 0) & (sizes >= 1.0)
+    if rate > theta or not kept.any():
+        return None
+    number, parts = sizes[kept] + 1.0, masses[kept]
+    # A smallest pool of next to no mass would leave few early steps.
+    everybody = np.exp(sizes[kept] * math.log(theta))
+    least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
+    variance = float(HEXAGON.largest_variance(message))
+    chosen = stages(least, float(everybody[0]), log_inverse_mass)
+    if chosen is None or 2.0 / (p_minus_1 + 2.0) < _WORTHWHILE**2 * variance:
+        return None
+    deviation = rate * math.sqrt(variance / (theta * float(number[-1]))) * p_minus_1
+    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
+    pad = (sizes.size - number.size, 0)
+    seen = staged_clones.PoolCounts(
+        host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
+    )
+    lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
+    upper = np.asarray(staged_clones.pool_upper(seen, message, host(lost), chosen, losses))
+    return _hull(above, upper, p_minus_1, epsilon0)
 
 
 def profile(

@@ -22,6 +22,7 @@ from checkin_jax.protocols.protocol import CheckInProtocol as CheckInProtocol
 from checkin_jax.protocols.protocol import Cover as Cover
 from checkin_jax.protocols.protocol import Crowd as Crowd
 from checkin_jax.protocols.protocol import CrowdThrows as CrowdThrows
+from checkin_jax.protocols.protocol import KnownSlots as KnownSlots
 from checkin_jax.protocols.protocol import Slots as Slots
 from checkin_jax.protocols.protocol import Throws as Throws
 from checkin_jax.protocols.protocol import Words as Words

@@ -94,6 +94,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
+    "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
 }
 
 
@@ -131,6 +132,17 @@ class Slots(NamedTuple):
     minibatch: int
 
 
+class KnownSlots(NamedTuple):
+    """Slots some of which may hold the message of a client who colludes; an empty one shows a dummy, as in `Slots`.
+
+    number, used: as in `Slots`. colluding: in how many of them, at most.
+    """
+
+    number: int
+    used: float
+    colluding: int
+
+
 class Throws(NamedTuple):
     """Clients who throw into common slots, each with probability `prob` and uniformly."""
 
@@ -156,9 +168,9 @@ class CrowdThrows(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """`num_units` units that are nearly alike: bounds on `above` hold for each, and each leaks as much as `below` at least.
+    """`num_units` units nearly alike: bounds on `above` hold for each, and each leaks at least as much as `below`.
 
-    The second is a post-processing of every one of the units, and they of the first (clients added, messages thinned).
+    `below` is a post-processing of every unit, and every unit of `above` (clients are added, messages thinned).
     """
 
     above: CheckInProtocol
@@ -181,6 +193,8 @@ class CheckInProtocol(abc.ABC):
     # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
     summed: ClassVar[bool] = False
     num_clients: int
+    # How many of them may be in league with the adversary, where a protocol has such a field.
+    num_colluding: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
@@ -189,6 +203,30 @@ class CheckInProtocol(abc.ABC):
                 object.__setattr__(self, field.name, value)
                 if isinstance(value, CheckInRates):
                     value.check_clients(self.num_clients)
+        if self.num_colluding and self.num_colluding >= self.num_clients:
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected at most {self.num_clients - 1}, all clients but one"
+            )
+        if self.num_colluding and isinstance(getattr(self, "check_in_prob", None), CheckInRates):
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: "
+                "leave the colluding clients out of num_clients and of the rates"
+            )
+
+    @property
+    def honest(self) -> int:
+        """How many clients are not in league with the adversary."""
+        return self.num_clients - self.num_colluding
+
+    @property
+    def trusting(self) -> tuple[str, ...]:
+        """What is assumed of clients who collude, if there are any."""
+        if not self.num_colluding:
+            return ()
+        return (
+            f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they come and what "
+            "they send; when they come does not depend on others' data, choices or messages",
+        )
 
     @property
     @abc.abstractmethod
@@ -281,6 +319,11 @@ class CheckInProtocol(abc.ABC):
             return slots
         share = self.rate_of(client_rate) / self.rate
         return slots._replace(used=slots.used * share, seen=slots.seen * share)
+
+    @property
+    def known_slots(self) -> KnownSlots | None:
+        """In place of `slots` where clients collude, dummies hidden."""
+        return None
 
     @property
     def used_throws(self) -> Throws | None:

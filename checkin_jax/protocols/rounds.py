@@ -35,6 +35,8 @@ class ShuffledCheckIn(CheckInProtocol):
         `Rates` or `RateLimits`: the maximum of different rates does not cover them.
       num_rounds: T, from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -44,6 +46,7 @@ class ShuffledCheckIn(CheckInProtocol):
     check_in_prob: float | Rates | RateLimits
     num_rounds: int = 1
     drop_out_prob: float = 0.0
+    num_colluding: int = 0
 
     _unit = "num_rounds"
     title = "shuffled check-in"
@@ -54,7 +57,7 @@ class ShuffledCheckIn(CheckInProtocol):
         rates = (
             ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
-        return (*rates, SAME_RANDOMIZER, UNSEEN)
+        return (*rates, SAME_RANDOMIZER, UNSEEN, *self.trusting)
 
     summed = True
 
@@ -78,7 +81,7 @@ class ShuffledCheckIn(CheckInProtocol):
     @property
     def cover(self) -> Cover | None:
         """All clients, at the rate of the round."""
-        return Cover(self.num_clients, self.rate) if self.coins is None else None
+        return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def crowd(self) -> Crowd | None:
@@ -101,6 +104,8 @@ class Shuffle(CheckInProtocol):
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
       num_rounds: T, from 1 to 1e9.
+      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -108,6 +113,7 @@ class Shuffle(CheckInProtocol):
 
     num_clients: int
     num_rounds: int = 1
+    num_colluding: int = 0
 
     _unit = "num_rounds"
     title = "shuffling"
@@ -119,6 +125,7 @@ class Shuffle(CheckInProtocol):
             "every client sends exactly one message a round",
             SAME_RANDOMIZER,
             "the shuffler is trusted: nobody learns which message is whose",
+            *self.trusting,
         )
 
     summed = True
@@ -130,7 +137,7 @@ class Shuffle(CheckInProtocol):
     @property
     def cover(self) -> Cover:
         """All clients, every round."""
-        return Cover(self.num_clients, 1.0)
+        return Cover(self.honest, 1.0)
 
     @property
     def what(self) -> str:

@@ -23,6 +23,7 @@ from checkin_jax.protocols.protocol import (
     Cover,
     Crowd,
     CrowdThrows,
+    KnownSlots,
     Slots,
     Throws,
     Words,
@@ -79,6 +80,7 @@ class _Slots(CheckInProtocol):
     num_slots: int
     check_in_prob: float | Rates | RateLimits = 1.0
     num_epochs: int = 1
+    num_colluding: int = 0
 
     _unit = "num_epochs"
 
@@ -98,7 +100,7 @@ class _Slots(CheckInProtocol):
 
     @property
     def _throws(self) -> Throws | None:
-        return Throws(self.num_clients, self.num_slots, self.rate) if self.coins is None else None
+        return Throws(self.honest, self.num_slots, self.rate) if self.coins is None else None
 
     @property
     def _crowd_throws(self) -> CrowdThrows | None:
@@ -136,6 +138,8 @@ class FixedWindow(_Slots):
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
       empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
         tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
       minibatch: b, from 1 to num_slots: the server sums the messages of b successive slots, and nobody sees a single
@@ -170,8 +174,17 @@ class FixedWindow(_Slots):
         return self._crowd_throws
 
     @property
-    def slots(self) -> Slots:
-        """All slots of the window."""
+    def known_slots(self) -> KnownSlots | None:
+        """All slots of the window; each colluder is in one of them at most."""
+        if not self.num_colluding or self.empty_slots == "visible":
+            return None
+        return KnownSlots(self.num_slots, self.rate, min(self.num_colluding, self.num_slots))
+
+    @property
+    def slots(self) -> Slots | None:
+        """All slots of the window; none where clients collude, whose messages tell the others' apart."""
+        if self.num_colluding:
+            return None
         n, m, prob = self.num_clients, self.num_slots, self.rate
         seen = self._seen if self._throws is None else occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
@@ -207,6 +220,8 @@ class FixedWindow(_Slots):
             return None
         if self.coins is not None:
             return "no bound is known for clients with different rates"
+        if self.num_colluding:
+            return "no bound is known where clients collude"
         if view == "local":
             return _SEEN_BY_NAME
         if self.empty_slots == "visible":
@@ -221,7 +236,7 @@ class FixedWindow(_Slots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
-        common = (*self._chance, SAME_RANDOMIZER, UNSEEN)
+        common = (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
         if self.empty_slots == "visible":
             return common
         return (
@@ -251,6 +266,8 @@ class SlidingWindow(CheckInProtocol):
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
       minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
         single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
+      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -260,6 +277,7 @@ class SlidingWindow(CheckInProtocol):
     window: int
     num_epochs: int = 1
     minibatch: int = 1
+    num_colluding: int = 0
 
     _unit = "num_epochs"
     title = "random check-ins with sliding windows (A_sldw)"
@@ -278,6 +296,7 @@ class SlidingWindow(CheckInProtocol):
             SAME_RANDOMIZER,
             UNSEEN,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+            *self.trusting,
         )
 
     def __post_init__(self) -> None:
@@ -291,8 +310,18 @@ class SlidingWindow(CheckInProtocol):
         return self.num_clients - self.window + 1
 
     @property
-    def slots(self) -> Slots:
+    def known_slots(self) -> KnownSlots | None:
+        """The slots of one client's window; each colluder is in one of them at most."""
+        if not self.num_colluding:
+            return None
+        number = min(self.window, self.slots_shown)
+        return KnownSlots(number, number / self.window, min(self.num_colluding, number))
+
+    @property
+    def slots(self) -> Slots | None:
         """The slots of one client's window that the server outputs: all of them for most clients if n >= 2 m - 1."""
+        if self.num_colluding:
+            return None
         window, total = self.window, self.slots_shown
         number = min(window, total)
         used = number / window
@@ -302,7 +331,11 @@ class SlidingWindow(CheckInProtocol):
         return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
-        return _SEEN_BY_NAME if neighboring_relation != REPLACE and view == "local" else None
+        if neighboring_relation == REPLACE:
+            return None
+        if self.num_colluding:
+            return "no bound is known where clients collude"
+        return _SEEN_BY_NAME if view == "local" else None
 
     @property
     def _words(self) -> Words:
@@ -330,6 +363,8 @@ class AveragedUpdates(_Slots):
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
+      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -340,7 +375,7 @@ class AveragedUpdates(_Slots):
     @property
     def cover(self) -> Cover | None:
         """All clients, at the probability of taking part: their loads do not depend on the data."""
-        return Cover(self.num_clients, self.rate) if self.coins is None else None
+        return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def crowd(self) -> Crowd | None:
@@ -360,7 +395,7 @@ class AveragedUpdates(_Slots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the guarantees to be true."""
-        return (*self._chance, SAME_RANDOMIZER, UNSEEN)
+        return (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
 
     @property
     def _words(self) -> Words:

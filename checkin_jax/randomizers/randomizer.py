@@ -62,7 +62,10 @@ class Randomizer(abc.ABC):
 
     @property
     def gaussian_mu(self) -> float | None:
-        """Replacement sensitivity over the standard deviation, if a message is an update plus Gaussian noise."""
+        """Replacement sensitivity over the standard deviation, if a message is an update plus Gaussian noise.
+
+        Updates lie in a ball around zero of half the sensitivity as its radius, as clipping makes them.
+        """
         return None
 
     @property

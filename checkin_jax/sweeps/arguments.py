@@ -33,6 +33,7 @@ class Arguments(TypedDict, total=False):
     num_slots: Numbers
     window: Numbers
     num_epochs: Numbers
+    num_colluding: Numbers
     empty_slots: Words
     epsilon0: Numbers
     noise_multiplier: Numbers

@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax import _validate
 
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
-WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch")
+WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch", "num_colluding")
 REAL = (
     "check_in_prob",
     "largest_rate",

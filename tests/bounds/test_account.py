@@ -60,8 +60,10 @@ def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
     noise = cj.Gaussian(noise_multiplier=3.0)
     averaged = cj.AveragedUpdates(num_clients=10_000, num_slots=10, check_in_prob=0.5)
     g = cj.account(averaged, noise, delta=1e-5, bounds="best")
-    same = cj.account(run(10_000, 0.5), noise, delta=1e-5, bounds="best")
-    assert (g.lower, g.epsilon) == (same.lower, same.epsilon)
+    same = cj.account(run(10_000, 0.5), noise, delta=1e-5, bounds="T*")
+    assert g.epsilon == same.epsilon
+    # T** needs messages that do not depend on one another, as those of later slots may.
+    assert cj.account(run(10_000, 0.5), noise, delta=1e-5).epsilon < 0.9 * g.epsilon
     seen_less = cj.account(averaged, noise, delta=1e-5, view="aggregate", bounds="best")
     # Loads are published: the sum of all messages is known in either view.
     assert 0.0 < seen_less.lower <= seen_less.epsilon <= g.epsilon

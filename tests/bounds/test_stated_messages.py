@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from oracles import known_messages as oracle
+from scipy import stats
 
 import checkin_jax as cj
 from checkin_jax import cli, training
@@ -138,3 +139,29 @@ def test_the_command_knows_what_mechanisms_have(tmp_path, capsys):
         with pytest.raises(SystemExit):
             cli.main(wrong.split())
         assert said in capsys.readouterr().err
+
+
+def test_renyi_divergences_of_one_bit():
+    """Above those of binary randomized response with all others at one record, both orders; below the worst case."""
+    n, rate, orders = 40, 0.3, [2.0, 8.0]
+    run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate)
+    for epsilon0 in (0.5, 2.0):
+        p = math.exp(epsilon0)
+        k = np.arange(n + 1)[:, None]
+        y = np.arange(n + 1)[None, :]
+        # k messages, y of them with the label that the client's record favours.
+        mass = stats.binom.pmf(k, n, rate) * stats.binom.pmf(y, k, 1 / (p + 1))
+        ratio = (n - k + y * p + (k - y) / p) / n
+        found, worst = (cj.rdp(run, each(epsilon0=epsilon0), orders) for each in (cj.L2Mechanism, cj.PureLDP))
+        for order, above, most in zip(orders, found, worst):
+            moments = [(mass * np.where(mass > 0, ratio, 1.0) ** t).sum() for t in (order, 1.0 - order)]
+            exact = max(math.log(moment) / (order - 1.0) for moment in moments)
+            assert exact <= above < most
+            assert above < 1.25 * exact
+
+
+def test_a_lattice_of_labels_has_a_lower_end_where_all_take_part():
+    run = cj.Shuffle(num_clients=3_000, num_rounds=20)
+    for randomizer in (cj.HadamardResponse(epsilon0=1.0), cj.OneBit(epsilon0=1.0, differ=0.5)):
+        g = cj.account(run, randomizer, delta=1e-6)
+        assert 0.8 * g.epsilon < g.lower <= g.epsilon

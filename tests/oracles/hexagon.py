@@ -102,14 +102,15 @@ def lattice_game(
     steps: int,
     half_width: float,
     choices: Sequence[Law] | None = None,
+    per_step: Fraction = Fraction(1),
 ) -> np.ndarray:
-    """Lower bounds on V_k(at + k (c - 1)) for k = 0 .. steps, very close to it; float64.
+    """Lower bounds on V_k(at + k per_step (c - 1)) for k = 0 .. steps, very close to it; float64.
 
-    Shifted by c - 1 a step, all sums lie on a lattice, so nothing is interpolated. Beyond half_width (in
-    units of p - 1) V is replaced by s_+, which it exceeds.
+    So shifted, all sums lie on a lattice, so nothing is interpolated. Beyond half_width (in units of p - 1) V is
+    replaced by s_+, which it exceeds.
     """
     chosen = vertex_laws(p) if choices is None else choices
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in chosen]
+    laws = [[(z - c * y + per_step * (c - 1), w) for (z, y), w in law.items()] for law in chosen]
     values = [d for law in laws for d, _ in law] + [at]
     shared = lcm(*(d.denominator for d in values))
     spacing = Fraction(gcd(*(int(abs(d) * shared) for d in values)), shared)

@@ -324,6 +324,62 @@ def test_every_protocol_passes_with_both_tests(protocol, randomizer):
     assert len(found.findings) == 9
 
 
+def test_the_l2_mechanism_is_held_against_what_is_known_of_it():
+    """Not against the worst case: the bound of the messages is that of one bit and public coins."""
+    protocol = cj.ShuffledCheckIn(num_clients=8, check_in_prob=0.5, num_rounds=4)
+    found = audited(protocol, cj.L2Mechanism(epsilon0=2.0), views=("messages",), runs=200)
+    assert found.passed
+    for finding in found.findings:
+        worst = account_once(finding.protocol, cj.PureLDP(epsilon0=2.0), delta=finding.delta)
+        assert finding.lower <= finding.guarantee.epsilon < worst.epsilon
+        assert "B0" in finding.guarantee.method
+
+
+CROWD = cj.ShuffledCheckIn(num_clients=30, check_in_prob=0.5, num_rounds=16)
+
+
+def scores_of_labels(rng, law, records, others, runs):
+    """Log likelihood ratios of CROWD's rounds, one client's labels drawn from `law`, all others' from `others`.
+
+    records: laws of the labels of the two records that the attacker compares.
+    """
+    n, shape = CROWD.num_clients, (runs, CROWD.num_rounds)
+    counts = rng.multinomial(rng.binomial(n - 1, CROWD.check_in_prob, shape), others)
+    there = rng.random(shape) < CROWD.check_in_prob
+    counts += there[..., None] * rng.multinomial(1, law, shape)
+    absent = n - counts.sum(axis=-1)
+    # The client is any of the messages, or absent.
+    first, second = (absent + counts @ (record / others) for record in records)
+    return np.log(first / second).sum(axis=1)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("records", "others", "one_bit"),
+    [
+        (np.array([[1.0, 0.0], [0.0, 1.0]]), [0.0, 1.0], True),
+        (np.array([[1.0, 0.0], [0.0, 1.0]]), [0.5, 0.5], True),
+        (np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), [0.0, 0.0, 1.0], False),
+    ],
+    ids=["one bit", "one bit, others at updates of zero", "three values"],
+)
+def test_a_message_of_more_than_one_bit_that_claims_to_be_one_is_found(records, others, one_bit):
+    """3-ary randomized response has the epsilon0 that it says, but it is no bit: runs refute the bound for one."""
+    rng, epsilon0, delta, runs = np.random.default_rng(11), 2.0, 0.2, 20_000
+    p, claimed = math.exp(epsilon0), cj.OneBit(epsilon0=epsilon0)
+
+    def randomized(record):
+        return (1.0 + (p - 1.0) * np.asarray(record)) / (p + len(record) - 1.0)
+
+    laws = [randomized(record) for record in records]
+    first, second = (scores_of_labels(rng, law, laws, randomized(others), 2 * runs) for law in laws)
+    bounds = Bounds(runs, 1e-3)
+    _, rule = best_rule(first[:runs], second[:runs], delta, bounds)
+    right, wrong = rule.counts(first[runs:], second[runs:])
+    lower = float(bounds.epsilon(np.array(right), np.array(wrong), delta))
+    assert (lower <= account_once(CROWD, claimed, delta=delta).epsilon) == one_bit
+    assert 0.2 < lower <= account_once(CROWD, cj.PureLDP(epsilon0=epsilon0), delta=delta).epsilon
+
+
 def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
     setting = PrivateRun(
         protocol=cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.5, num_rounds=4),

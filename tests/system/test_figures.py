@@ -19,6 +19,7 @@ from checkin_jax.training.reports import html_report, recorded
 from checkin_jax.training.run import PrivateRun
 
 NAMES = {
+    "colluders": {"shares": (0.0, 0.5)},
     "pictures": {"points": 2},
     "random_check_ins_figure_2": {"points": 2},
     "shuffled_check_in_figure_1": {"points": 2},

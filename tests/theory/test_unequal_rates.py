@@ -5,15 +5,17 @@ least instance known for each, must fail.
 """
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import krr
+from oracles import hexagon, krr
 from oracles import unequal_rates as brute
+from scipy.stats import binom
 
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, StagedClones
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
 from checkin_jax.numerics import pools
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -208,3 +210,46 @@ def test_counter_example_of_the_first_edition():
     assert truth > 16.7 * np.asarray(ShuffledPureLDP(4, 0.5, math.log(3.0), MASS).upper(np.log(cs)))[0]
     assert t1h(others, 0.01, 0.5, math.log(3.0), np.log(cs))[0] == pytest.approx(0.056450, rel=1e-4)
     assert t1h(others, 0.5, 0.5, math.log(3.0), np.log(cs))[0] == pytest.approx(0.060185, rel=1e-4)
+
+
+@pytest.mark.parametrize("inverse_rho", [Fraction(1), Fraction(2), Fraction(6)])
+@pytest.mark.parametrize("c", [Fraction(41, 40), Fraction(11, 10), Fraction(6, 5)])
+def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
+    """Staged domination against the game itself, its start given by how many of the pool are absent."""
+    p, theta, size = Fraction(3), 0.5, 320
+    # rho = (g / theta) (1 - theta) / (1 - g) = g / (1 - g) at theta = 1/2
+    rate = float(1 / (1 + inverse_rho))
+    n, beta = size + 1, rate / theta
+    pool = pools.certain(size)
+    staged = UnequalStaged(rate, theta, pool, math.log(3.0), 12.0)
+    assert staged.gains
+    steps = 240
+    width = max(90.0, float((c - 1) * n * inverse_rho))
+    values = hexagon.lattice_game(p, c, -(c - 1) * n * inverse_rho, steps, width, per_step=inverse_rho)
+    masses = binom.pmf(np.arange(steps + 1), n, theta)
+    game = beta / n * float(masses[1:] @ values[1:])
+    loss = np.array([math.log(c)])
+    ours = float(staged.upper(loss)[0])
+    assert ours >= game * (1 - 1e-9)
+    assert ours <= game * 1.03 + 1e-6
+    # Far out T1h is smaller.
+    assert ours < float(UnequalPureLDP(rate, theta, pool, math.log(3.0), MASS).upper(loss)[0]) or ours < 1e-6
+
+
+def test_t1h_plus_at_equal_rates_is_t1_plus():
+    losses = np.array([0.0, 0.002, 0.01, 0.02])
+    ours = UnequalStaged(0.1, 0.1, pools.certain(9_999), 2.0, MASS).upper(losses)
+    theirs = StagedClones(10_000, 0.1, 2.0, MASS).upper(losses)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+def test_t1h_plus_without_thinning_is_false():
+    """A pool of all others at the largest rate: below what 3-ary randomized response leaks."""
+    others, rate = Others(np.array([0.02, 0.3]), np.array([3000.0, 300.0])), 0.3
+    pool = pools.known(others.rates, others.counts, 0.3, MASS)
+    law = UnequalPureLDP(rate, 0.3, pool, 2.0, MASS, others)
+    losses = np.array([0.03, 0.06])
+    difference, far = law.instances[0].lower(losses)[0]
+    leaked = difference - np.expm1(losses) * far
+    not_below(UnequalStaged(rate, 0.3, pool, 2.0, MASS).upper(losses), leaked)
+    assert (UnequalStaged(rate, 0.3, pools.certain(3300), 2.0, MASS).upper(losses) < 0.9 * leaked).any()

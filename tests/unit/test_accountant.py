@@ -109,7 +109,7 @@ def test_calibrated_noise_is_feasible_when_evaluated_again():
 @pytest.mark.parametrize(
     "event",
     [
-        dp_accounting.GaussianDpEvent(1.0),
+        dp_accounting.ZCDpEvent(1.0),
         cj.CheckInDpEvent(RUN.repeated(2), PURE),
         cj.CheckInDpEvent("shuffle", PURE),  # pyright: ignore
         cj.CheckInDpEvent(RUN.repeated(1), dp_accounting.GaussianDpEvent(1.0)),  # pyright: ignore

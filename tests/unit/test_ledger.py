@@ -173,9 +173,9 @@ def test_would_exceed_composes_nothing():
     event = cj.to_event(*UNITS[0][:2])
     assert not accountant.would_exceed(event, 1, target_epsilon=3 * now, target_delta=1e-6)
     assert accountant.would_exceed(event, 20, target_epsilon=1.5 * now, target_delta=1e-6)
-    assert accountant.would_exceed(
-        dp_accounting.GaussianDpEvent(1.0), target_epsilon=100.0, target_delta=1e-6
-    ), "what cannot be accounted for is never within a budget"
+    assert accountant.would_exceed(dp_accounting.ZCDpEvent(1.0), target_epsilon=100.0, target_delta=1e-6), (
+        "what cannot be accounted for is never within a budget"
+    )
     assert accountant.get_epsilon(1e-6) == now
     with pytest.raises(ValueError, match="target_epsilon=-1"):
         accountant.would_exceed(event, target_epsilon=-1, target_delta=1e-6)

@@ -116,6 +116,13 @@ class G2Shuffled:
         return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
 
 
+@functools.lru_cache(maxsize=32)
+def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
+    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    everybody = G2Shuffled(num_clients, mu, log_inverse_mass)
+    return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
+
+
 @dataclasses.dataclass(frozen=True)
 class HiddenGaussian:
     """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
@@ -142,8 +149,7 @@ class HiddenGaussian:
 
     @functools.cached_property
     def _hidden(self) -> HiddenMessages:
-        profile = GaussianProfile(self.mu)
-        return HiddenMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)
+        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
     def _everybody_helps(self) -> bool:

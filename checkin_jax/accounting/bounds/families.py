@@ -21,6 +21,7 @@ from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuf
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.one_record import LabelMessages
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
@@ -163,6 +164,14 @@ def t_star(unit: Unit) -> UnitBound | None:
     return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
 
 
+def t_two(unit: Unit) -> UnitBound | None:
+    """Needs: as T*, Gaussian messages that do not depend on one another within a round, and some of them."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+        return None
+    return TwoLawGaussian(*cover, mu, unit.log_inverse_mass) if gains(*cover, mu) else None
+
+
 def g1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients; for sums, Gaussian noise that adds up."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
@@ -216,6 +225,8 @@ def local(unit: Unit) -> UnitBound:
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
+    if unit.protocol.known_slots is not None:
+        return ()  # no instance hides which slots are empty from those who are in some
     if unit.slots is not None and mu is not None:
         # Those of messages that all come through say nothing of slots, which use one each.
         every = list(slots.instances(unit, unit.slots, mu))
@@ -298,5 +309,7 @@ def _summed(
         sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
     else:
         return ()
+    if cover is not None and cover.rate == 1.0 and bounds:
+        return ((bounds[0], sums),)  # nothing is subsampled, so the sum's own bound is one message by itself
     own = next((each for each in bounds if each == sums), None)
     return ((sums, sums) if own is None else (Least((own,)), own),)  # type: ignore[return-value]

@@ -143,13 +143,18 @@ class HiddenSum(abc.ABC):
         value = np.asarray(hidden_messages.hidden_upper(*arguments, self.losses, self._law(self.losses)))
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """`hidden`, evaluated once."""
+        return self.hidden()
+
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
         """The bound in the event of probability `_rest`."""
         return self.profile.delta(losses)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        losses, value = self.losses, np.minimum(self.hidden(), self.subsampled(self.losses))
+        losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
         end = min(self.top, MAX_LOSS)
         if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
             # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.

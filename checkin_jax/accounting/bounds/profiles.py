@@ -22,6 +22,10 @@ TINY = 1e-304
 MOST_HIDDEN_MU = 16.0
 
 
+# The largest mu of a Gaussian profile.
+MOST_SHIFT = 40.0
+
+
 @dataclasses.dataclass(frozen=True)
 class GaussianProfile:
     """Gaussian noise: mu is the sensitivity under replacement (twice the clipping norm) over the noise's deviation."""
@@ -32,7 +36,7 @@ class GaussianProfile:
     top = math.inf
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 40.0, open_low=True, mu=self.mu)
+        _validate.real(0.0, MOST_SHIFT, open_low=True, mu=self.mu)
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return np.exp(gaussian.log_profile(self.mu, loss)) + TINY

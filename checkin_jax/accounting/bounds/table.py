@@ -8,6 +8,7 @@ apply at every loss. Nothing else in the package asks which protocol or randomiz
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -76,6 +77,10 @@ def _g1_caveat(unit: Unit) -> str:
     if unit.view == "aggregate":
         return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
     return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+
+
+def _g1h_caveat(unit: Unit) -> str:
+    return _g1_caveat(unit).replace("G1", "G1h", 1)
 
 
 def _r1_caveat(unit: Unit) -> str:
@@ -160,6 +165,17 @@ BOUNDS: tuple[Bound, ...] = (
         families.t_star,
     ),
     Bound(
+        "T**",
+        "for Gaussian messages, T* with two laws in place of the worst of all: every message of the others is below a "
+        "mixture of the two",
+        "docs/theory_gaussian.md",
+        3.0,
+        families.t_two,
+        assumes=(
+            "all clients' updates are clipped to the same ball, and none depends on a message of the same round",
+        ),
+    ),
+    Bound(
         "G1",
         "subsampling of a message by the visible fraction that checked in",
         "docs/accounting.md; [BBG18], Theorem 2",
@@ -242,6 +258,13 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T1h+",
+        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
+        _UNEQUAL + ", docs/theory_hexagon.md",
+        0.3,
+        builders.t1h_plus,
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,
@@ -257,13 +280,20 @@ BOUNDS: tuple[Bound, ...] = (
         assumes=("no client's message depends on another message of the same round",),
     ),
     Bound(
+        "T2c",
+        "T2 where clients collude: a slot that holds the message of one of them hides nothing",
+        _UNEQUAL,
+        0.02,
+        builders.t2c,
+    ),
+    Bound(
         "G1h",
         "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
         "number that checked in",
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        "G1h counts no gain from shuffling; the truth may be far below, as the lower end shows",
+        _g1h_caveat,
     ),
     Bound(
         "G4h",
@@ -390,7 +420,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
     tried = [bound for bound in BOUNDS if _wanted(bound, bounds)]
-    built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
+    built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
     if not built and not isinstance(bounds, str):
         apply = [bound.label for bound in BOUNDS if bound.build(unit) is not None]
         raise ValueError(
@@ -435,6 +465,20 @@ def stronger(
         return None
     local = families.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
     return local if isinstance(local, Exact) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(bound: Bound, unit: Unit) -> UnitBound | None:
+    return bound.build(unit)
+
+
+def _built(bound: Bound, unit: Unit) -> UnitBound | None:
+    """What the theorem says of the unit, made once: what it has evaluated serves the next call."""
+    try:
+        hash(unit)
+    except TypeError:  # a description with fields that cannot be hashed
+        return bound.build(unit)
+    return _kept(bound, unit)
 
 
 class WholeRun(NamedTuple):

@@ -12,6 +12,8 @@ from typing import Any, Self
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
     NeighboringRelation,
     NonPrivateDpEvent,
     NoOpDpEvent,
@@ -34,11 +36,17 @@ from checkin_jax.accounting.bounds.table import (
 from checkin_jax.accounting.bounds.unit import Exact, UnitBound
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import assumptions, relation_of
-from checkin_jax.accounting.interop import ledger
+from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
-from checkin_jax.accounting.interop.pld import to_pld
+from checkin_jax.accounting.interop.pld import pld_of, to_pld
 from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
+
+
+def _noiseless(event: Any) -> bool:
+    """Whether a sum is released as it is."""
+    noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
+    return noise == 0
 
 
 class MixedViewsWarning(UserWarning):
@@ -46,13 +54,15 @@ class MixedViewsWarning(UserWarning):
 
 
 class CheckInAccountant(PrivacyAccountant):
-    """Composes rounds of check-in protocols, of one kind or several.
+    """Composes rounds of check-in protocols, of one kind or several, and dp_accounting's own events.
 
     Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, against whoever sees each unit
     in the view that its event names, and all of them together; `get_lower_epsilon` is what no analysis of the same
     events can go below; `get_delta` is rounded up. Units may be of different populations: the bound is that of a client
     who is in all of them, and holds for every other client. `notes` and `describe` name views and populations that
-    differ.
+    differ. GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent, EpsilonDeltaDpEvent and Poisson-sampled noise,
+    of a trusted server with the same clients as records, compose with them from both sides; values have norm 1 at most,
+    so that replacing one moves a sum by 2. Other events are refused with the reason.
 
     Assumes: `assumptions` of every protocol composed (`describe` lists them). What clients compute in a unit, and their
     randomizer, may depend on all earlier outputs; events and how many there are may not. Who plans a number of units
@@ -77,6 +87,7 @@ class CheckInAccountant(PrivacyAccountant):
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
         self._counts: dict[CheckInDpEvent, int] = {}
+        self._central: dict[DpEvent, int] = {}
         self._non_private = False
         self._bounds = check_bounds(bounds)
 
@@ -102,9 +113,16 @@ class CheckInAccountant(PrivacyAccountant):
             if do_compose and count > 0:
                 self._counts[event] = self._counts.get(event, 0) + count
             return None
-        return self.CompositionErrorDetails(
-            invalid_event=event, error_message=f"no bound is known for {type(event).__name__}"
-        )
+        if isinstance(getattr(event, "event", event), GaussianDpEvent | LaplaceDpEvent) and _noiseless(event):
+            self._non_private |= do_compose and count > 0
+            return None
+        try:
+            central.bound_of(event, self._relation)
+        except (TypeError, ValueError) as error:
+            return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
+        if do_compose and count > 0:
+            self._central[event] = self._central.get(event, 0) + count
+        return None
 
     def compose(self, event: DpEvent, count: int = 1) -> Self:
         """Adds `event` `count` times; returns the accountant.
@@ -121,11 +139,17 @@ class CheckInAccountant(PrivacyAccountant):
             warnings.warn(self.notes[0], MixedViewsWarning, stacklevel=2)
         return self
 
+    @property
+    def _total(self) -> int:
+        return sum(self._counts.values()) + sum(self._central.values())
+
     def _units(self, delta: float) -> list[tuple[UnitBound, int]]:
-        total = sum(self._counts.values())
+        total = self._total
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
-        return [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
+        ours = [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
+        with float64():
+            return ours + [(central.bound_of(each, self._relation), n) for each, n in self._central.items()]
 
     def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
         with float64():
@@ -134,7 +158,7 @@ class CheckInAccountant(PrivacyAccountant):
     def _stronger(self) -> list[tuple[Exact, int]]:
         """What was composed as whoever sees a client's own messages sees it; empty where that tells no more."""
         units = [(to_unit(event), count) for event, count in self._counts.items()]
-        if self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
+        if self._central or self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
             return []
         found: dict[Exact, int] = {}
         for seen, count in units:
@@ -215,7 +239,7 @@ class CheckInAccountant(PrivacyAccountant):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MixedViewsWarning)
             trial.compose(event, count)
-        if sum(trial._counts.values()) > MAX_ROUNDS:
+        if trial._total > MAX_ROUNDS:
             return True
         return trial.get_epsilon(target_delta) > target_epsilon
 
@@ -230,6 +254,8 @@ class CheckInAccountant(PrivacyAccountant):
             out.append(
                 f"units are composed in different views; epsilon is against all of these as one: {whom}"
             )
+        if self._central and units:
+            out.append(central.ASSUMED)
         sizes = sorted({unit.protocol.num_clients for unit in units})
         if len(sizes) > 1:
             out.append(
@@ -240,7 +266,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain values (JSON), under a schema version."""
-        return ledger.save(self._counts, self._non_private, self.neighboring_relation.name)
+        return ledger.save(self._counts, self._central, self._non_private, self.neighboring_relation.name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replaces the ledger by a saved one; `self.ledger`, dp_accounting's list of events, is rebuilt from it.
@@ -248,13 +274,14 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
         """
-        counts, non_private = ledger.load(state, self.neighboring_relation.name)
+        counts, others, non_private = ledger.load(state, self.neighboring_relation.name)
         fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
-        for event, count in counts.items():
+        for event, count in (*counts.items(), *others.items()):
             fresh.compose(event, count)
         if non_private:
             fresh.compose(NonPrivateDpEvent())
-        self._counts, self._non_private, self._ledger = fresh._counts, fresh._non_private, fresh._ledger
+        self._counts, self._central = fresh._counts, fresh._central
+        self._non_private, self._ledger = fresh._non_private, fresh._ledger
 
     def describe(self) -> str:
         """What was composed and by which theorems, with their references and assumptions; `notes` first."""
@@ -268,6 +295,9 @@ class CheckInAccountant(PrivacyAccountant):
             lines += [f"  assumes    {each}" for each in (*assumptions(*unit), *chosen.assumes)]
             text = "\n".join(lines)
             blocks.append(f"{count:,} x {event!r}\n{text}")
+        for event, count in self._central.items():
+            one = central.bound_of(event, self._relation)
+            blocks.append(f"{count:,} x {event!r}\n  upper end  {one.name}\n  assumes    {central.ASSUMED}")
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")
         return "\n\n".join(blocks) if blocks else "nothing was composed"
@@ -280,9 +310,10 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           ValueError: nothing, or something non-private, was composed; or an argument outside its range.
         """
-        if self._non_private or not self._counts:
+        if self._non_private or not self._total:
             raise ValueError("no privacy loss distribution: compose private events only, and at least one")
-        total = sum(self._counts.values())
+        total = self._total
+        grid = {"spacing": value_discretization_interval, "tail_mass": tail_mass / total}
         parts = [
             to_pld(
                 *to_unit(event),
@@ -293,4 +324,7 @@ class CheckInAccountant(PrivacyAccountant):
             ).self_compose(count)
             for event, count in self._counts.items()
         ]
+        for event, count in self._central.items():
+            with float64():
+                parts.append(pld_of(central.bound_of(event, self._relation), **grid).self_compose(count))
         return functools.reduce(lambda one, other: one.compose(other), parts)

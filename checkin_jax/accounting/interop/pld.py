@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.table import (
     check_randomizer,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.unit import Directed, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, UnitBound, upper_sides
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels import host
@@ -68,19 +68,28 @@ def to_pld(
     with float64():
         wanted = check_bounds(bounds)
         one = unit_bound(protocol, randomizer, view, 1.0, tail_mass, bounds=wanted, relation=relation).bound
-        reach = composer.reach(one, 1.0, tail_mass)
-        size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
-        if size > _MAX_KNOTS:
-            raise ValueError(
-                f"value_discretization_interval={spacing!r}: expected at least {reach / _MAX_KNOTS:.3g}, "
-                f"losses reach {reach:.3g}"
-            )
-        losses = spacing * np.arange(size + 1)
-        plus, minus = (pld.side_upper(host(losses), host(part)) for part in upper_sides(one, losses))
-        pmfs = [_pmf(pld.join(host(losses), plus, minus, True), spacing)]
-        if isinstance(one, Directed):
-            pmfs.append(_pmf(pld.join(host(losses), minus, plus, True), spacing))
-        return PrivacyLossDistribution(*pmfs)
+        return pld_of(one, spacing=spacing, tail_mass=tail_mass)
+
+
+def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDistribution:
+    """`to_pld` of a bound on a unit; inside `float64()`.
+
+    Raises:
+      ValueError: a grid of more than 2e6 points.
+    """
+    reach = composer.reach(one, 1.0, tail_mass)
+    size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
+    if size > _MAX_KNOTS:
+        raise ValueError(
+            f"value_discretization_interval={spacing!r}: expected at least {reach / _MAX_KNOTS:.3g}, "
+            f"losses reach {reach:.3g}"
+        )
+    losses = spacing * np.arange(size + 1)
+    plus, minus = (pld.side_upper(host(losses), host(part)) for part in upper_sides(one, losses))
+    pmfs = [_pmf(pld.join(host(losses), plus, minus, True), spacing)]
+    if isinstance(one, Directed):
+        pmfs.append(_pmf(pld.join(host(losses), minus, plus, True), spacing))
+    return PrivacyLossDistribution(*pmfs)
 
 
 def _pmf(atoms: pld.Atoms, spacing: float) -> DensePLDPmf:

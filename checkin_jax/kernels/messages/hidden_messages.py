@@ -86,7 +86,7 @@ def _falls(knots: Array, value: Array) -> Array:
     return jax.lax.cummax(jnp.maximum(falls, 0.0), axis=0, reverse=True)
 
 
-def _steps(law: Law) -> Steps:
+def steps_of(law: Law) -> Steps:
     fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
     left_fall = _falls(law.left, law.left_value * (1.0 + MARGIN))
     weights = left_fall - jnp.append(left_fall[1:], 0.0)
@@ -101,7 +101,7 @@ def _steps(law: Law) -> Steps:
     )
 
 
-def _cut(steps: Steps, cut: Array) -> tuple[Array, Array]:
+def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
     """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
     inside = jnp.where(jnp.arange(steps.fall.size) < cut, steps.fall, 0.0)
     weights = inside - jnp.append(inside[1:], 0.0)
@@ -175,42 +175,53 @@ def transform(at: Array, tilted: Array, base: Array) -> Array:
     return (both + jnp.sum(weighted, axis=1)[:, None] + (slow @ ones)[None, :]).ravel()
 
 
-def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Array, Law]) -> Array:
-    loss, law = one
-    x = -clients * jnp.expm1(loss)
-    steps = _steps(law)
-    deviation = jnp.maximum(least, 1e-300)
-    choice = choose(steps, count, rate, x, deviation)
-    at, weights = _cut(steps, choice.cut)
-    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
-    theta = stop_loss.nodes(contour, NODES)
-    tilted = weights * jnp.exp(choice.order * at)
-    real = rate * (weights * jnp.square(at)) @ stop_loss.second(choice.order * at)
-    base = 2.0 * math.pi / choice.period
-    square = jnp.square(choice.order)
+def add(
+    total: stop_loss.Sum,
+    contour: stop_loss.Contour,
+    theta: Array,
+    at: Array,
+    weights: Array,
+    rate: Array,
+    count: Array,
+) -> stop_loss.Sum:
+    """`count` more steps of the finite law (at, weights) of `cut_at`, taken with probability rate each."""
+    tilted = weights * jnp.exp(contour.order * at)
+    real = rate * (weights * jnp.square(at)) @ stop_loss.second(contour.order * at)
+    base = 2.0 * math.pi / contour.period
+    square = jnp.square(contour.order)
     excess = rate.astype(theta.dtype) * transform(at, tilted, base) + (square * real).astype(theta.dtype)
-    total = stop_loss.add(
-        stop_loss.start(contour, theta), contour, theta, excess / (theta * theta), real, count
-    )
+    total = stop_loss.add(total, contour, theta, excess / (theta * theta), real, count)
     size = jnp.sqrt(stop_loss.log_one_plus(excess)[1])
     # The mean is not quite zero: all values may have to move up by this much.
     moved = 2.0 * rate * _MEAN * (jnp.abs(at) @ weights) * (1.0 + square * real / rate)
     # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
-    exponents = jnp.abs(choice.order * at)
+    exponents = jnp.abs(contour.order * at)
     tilt = (
         4.0
         * UNIT
         * square
         * rate
         * (weights * jnp.square(at) * exponents)
-        @ stop_loss.second(choice.order * at)
+        @ stop_loss.second(contour.order * at)
     )
     terms = 4.0 * UNIT * rate * (tilted * jnp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
     wrong = moved * jnp.abs(theta) + tilt + terms * jnp.imag(theta)
-    total = total._replace(
-        log_mgf=total.log_mgf + count * (moved * choice.order + tilt),
+    return total._replace(
+        log_mgf=total.log_mgf + count * (moved * contour.order + tilt),
         drift=total.drift + 2.0 * count * wrong / size,
     )
+
+
+def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Array, Law]) -> Array:
+    loss, law = one
+    x = -clients * jnp.expm1(loss)
+    steps = steps_of(law)
+    deviation = jnp.maximum(least, 1e-300)
+    choice = choose(steps, count, rate, x, deviation)
+    at, weights = cut_at(steps, choice.cut)
+    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    theta = stop_loss.nodes(contour, NODES)
+    total = add(stop_loss.start(contour, theta), contour, theta, at, weights, rate, count)
     value = stop_loss.stop_loss(total, contour, theta, x)
     lost = jnp.maximum(steps.beyond[choice.cut], steps.left_beyond)
     # A law: probabilities that do not exceed one.

@@ -133,27 +133,21 @@ def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
     return jnp.max(jax.lax.while_loop(unsure, halve, state).bound)
 
 
-def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
-    """g at this loss, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
-    x, others = -clients * c_minus_1 / unit, clients - 1.0
-    both = jnp.broadcast_to(at, (2, at.size))
-    order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
-    path = equal_steps.contour(order, deviation, jnp.ones_like(order))
-    theta = stop_loss.nodes(path, NODES)
-    frequency = jnp.imag(theta)
-    squares = jnp.square(at).astype(theta.dtype)
-    steps = weights.astype(theta.dtype) @ (
-        squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
-    )
-    real = equal_steps.real_moment(jnp.broadcast_to(at, weights.shape), weights, order[None])[0]
+def curve_between(
+    path: stop_loss.Contour,
+    theta: Array,
+    begun: stop_loss.Sum,
+    first: stop_loss.Sum,
+    second: stop_loss.Sum,
+    others: Array,
+    x: Array,
+) -> tuple[Curve, Array]:
+    """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and what it may lack at any m.
 
-    one = jnp.ones_like(order)
-    begun = stop_loss.start(path, theta)
-    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
-    begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
-    first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
+    begun holds the normal variable; first and second are one step each. What g lacks: frequencies beyond the nodes, and
+    moduli that are held up.
+    """
+    frequency, points = jnp.imag(theta), theta.size
     slope = second.log_ratio - first.log_ratio
     many = others.astype(theta.dtype)
     drift = begun.drift + others * (
@@ -163,7 +157,7 @@ def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tupl
     curve = Curve(
         begun.log_ratio + many * first.log_ratio,
         slope,
-        stop_loss.multiplicity(NODES) / (path.period * jnp.square(jnp.abs(theta))),
+        stop_loss.multiplicity(points) / (path.period * jnp.square(jnp.abs(theta))),
         frequency * x - 2.0 * jnp.arctan2(frequency, path.order),
         drift + 16.0 * UNIT * jnp.abs(frequency * x),
         path.order * x + begun.log_mgf + others * first.log_mgf,
@@ -178,11 +172,34 @@ def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tupl
         return jnp.where((size <= floor) & (others > 0), 2.0 * jnp.exp(floor + rest), 0.0)
 
     absolute = begun.absolute + held(first, second) + held(second, first)
-    tail = 2.0 * stop_loss.beyond(path, NODES) * path.period / jnp.square(2.0 * math.pi * NODES)
+    tail = 2.0 * stop_loss.beyond(path, points) * path.period / jnp.square(2.0 * math.pi * points)
     rest = tail + jnp.sum(curve.kernel * absolute)
     top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
 
     return curve, rest * top
+
+
+def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
+    """g at this loss, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
+    x, others = -clients * c_minus_1 / unit, clients - 1.0
+    both = jnp.broadcast_to(at, (2, at.size))
+    order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
+    path = equal_steps.contour(order, deviation, jnp.ones_like(order))
+    theta = stop_loss.nodes(path, NODES)
+    squares = jnp.square(at).astype(theta.dtype)
+    steps = weights.astype(theta.dtype) @ (
+        squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
+    )
+    real = equal_steps.real_moment(jnp.broadcast_to(at, weights.shape), weights, order[None])[0]
+
+    one = jnp.ones_like(order)
+    begun = stop_loss.start(path, theta)
+    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
+    begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
+    first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
+    return curve_between(path, theta, begun, first, second, others, x)
 
 
 def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:

@@ -176,15 +176,24 @@ def _binomial(
     rate: Array,
     before: Array,
     x: Array,
+    shift: Array,
 ) -> tuple[Array, Array]:
     """(E(x + S)_+ and debts, S of K steps, K >= before; the chance that K < before), upper bounds.
+
+    Every step moves by `shift` >= 0 besides, the first `before` of them in x already.
 
     For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to
     E = (1 - g + g s)^n s^-J if |M| >= s, and at most E if |M| < s; E bounds Pr[K < J]. It is least at
     s = J (1 - g) / ((n - J) g).
     """
     total, order = played.total, game.contour.order
-    step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
+    plain, still = share.astype(game.laws.dtype) @ game.laws, share @ game.real
+    # e^{theta shift} - 1, without cancellation.
+    grown, phase = jnp.expm1(order * shift), jnp.imag(game.theta) * shift
+    turned = jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
+    moved = grown.astype(plain.dtype) + (1.0 + grown).astype(plain.dtype) * turned
+    step = plain + moved * (1.0 / (game.theta * game.theta) + plain)
+    real = still + grown * (1.0 / jnp.square(order) + still)
 
     def log_sum(excess: Array) -> Array:
         return clients * log1p(rate * excess) - before * log1p(excess)
@@ -208,7 +217,8 @@ def _binomial(
     value = stop_loss.stop_loss(late, game.contour, game.theta, x)
     # A step of the game multiplies e^{t x} by at most Q, and
     # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
-    growth = jnp.square(order) * jnp.maximum(real, jnp.max(game.real[:-1]))
+    most = jnp.square(order) * jnp.maximum(still, jnp.max(game.real[:-1]))
+    growth = most + grown * (1.0 + most)
     steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
     debt = (played.debt + failed * steps) * jnp.exp(log_sum(growth) + total.log_mgf + order * x)
     return value + debt, jnp.exp(log_edge)
@@ -241,21 +251,15 @@ def _counted(
     return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
 
 
-def _one(
-    rules: Game,
-    binomial: bool,
-    seen: StepCounts,
-    message: Message,
-    everybody: Array,
-    stages: Stages,
-    loss: Array,
-) -> Array:
-    epsilon0 = message.epsilon0
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
-    at, weights = rules.places(c_minus_1, message), rules.laws(message)
-    mean = seen.rate * (seen.masses @ seen.counts)
+def _play(
+    rules: Game, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
+) -> tuple[_Game, _Played, Array, Array]:
+    """The game, the steps before `stages.before`, the law of those after and by how much it may fail to dominate.
+
+    mean, x: how many steps there are, and where they begin, about: only choices depend on them.
+    """
+    at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
     deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
-    x = -seen.clients * c_minus_1 / unit
     # Saddle point of e^{t x} M(t) / t^2 for a normal sum.
     distance = -x / deviation
     saddle = 0.5 * (distance + jnp.sqrt(distance * distance + 8.0))
@@ -273,13 +277,35 @@ def _one(
         return _add(game, played, share, count, failed), None
 
     played, _ = jax.lax.scan(stage, played, (stages.sizes, allowed[:-1]))
-    share, failed = _stage(game, played, allowed[-1])
+    return game, played, *_stage(game, played, allowed[-1])
+
+
+def _alone(loss: Array, epsilon0: Array) -> Array:
+    """At most what one message gives away."""
+    return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
+
+
+def _one(
+    rules: Game,
+    binomial: bool,
+    seen: StepCounts,
+    message: Message,
+    everybody: Array,
+    stages: Stages,
+    loss: Array,
+) -> Array:
+    epsilon0 = message.epsilon0
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    mean = seen.rate * (seen.masses @ seen.counts)
+    x = -seen.clients * c_minus_1 / unit
+    game, played, share, failed = _play(rules, message, stages, loss, mean, x)
     if binomial:
-        value, early = _binomial(game, played, share, failed, seen.counts[0], seen.rate, stages.before, x)
+        counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
+        value, early = _binomial(game, played, share, failed, *counted)
     else:
         value, early = _counted(game, played, share, failed, seen, stages.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
-    alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
+    alone = _alone(loss, epsilon0)
     value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
@@ -305,4 +331,60 @@ def profile_upper(
     """
     require_float64(seen, message, everybody, stages, losses)
     one = functools.partial(_one, rules, binomial, seen, message, everybody, stages)
+    return jax.lax.map(one, losses, batch_size=_BATCH)
+
+
+class PoolCounts(NamedTuple):
+    """Others of rate theta who stand in for a client of rate g <= theta: docs/theory_rates.md, T1h+.
+
+    number: n' + 1, [parts]. masses: of the parts, [parts]. theta, rate: scalars.
+    """
+
+    number: Array
+    masses: Array
+    theta: Array
+    rate: Array
+
+
+def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, loss: Array) -> Array:
+    epsilon0 = message.epsilon0
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    beta = seen.rate / seen.theta
+    # (n - k)(1 - c) / rho + k (1 - c) grows with k.
+    per_absent = (1.0 - seen.rate) / (1.0 - seen.theta) / beta
+    shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
+    middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
+    start = -middle / beta * c_minus_1 / unit
+    game, played, share, failed = _play(HEXAGON, message, stages, loss, seen.theta * middle, start)
+
+    def part(number: Array) -> Array:
+        x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
+        counted = number, seen.theta, stages.before, x, shift
+        value, early = _binomial(game, played, share, failed, *counted)
+        return value * unit * beta / number + early * seen.rate * _alone(loss, epsilon0)
+
+    value = seen.masses @ jax.vmap(part)(seen.number) + lost * _alone(loss, epsilon0)
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    alone = seen.rate * _alone(loss, epsilon0) * (1.0 + ROUNDING)
+    # Beyond, the rounding of the shift's phase is not counted.
+    turned = jnp.max(jnp.imag(game.theta)) * shift
+    return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)
+
+
+@jax.jit
+def pool_upper(
+    seen: PoolCounts,
+    message: Message,
+    lost: Float64[Array, ""],
+    stages: Stages,
+    losses: Float64[Array, " losses"],
+) -> Float64[Array, " losses"]:
+    """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    Args:
+      lost: at most the probability that the target takes part and nothing hides it, the whole pool being there or none.
+      stages: as in `profile_upper`, for the smallest pool of any mass.
+    """
+    require_float64(seen, message, lost, stages, losses)
+    one = functools.partial(_pooled, message, lost, seen, stages)
     return jax.lax.map(one, losses, batch_size=_BATCH)

@@ -172,10 +172,14 @@ def schedule_of(protocol: Any) -> Schedule:
     """The rounds of a protocol.
 
     Raises:
-      TypeError: nothing is registered for its very class. ValueError: its clients' check-in rates differ.
+      TypeError: nothing is registered for its very class. ValueError: check-in rates that differ, or colluders.
     """
     if isinstance(coins := getattr(protocol, "check_in_prob", None), CheckInRates):
         raise ValueError(f"check_in_prob={_validate.shown(coins)}: expected a number in (0, 1] for training")
+    if colluding := getattr(protocol, "num_colluding", 0):
+        raise ValueError(
+            f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
+        )
     kind = _SCHEDULES.get(type(protocol))
     if kind is None:
         raise TypeError(

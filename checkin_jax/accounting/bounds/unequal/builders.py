@@ -13,9 +13,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import profile_of
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
-from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure
+from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.numerics import pools
 from checkin_jax.numerics.pools import Pool
@@ -59,7 +59,7 @@ class Company:
     def pool(self, theta: float) -> Pool:
         """The law of n', from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.weight, self.log_inverse_mass)
+            return pools.limited(self.limits.expected_check_ins / theta, self.log_inverse_mass)
         return pools.sum_of(*self.weights(theta), self.log_inverse_mass)
 
     def present(self) -> Pool:
@@ -150,6 +150,19 @@ def _pooled(unit: Unit, label: str) -> UnitBound | None:
     return least(bounds, bounds[0].instances)
 
 
+def t1h_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T1h or T3h, and about 80 messages a round."""
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None or not found.thetas:
+        return None
+    # Proved for pools at least as fast as the client.
+    theta = max(found.thetas[0], found.rate)
+    if theta >= 1.0:
+        return None
+    staged = UnequalStaged(found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass)
+    return staged if staged.gains else None
+
+
 def s(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
     found = _crowd(unit)
@@ -168,6 +181,14 @@ def t1m(unit: Unit) -> UnitBound | None:
     theta = found.thetas[0]
     law = found.pool(theta)
     return AmongSure(found.rate, theta, law, found.sure, unit.epsilon0, unit.log_inverse_mass, found.theirs)
+
+
+def t2c(unit: Unit) -> UnitBound | None:
+    """Needs: slots that all show a message, some of them of clients who collude; eps0-LDP messages."""
+    known = unit.protocol.known_slots
+    if known is None or unit.epsilon0 is None or not unit.replaced:
+        return None
+    return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
 
 
 def g1h(unit: Unit) -> UnitBound | None:

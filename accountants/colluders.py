@@ -1,0 +1,58 @@
+"""Epsilon against the share of clients who collude with the adversary, for each protocol: a figure and its CSV.
+
+    python accountants/colluders.py colluders.svg
+
+Behind a shuffler colluders are no cover, and that is all; in windows whose empty slots show dummies a known message
+that is missing tells that somebody else was there, and a few colluders cost what many do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+import checkin_jax as cj
+from checkin_jax import plotting
+
+
+def main(
+    out: Path,
+    num_clients: int = 60_000,
+    epsilon0: float = 1.0,
+    delta: float = 1e-6,
+    shares: tuple[float, ...] = (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+) -> None:
+    """Draws the figure and writes its numbers beside it.
+
+    Args:
+      out: Figure to write, .svg or .png; the CSV gets its name.
+      num_clients: Number of clients.
+      epsilon0: Local privacy of one message.
+      delta: Delta of the guarantees.
+      shares: Shares of clients who collude.
+    """
+    plotting.check(out)
+    rows = []
+    for share in shares:
+        colluding = {"num_clients": num_clients, "num_colluding": int(share * num_clients)}
+        for run in (
+            cj.ShuffledCheckIn(check_in_prob=0.1, num_rounds=100, **colluding),
+            cj.AveragedUpdates(num_slots=100, num_epochs=10, **colluding),
+            cj.FixedWindow(num_slots=1_000, num_epochs=10, **colluding),
+            cj.SlidingWindow(window=min(1_000, num_clients), num_epochs=10, **colluding),
+        ):
+            g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=delta, bounds="fast")
+            name = type(run).__name__
+            rows.append({"protocol": name, "share": share, "lower": g.lower, "epsilon": g.epsilon})
+    drawn, (axis,) = plotting.figure()
+    for name in dict.fromkeys(row["protocol"] for row in rows):
+        mine = [row for row in rows if row["protocol"] == name]
+        axis.plot([row["share"] for row in mine], [row["epsilon"] for row in mine], marker=".", label=name)
+    axis.set(xlabel="share of clients who collude", ylabel="epsilon", yscale="log")
+    plotting.legend(drawn, 2)
+    plotting.save(drawn, out, rows)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,131 @@
+"""Clients in league with the adversary: honest counts where that is right, T2c where it is not, and counterexamples."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.table import unit_bound
+
+DELTA, P = 1e-6, 3.0
+MESSAGES = cj.PureLDP(epsilon0=math.log(P))
+CS = np.array([1.0, 1.2, 1.6, 2.2, 2.9])
+
+
+def profile(protocol, cs=CS, **more):
+    with jax.enable_x64(True):
+        chosen = unit_bound(protocol, MESSAGES, "messages", 1.0, 1e-12, **more)
+        return np.asarray(chosen.bound.upper(np.log(np.asarray(cs))))
+
+
+@pytest.mark.parametrize("view", ["messages", "aggregate"])
+@pytest.mark.parametrize("randomizer", [MESSAGES, cj.Gaussian(noise_multiplier=4.0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, **more: cj.ShuffledCheckIn(num_clients=n, check_in_prob=0.2, num_rounds=3, **more),
+        lambda n, **more: cj.Shuffle(num_clients=n, num_rounds=3, **more),
+        lambda n, **more: cj.AveragedUpdates(
+            num_clients=n, num_slots=4, check_in_prob=0.3, num_epochs=2, **more
+        ),
+    ],
+)
+def test_known_messages_leave_the_honest_clients(make, randomizer, view):
+    """Cover and noise are those of the honest; the statement says what is assumed of the others."""
+    honest = cj.account(make(400), randomizer, delta=DELTA, view=view, bounds="fast")
+    found = cj.account(make(500, num_colluding=100), randomizer, delta=DELTA, view=view, bounds="fast")
+    assert (found.lower, found.epsilon) == (honest.lower, honest.epsilon)
+    assert found.epsilon > cj.account(make(500), randomizer, delta=DELTA, view=view, bounds="fast").epsilon
+    assert "at most 100 clients collude with the adversary" in str(found)
+
+
+def known_dummies(slots, prob, colluding):
+    """A window with hidden dummies at x', the target alone with colluders, one in each of the first slots.
+
+    Every colluder comes for sure; that its message is missing shows the target, drawn half of the time. P||Q.
+    """
+    each = prob / slots
+    shown = each / 2 * colluding * np.maximum(P - CS, 0) / (P + 1)
+    rest = slots - colluding
+    total = 1 - each / 2 * colluding
+    for k in range(rest + 1):
+        base = math.comb(rest, k) * (1 / (P + 1)) ** k * (P / (P + 1)) ** (rest - k)
+        ratios = k * P + (rest - k) / P
+        first = total - each * rest + each * ratios
+        shown = shown + base * np.maximum(first - CS * total, 0)
+    return shown
+
+
+@pytest.mark.parametrize(("slots", "colluding"), [(2, 1), (6, 1), (6, 4)])
+def test_hidden_dummies_hide_less_from_those_who_are_there(slots, colluding):
+    """T2 with the honest count is false; T2c is above, and what `account` takes is no less than the truth."""
+    run = cj.FixedWindow(
+        num_clients=colluding + 1, num_slots=slots, check_in_prob=0.4, num_colluding=colluding
+    )
+    alone = cj.FixedWindow(num_clients=1, num_slots=slots, check_in_prob=0.4)
+    truth = known_dummies(slots, 0.4, colluding)
+    assert (profile(run) >= truth * (1 - 1e-9)).all()
+    assert (profile(run, bounds=("T2c",)) >= truth * (1 - 1e-9)).all()
+    naive = profile(alone, bounds=("T2",))
+    assert truth[-1] > 1.5 * naive[-1]
+
+
+def test_counting_colluders_in_occupied_slots_is_false():
+    """One honest client, one colluder, one visible slot: a message that is not the colluder's is the client's."""
+    told = cj.FixedWindow(num_clients=2, num_slots=1, check_in_prob=0.5, empty_slots="visible")
+    run = cj.FixedWindow(
+        num_clients=2, num_slots=1, check_in_prob=0.5, empty_slots="visible", num_colluding=1
+    )
+    truth = 0.5 * (0.5 + 0.25) * np.maximum(P - CS, 0) / (P + 1)
+    assert (profile(run) >= truth * (1 - 1e-9)).all()
+    assert profile(told)[-1] == 0.0 < truth[-1]
+
+
+def test_sliding_windows_lose_amplification_to_colluders_slot_by_slot():
+    def run(colluding):
+        return cj.SlidingWindow(num_clients=2000, window=200, num_colluding=colluding)
+
+    epsilons = [cj.account(run(x), MESSAGES, delta=DELTA).epsilon for x in (0, 1, 20, 200, 1999)]
+    assert (np.diff(epsilons) >= 0).all()
+    # A slot of one's own is met with probability 1/200, far above delta.
+    assert epsilons[0] < 0.8 < 0.98 * math.log(P) < epsilons[1]
+    few, many = (profile(run(x), [1.0, 1.2]) for x in (0, 20))
+    assert (few < many).all()
+    g = cj.account(run(20), MESSAGES, delta=DELTA)
+    assert g.lower == 0.0
+    assert "T2c" in g.method
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cj.Shuffle(num_clients=5, num_colluding=5), "num_colluding=5: expected at most 4"),
+        (lambda: cj.Shuffle(num_clients=5, num_colluding=-1), r"num_colluding=-1: expected a whole number"),
+        (
+            lambda: cj.ShuffledCheckIn(num_clients=2, check_in_prob=cj.Rates([0.1, 0.2]), num_colluding=1),
+            "leave the colluding clients out",
+        ),
+        (
+            lambda: cj.account(
+                cj.SlidingWindow(num_clients=50, window=5, num_colluding=1),
+                MESSAGES,
+                delta=DELTA,
+                neighboring_relation="add-or-remove-one",
+            ),
+            "no bound is known where clients collude",
+        ),
+    ],
+)
+def test_refusals_name_what_is_wrong(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_noise_of_windows_is_not_counted_on():
+    """Gaussian messages in windows with colluders: no theorem of slots, only what the client's own message tells."""
+    run = cj.FixedWindow(num_clients=100, num_slots=50, check_in_prob=0.5, num_colluding=10)
+    g = cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="aggregate")
+    own = cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="local")
+    assert 0.0 == g.lower < g.epsilon <= own.epsilon * (1 + 1e-6)

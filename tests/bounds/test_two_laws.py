@@ -1,0 +1,207 @@
+"""T**: laws above everything that another client's Gaussian message may say, and the rounds made of them; one-sided."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import triples as oracle
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.everybody import HiddenGaussian
+from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import triples, two_laws
+from checkin_jax.numerics import two_laws as laws
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+REACH = 8.0
+MUS = (1.41, 0.3)
+
+
+def random_points(rng: np.random.Generator, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """u and v of three points of a ball of radius mu/2, in three dimensions, some of them on its surface."""
+    points = rng.normal(size=(3, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    points *= 0.5 * mu * np.where(rng.random((3, 1)) < 0.5, 1.0, rng.random((3, 1)) ** (1.0 / 3.0))
+    x, other, y = points
+    return x - y, other - y
+
+
+def feasible(needed: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """The least overshoot of needed over lambda first + (1 - lambda) second, best lambda; negative: covered."""
+    shares = np.linspace(0.0, 1.0, 4001)[:, None]
+    needed, first, second = (part.ravel() for part in (needed, first, second))
+    return float(np.min(np.max(needed - second - shares * (first - second), axis=1)))
+
+
+def at_c(both: laws.TwoLaws, interval: int, c: float) -> tuple[np.ndarray, np.ndarray]:
+    """V_X and V_Y at this c, [2 sides, knots] each."""
+    low, high = laws.C_NODES[interval : interval + 2]
+    share = (c - low) / (high - low)
+    side = [(1.0 - share) * part[0] + share * part[1] for part in (both.right, both.left)]
+    return np.stack([side[0][0], side[1][0]]), np.stack([side[0][1], side[1][1]])
+
+
+def test_transforms_are_above_plain_quadrature_and_near_it():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        mu, c = float(rng.choice([0.05, 0.5, 1.41, 3.0])), float(rng.choice([1.0, 1.04, 1.5]))
+        u, v = random_points(rng, mu)
+        gram = np.array([[u @ u, u @ v, v @ v]])
+        if np.linalg.det([[gram[0, 0], gram[0, 1]], [gram[0, 1], gram[0, 2]]]) < 1e-6 * mu**4:
+            continue
+        knots = laws.knots_of(mu, 6.0)
+        found = np.stack(
+            [np.asarray(side)[0] for side in triples.transforms_upper(host(gram), host(c), host(knots))]
+        )
+        exact = oracle.transforms(u, v, c, knots)
+        assert np.all(found >= exact * (1.0 - 1e-9) - 1e-13)
+        assert np.all(found <= exact * 1.01 + 2e-3 * math.sqrt(math.expm1(mu * mu)))
+
+
+def test_transforms_of_less_are_caught():
+    """The same kernel at 0.5% less of the squared distances falls below the truth."""
+    u, v = oracle.triangle(1.41, 50.0, 55.0)
+    gram = 0.995 * np.array([[u @ u, u @ v, v @ v]])
+    knots = laws.knots_of(1.41, 6.0)
+    found = np.stack(
+        [np.asarray(side)[0] for side in triples.transforms_upper(host(gram), host(1.0), host(knots))]
+    )
+    assert np.any(found < oracle.transforms(u, v, 1.0, knots) * (1.0 - 1e-9) - 1e-13)
+
+
+def test_cells_are_covered():
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(0.0, 0.5 * math.pi, (2, 4000))
+    half = 10.0 ** rng.uniform(-4.0, -1.2, 4000)
+    above = laws.cover(a, b, half)
+    for scale in (1.0, -1.0, 0.3):
+        for other in (1.0, -1.0, -0.6):
+            u, v = a + scale * half, b + other * half
+            entry = -np.sin(u) * np.sin(v) * np.cos(u + v)
+            first, off, second = (above - np.stack([np.sin(v) ** 2, entry, np.sin(u) ** 2], axis=-1)).T
+            assert np.all(first + second > 0)
+            assert np.all(first * second - off * off >= -1e-13)
+
+
+def test_half_a_cover_is_caught():
+    """What covers half of each cell does not cover all of it."""
+    a, b, half = np.array([0.9]), np.array([0.9]), np.array([0.03])
+    first, off, second = (
+        laws.cover(a, b, 0.5 * half)
+        - np.stack(
+            [
+                np.sin(b - half) ** 2,
+                -np.sin(a + half) * np.sin(b - half) * np.cos(a + b),
+                np.sin(a + half) ** 2,
+            ],
+            axis=-1,
+        )
+    ).T
+    assert first * second - off * off < 0 or first + second < 0
+
+
+@pytest.mark.parametrize(("mu", "interval"), [(MUS[0], 0), (MUS[1], 0), (MUS[0], 2)])
+def test_every_triple_is_below_a_mixture(mu, interval):
+    both = laws.dominating(mu, REACH, interval)
+    rng = np.random.default_rng(2)
+    shapes = [
+        oracle.triangle(mu, a, b)
+        for a, b in ((45, 45), (50, 55), (60, 60), (3, 89.9), (89.5, 40), (10, 88), (88, 88))
+    ]
+    shapes += [random_points(rng, mu) for _ in range(60)]
+    shapes += [oracle.triangle(mu, a, b) for a, b in rng.uniform(1.0, 89.0, (60, 2)) if a + b > 90.0]
+    low, high = laws.C_NODES[interval : interval + 2]
+    for u, v in shapes:
+        c = float(rng.choice([low, high, rng.uniform(low, high)]))
+        needed = oracle.transforms(u, v, c, both.knots, 2001)
+        assert feasible(needed, *at_c(both, interval, c)) <= 1e-11
+
+
+def test_the_two_records_alone_are_caught():
+    """X and Y themselves do not suffice; nor do the laws for c near 1 at c = 3, or where no ball holds the points."""
+    mu, knots = 1.41, laws.knots_of(1.41, REACH)
+    u, v = oracle.triangle(mu, 45.0, 45.0)
+    plain = laws.of_ends(mu, 1.0, knots)
+    needed = oracle.transforms(u, v, 1.0, knots, 2001)
+    assert feasible(needed, plain[:, 0], plain[:, 1]) > 0.01
+    both = laws.dominating(mu, REACH, 0)
+    needed = oracle.transforms(*oracle.triangle(mu, 10.0, 89.9), 3.0, knots, 2001)
+    assert feasible(needed, *at_c(both, 0, 1.0)) > 0.01
+    # All three sides mu.
+    u, v = mu * np.array([1.0, 0.0]), mu * np.array([0.5, math.sqrt(0.75)])
+    assert feasible(oracle.transforms(u, v, 1.0, knots, 2001), *at_c(both, 0, 1.0)) > 1e-3
+
+
+def on_lattice(
+    mu: float, c: float, step: float, low: int, high: int, angles: tuple[float, float]
+) -> np.ndarray:
+    at = step * np.arange(low, high + 1)
+    right, left = oracle.transforms(*oracle.triangle(mu, *angles), c, np.abs(at), 1001)
+    return oracle.lattice_law(at, np.where(at >= 0, right, left - at), step, low, high)
+
+
+@pytest.mark.parametrize(("n", "rate", "c"), [(40, 0.3, 1.02), (40, 0.3, 1.1), (150, 0.1, 1.03)])
+def test_rounds_are_above_sums_of_real_messages(n, rate, c):
+    """All ways to place the others among three places, by an FFT; the laws of one place must not be enough."""
+    mu, step, low, high = 0.5, 0.02, -150, 400
+    loss = np.array([math.log(c)])
+    interval = next(i for i in range(3) if c < laws.C_NODES[i + 1])
+    both = laws.dominating(mu, REACH, interval)
+    first, second = at_c(both, interval, c)
+    top = np.maximum(first, second)
+
+    def ours(*three: np.ndarray) -> float:
+        sides = (np.stack([law[side] for law in three])[None] for side in (0, 1))
+        arguments = (n, rate, 0.5 * math.sqrt(n * rate), both.knots, loss, np.ones(1), *sides)
+        return float(two_laws.profile_upper(*(host(each) for each in arguments))[0])
+
+    near = [on_lattice(mu, c, step, low, high, angles) for angles in ((0.5, 89.9), (89.9, 0.5), (45.0, 45.0))]
+    assert all(law.min() > -1e-9 for law in near)
+    sums = {}
+    for counts in (
+        (n, 0, 0),
+        (0, n, 0),
+        (0, 0, n),
+        (n // 2, n - n // 2, 0),
+        (n // 3, n // 3, n - 2 * (n // 3)),
+    ):
+        sums[counts] = oracle.sum_above(list(zip(near, counts)), low, rate, step, -n * (c - 1.0)) / n
+    value = ours(first, second, top)
+    assert value >= max(sums.values()) * (1.0 - 1e-9)
+    assert value <= max(sums.values()) * 1.4
+    # The wrong neighbour: only the place that is not the worst, or half the noise counted.
+    worst = max(sums[n, 0, 0], sums[0, n, 0])
+    less = laws.dominating(0.8 * mu, REACH, interval)
+    small = [
+        np.stack([np.interp(both.knots, less.knots, side) for side in law]) for law in at_c(less, interval, c)
+    ]
+    assert ours(*small, np.maximum(*small)) < worst
+
+
+def test_composed_rounds_are_within_a_tenth():
+    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=3_000)
+    found = cj.account(run, cj.Gaussian(noise_multiplier=1.42), delta=1e-6)
+    assert 0.7326 < found.lower < found.epsilon < 1.1 * found.lower
+    assert found.method.startswith("T**")
+    assert any("same ball" in text for text in found.assumptions)
+
+
+@pytest.mark.parametrize(("n", "rate", "mu"), [(300, 0.2, 0.3), (60_000, 0.1, 1.41)])
+def test_never_above_t_star(n, rate, mu):
+    loss = np.linspace(0.0, 0.2, 50)
+    ours = TwoLawGaussian(n, rate, mu, 39.0).upper(loss)
+    star = HiddenGaussian(n, rate, mu, 39.0).upper(loss)
+    assert np.all(ours <= star * (1.0 + 1e-9))
+    assert np.any(ours < 0.95 * star)
+
+
+def test_left_to_other_bounds():
+    """Few messages, everybody's, or hardly any noise; averaged updates, whose messages may depend on one another."""
+    assert not gains(50, 0.1, 1.0)
+    assert not gains(1000, 1.0, 1.0)
+    assert not gains(1000, 0.1, 5.0)
+    run = cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5)
+    with pytest.raises(ValueError, match="labels that apply here"):
+        cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=1e-6, bounds="T**")
