@@ -20,7 +20,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Before anything imports the kernels: their signatures are checked, see shapes.py.
 jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
 
-from checkin_jax.cli.compiled import release_and_machine, remove_unfinished  # noqa: E402
+from checkin_jax import _compiled  # noqa: E402
+from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
+from checkin_jax.kernels import ahead  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30
@@ -69,6 +71,8 @@ def pytest_configure(config):
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
+    # Kernels are traced, which checks their shapes, and JAX keeps what they compile to.
+    os.environ[_compiled.VARIABLE] = "off"
     for name, value in kept.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
@@ -125,6 +129,7 @@ def forgotten():
     yield
     if _full():
         jax.clear_caches()
+        ahead.forget()
 
 
 @pytest.fixture

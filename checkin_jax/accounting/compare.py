@@ -14,14 +14,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import gaussian
 from checkin_jax.kernels.devices import float64
-from checkin_jax.protocols import (
-    AveragedUpdates,
-    CheckInProtocol,
-    FixedWindow,
-    Shuffle,
-    ShuffledCheckIn,
-    SlidingWindow,
-)
+from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 
@@ -65,7 +58,7 @@ def compare(
     several by Renyi divergences where their paper has them, by strong composition otherwise.
 
     Args:
-      protocol: what is run.
+      protocol: what is run; its `published` names the analyses that hold of it.
       randomizer: with pure local differential privacy; or Gaussian, which published bounds take as the
         (epsilon0, delta0) of its exact profile; no published bound is known for others.
       delta: of the run, in (0, 1).
@@ -98,14 +91,13 @@ def compare(
         ),
     ]
     mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
-    if protocol.coins is not None or protocol.num_colluding:
-        pass  # published bounds are for a common rate, and nobody colludes
-    elif randomizer.largest_loss <= MAX_EPSILON0:
-        bounds = list(_pure(protocol, randomizer.largest_loss, delta))
+    if randomizer.largest_loss <= MAX_EPSILON0:
+        bounds = list(_published(protocol, Run(protocol.repeats, delta, randomizer.largest_loss)))
     elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
         chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
-        bounds = list(_gaussian(protocol, mu, delta, chosen))
+        run = Run(protocol.repeats, delta, local_epsilon(mu, chosen), mu, chosen)
+        bounds = list(_published(protocol, run))
     found = [
         ComparedBound(
             method=b.label,
@@ -121,50 +113,47 @@ def compare(
     return rows + sorted(found, key=lambda row: (row.validity == "invalid", row.epsilon))
 
 
-def _pure(protocol: CheckInProtocol, epsilon0: float, delta: float) -> Iterator[PublishedBound]:
-    n = float(protocol.num_clients)
-    times = protocol.repeats
-    if isinstance(protocol, ShuffledCheckIn | Shuffle):
-        yield from _shuffled(protocol, epsilon0, delta)
-    if isinstance(protocol, Shuffle):
-        for theorem in (published.shuffle, published.shuffle_unrelaxed, published.shuffle_2019):
-            yield published.repeated(functools.partial(theorem, n, epsilon0), times, delta)
-    if isinstance(protocol, FixedWindow):
-        m, p0 = float(protocol.num_slots), protocol.rate
-        for theorem in (published.fixed_window, published.fixed_window_unrelaxed):
-            one = functools.partial(theorem, m, epsilon0, check_in_prob=p0)
-            yield published.repeated(one, times, delta)
-        if m * times == n and p0 == m / n:
-            found = published.corollary_3_3(n, m, epsilon0, 0.5 * delta / times, 0.5 * delta)
-            yield from (found.exact, found.closed)
-    if isinstance(protocol, SlidingWindow):
-        one = functools.partial(published.sliding_window, float(protocol.window), epsilon0)
-        yield published.repeated(one, times, delta)
-    if isinstance(protocol, AveragedUpdates) and protocol.rate == 1.0:
-        m = float(protocol.num_slots)
-        yield published.repeated(
-            lambda d: published.averaged_updates(n, m, epsilon0, 0.5 * d, 0.5 * d), times, delta
-        )
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Arguments of a published analysis: the number of units, delta, and the privacy of one message.
+
+    epsilon0: of a message that is purely private; of a Gaussian one (mu is then not None), at `delta0`.
+    """
+
+    times: int
+    delta: float
+    epsilon0: float
+    mu: float | None = None
+    delta0: float = 0.0
+
+    def repeated(self, theorem: Callable[..., PublishedBound]) -> PublishedBound:
+        """A theorem about one unit, a function of its delta, composed over all."""
+        return published.repeated(theorem, self.times, self.delta)
 
 
-def _shuffled(protocol: ShuffledCheckIn | Shuffle, epsilon0: float, delta: float) -> Iterator[PublishedBound]:
-    setting = (float(protocol.num_clients), protocol.rate, epsilon0)
-    run = {"num_rounds": protocol.num_rounds, "delta": delta}
-    for theorem, orders in (
-        (published.theorem_1, _LARGE),
-        (published.theorem_1_smaller, _MIDDLE),
-        (published.subsampling_only, _LARGE),
-        (published.theorem_2_repaired, _LARGE),
-        (published.theorem_2, _LARGE),
-        (published.theorem_1_fixed_weight, _LARGE),
-    ):
-        yield published.epsilon(theorem(*setting, orders), orders, **run)
-    yield published.strong_composition(*setting, **run)
-    yield from _lemma_3(setting, run, 0.0)
+def _shuffled(run: Run, num_clients: int, rate: float) -> Iterator[PublishedBound]:
+    if run.epsilon0 > MAX_EPSILON0:
+        return
+    setting, composed = (
+        (float(num_clients), rate, run.epsilon0),
+        {"num_rounds": run.times, "delta": run.delta},
+    )
+    if run.mu is None:
+        for theorem, orders in (
+            (published.theorem_1, _LARGE),
+            (published.theorem_1_smaller, _MIDDLE),
+            (published.subsampling_only, _LARGE),
+            (published.theorem_2_repaired, _LARGE),
+            (published.theorem_2, _LARGE),
+            (published.theorem_1_fixed_weight, _LARGE),
+        ):
+            yield published.epsilon(theorem(*setting, orders), orders, **composed)
+    yield published.strong_composition(*setting, delta0=run.delta0, **composed)
+    yield from _lemma_3(setting, composed, run.delta0)
 
 
 def _lemma_3(setting: tuple[float, float, float], run: dict, delta0: float) -> Iterator[PublishedBound]:
-    """What uses Lemma 3, its inner deltas set to the run's."""
+    """Bounds that use Lemma 3, with inner deltas set to the run's."""
     inner = run["delta"]
     for approach in (published.approach_1, published.approach_2):
         value = approach(*setting, _SMALL, shuffle_delta=inner, delta0=delta0)
@@ -173,29 +162,60 @@ def _lemma_3(setting: tuple[float, float, float], run: dict, delta0: float) -> I
     yield published.epsilon(value, _LARGE, **run)
 
 
-def _gaussian(protocol: CheckInProtocol, mu: float, delta: float, delta0: float) -> Iterator[PublishedBound]:
-    n, times = float(protocol.num_clients), protocol.repeats
-    if isinstance(protocol, ShuffledCheckIn | Shuffle):
-        epsilon0 = local_epsilon(mu, delta0)
-        if epsilon0 <= MAX_EPSILON0:
-            setting, run = (n, protocol.rate, epsilon0), {"num_rounds": times, "delta": delta}
-            yield published.strong_composition(*setting, delta0=delta0, **run)
-            yield from _lemma_3(setting, run, delta0)
-    if isinstance(protocol, Shuffle):
-        yield _approximate(lambda e0, d: published.shuffle(n, e0, d), n, mu, times, delta)
-    if isinstance(protocol, FixedWindow):
-        m, p0 = float(protocol.num_slots), protocol.rate
+def _shuffling(run: Run, num_clients: int) -> Iterator[PublishedBound]:
+    n = float(num_clients)
+    if run.mu is not None:
+        yield _approximate(run, run.mu, lambda e0, d: published.shuffle(n, e0, d), n)
+        return
+    for theorem in (published.shuffle, published.shuffle_unrelaxed, published.shuffle_2019):
+        yield run.repeated(functools.partial(theorem, n, run.epsilon0))
+
+
+def _fixed_window(run: Run, num_clients: int, num_slots: int, prob: float) -> Iterator[PublishedBound]:
+    n, m = float(num_clients), float(num_slots)
+    if run.mu is not None:
+        yield _approximate(run, run.mu, lambda e0, d: published.fixed_window(m, e0, d, check_in_prob=prob), m)
+        return
+    for theorem in (published.fixed_window, published.fixed_window_unrelaxed):
+        yield run.repeated(functools.partial(theorem, m, run.epsilon0, check_in_prob=prob))
+    if m * run.times == n and prob == m / n:
+        found = published.corollary_3_3(n, m, run.epsilon0, 0.5 * run.delta / run.times, 0.5 * run.delta)
+        yield from (found.exact, found.closed)
+
+
+def _sliding_windows(run: Run, num_clients: int, window: int) -> Iterator[PublishedBound]:
+    n, m = float(num_clients), float(window)
+    if run.mu is not None:
+        yield _approximate(run, run.mu, lambda e0, d: published.sliding_window(m, e0, d), n)
+        return
+    yield run.repeated(functools.partial(published.sliding_window, m, run.epsilon0))
+
+
+def _averaged_updates(run: Run, num_clients: int, num_slots: int) -> Iterator[PublishedBound]:
+    n, m = float(num_clients), float(num_slots)
+    if run.mu is not None:
         yield _approximate(
-            lambda e0, d: published.fixed_window(m, e0, d, check_in_prob=p0), m, mu, times, delta
+            run, run.mu, lambda e0, d: published.averaged_updates(n, m, e0, 0.5 * d, 0.5 * d), n
         )
-    if isinstance(protocol, SlidingWindow):
-        m = float(protocol.window)
-        yield _approximate(lambda e0, d: published.sliding_window(m, e0, d), n, mu, times, delta)
-    if isinstance(protocol, AveragedUpdates) and protocol.rate == 1.0:
-        m = float(protocol.num_slots)
-        yield _approximate(
-            lambda e0, d: published.averaged_updates(n, m, e0, 0.5 * d, 0.5 * d), n, mu, times, delta
-        )
+        return
+    yield run.repeated(lambda d: published.averaged_updates(n, m, run.epsilon0, 0.5 * d, 0.5 * d))
+
+
+# The analyses that a protocol may name in `published`; called with the setting that it names beside.
+PUBLISHED: dict[str, Callable[..., Iterator[PublishedBound]]] = {
+    "shuffled check-in": _shuffled,
+    "shuffling": _shuffling,
+    "fixed window": _fixed_window,
+    "sliding windows": _sliding_windows,
+    "averaged updates": _averaged_updates,
+}
+
+
+def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
+    if protocol.coins is not None or protocol.num_colluding:
+        return  # published bounds are for a common rate, and nobody colludes
+    for name, setting in protocol.published:
+        yield from PUBLISHED[_validate.choice(tuple(PUBLISHED), published=name)](run, **setting)
 
 
 def local_epsilon(mu: float, delta0: float) -> float:
@@ -213,11 +233,7 @@ _EPSILONS = np.geomspace(1e-4, MAX_EPSILON0 / 8, 512)
 
 
 def _approximate(
-    theorem: Callable[[np.ndarray, np.ndarray], PublishedBound],
-    units: float,
-    mu: float,
-    times: int,
-    delta: float,
+    run: Run, mu: float, theorem: Callable[[np.ndarray, np.ndarray], PublishedBound], units: float
 ) -> PublishedBound:
     """The best (epsilon0, delta0) version for Gaussian messages on a grid of epsilon0; infinity where none applies."""
 
@@ -238,4 +254,4 @@ def _approximate(
         label = f"{pure.label}, (epsilon0, delta0)"
         return dataclasses.replace(pure, value=value[best], delta=None, label=label, reason=reason)
 
-    return published.repeated(one, times, delta)
+    return run.repeated(one)

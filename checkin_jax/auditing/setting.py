@@ -28,7 +28,7 @@ def check_auditable(run: PrivateRun) -> PrivateRun:
 
 
 def units_within(run: PrivateRun, rounds: int, messages: float) -> int:
-    """How many units, of those there are, have at most so many rounds, and messages as expected; maybe none."""
+    """The largest number of units within a budget of rounds and expected messages; 0 if one unit exceeds it."""
     schedule = run.schedule
     number, rate = schedule.check_ins
     affordable = messages / max(number * rate * schedule.rounds_per_unit, 1e-300)

@@ -2,7 +2,7 @@
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
-command (the library itself keeps nothing), see `keep_compiled`.
+command (the library itself keeps the accountant's programs only), see `keep_compiled`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Annotated, NoReturn
 import tyro
 
 from checkin_jax import _validate
+from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
-from checkin_jax.cli.compiled import keep_compiled
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
-from checkin_jax.cli.report import ReportPage
+from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import Train
 
@@ -38,6 +38,7 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[SpentBudget, tyro.conf.subcommand("budget")]
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
+    | Annotated[Statement, tyro.conf.subcommand("statement")]
     | Annotated[Audit, tyro.conf.subcommand("audit")]
 )
 

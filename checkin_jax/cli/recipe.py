@@ -1,4 +1,4 @@
-"""What the training programs have in common: where to, from what, on which machines; and the run itself."""
+"""Options shared by the training programs (output folder, data set, devices), and the run they start."""
 
 from __future__ import annotations
 

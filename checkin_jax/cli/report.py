@@ -1,9 +1,10 @@
-"""`checkin report`: a run directory as one HTML page."""
+"""`checkin report` and `checkin statement`: a run directory as one HTML page, and as a statement that can be filed."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -38,5 +39,32 @@ class ReportPage:
 
         def job() -> None:
             print(html_report.write(run, out, account, attack=self.attack))
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class Statement:
+    """A run's statement for a file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
+
+    run_dir: tyro.conf.Positional[Path]
+    """Folder of the run; one that was killed or goes on will do."""
+    format: Literal["text", "json", "registry", "model-card", "html"] = "text"
+    """text; json: the versioned record (its schema is in the documentation); registry: the answers that a registry of
+    deployments wants; model-card: a section in Markdown; html: one page."""
+    attack: bool = True
+    """Also mu and other terms of an attacker's, which takes a few seconds more."""
+
+    def prepare(self) -> Job:
+        """Reads the run; the job accounts for it and prints the statement."""
+        from checkin_jax.accounting.account import account
+        from checkin_jax.training.reports import recorded, statement
+
+        run = recorded.read(self.run_dir)
+        if not run.rounds:
+            raise UsageError(f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to state")
+
+        def job() -> None:
+            print(statement.FORMATS[self.format](statement.record(run, account, attack=self.attack)), end="")
 
         return job

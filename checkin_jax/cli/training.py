@@ -75,7 +75,7 @@ class _TrainingOptions(ProtocolOptions):
     json: bool = False
     """Print the report as one JSON object instead of text."""
 
-    # Of shuffled check-in, for what is left out.
+    # Defaults of shuffled check-in, for options that were left out.
     _start: ClassVar[dict[str, float]] = {}
     _learning_rate: ClassVar[float] = 1.0
 

@@ -46,12 +46,12 @@ def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
 
 
 def looped() -> bool:
-    """Whether the device in use takes lanes one by one."""
+    """True if the device in use takes lanes one by one."""
     return in_use().platform == "cpu"
 
 
 def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = None, *, size: int) -> Any:
-    """The kernel's results for every lane, [size, ...]; what is beyond the lanes that there are is undefined.
+    """Runs the kernel on every lane; [size, ...]. Entries beyond the number of lanes given are undefined.
 
     Args:
       kernel: a function of the arrays of one lane, `held`'s first; kept by the caller, since each is compiled once.

@@ -11,14 +11,13 @@ B = M - N0 for the other direction E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
+from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.losses import in_blocks
 
 
@@ -30,56 +29,55 @@ class Messages(NamedTuple):
     kappa: Array
 
 
-@functools.partial(jax.jit, static_argnames="buckets")
+@hosted(static=("buckets",))
 def check_in_messages(
     num_clients: Array, rate: Array, epsilon0: Array, log_inverse_mass: Array, buckets: int
 ) -> Messages:
     """Shuffled check-in: the number of messages is binomial; what is outside the window is dropped."""
     cut = binomial.cells(num_clients, rate, log_inverse_mass, buckets)
-    kappa = -jnp.expm1(-epsilon0) / num_clients
-    return Messages(cut.first, cut.mass_lower, jnp.broadcast_to(kappa, cut.first.shape))
+    kappa = -xp.expm1(-epsilon0) / num_clients
+    return Messages(cut.first, cut.mass_lower, xp.broadcast_to(kappa, cut.first.shape))
 
 
-@jax.jit
+@hosted()
 def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> Messages:
     """Windows: `slots` messages, one of which is the target's with probability `used`; all [labels]."""
-    return Messages(slots, weight, -jnp.expm1(-epsilon0) * used / slots)
+    return Messages(slots, weight, -xp.expm1(-epsilon0) * used / slots)
 
 
 def lines_at(
-    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: bool
+    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
 ) -> tuple[Array, Array]:
     """`lines_lower` at a few losses, from its tables."""
-    p = jnp.exp(epsilon0)
+    p = xp.exp(epsilon0)
     m, kappa = mix.number[:, None], mix.kappa[:, None]
-    if reverse:
-        least = (p * m - jnp.expm1(-loss)[None, :] / kappa) / (p + 1.0)
-    else:
-        least = (m + jnp.expm1(loss)[None, :] / kappa) / (p + 1.0)
+    # Both orders by the same code: every copy of it would be compiled.
+    sign, times = xp.where(reverse, -1.0, 1.0), xp.where(reverse, p, 1.0)
+    least = (times * m + sign * xp.expm1(sign * loss)[None, :] / kappa) / (p + 1.0)
     # Any threshold gives a valid line; rounding can move it off the best one only.
-    a = jnp.clip(jnp.floor(least) + 1.0, 1.0, m + 1.0)
+    a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
-    apart = kappa * (m - a + 1.0) * pmf * (p if reverse else 1.0)
-    difference = jnp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
-    base = jnp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
+    apart = kappa * (m - a + 1.0) * pmf * times
+    difference = xp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
+    base = xp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
     # Q is the base law: in the reverse direction the second measure is P = base - apart.
-    return difference, base - (difference if reverse else 0.0) + FLUSHED
+    return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
 
 
-@functools.partial(jax.jit, static_argnames=("table", "reverse"))
+@hosted(static=("table",))
 def tabulate(
-    mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: bool
+    mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
     """Tables of the counts of one label, for `lines_at`."""
     return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *table, True)
 
 
-def _prob(epsilon0: Array, reverse: bool) -> Array:
-    p = jnp.exp(epsilon0)
-    return p / (p + 1.0) if reverse else 1.0 / (p + 1.0)
+def _prob(epsilon0: Array, reverse: Array | bool) -> Array:
+    p = xp.exp(epsilon0)
+    return xp.where(reverse, p, 1.0) / (p + 1.0)
 
 
-@functools.partial(jax.jit, static_argnames=("exact", "reverse"))
+@compiled(static=("exact",))
 def lines_lower(
     mix: Messages,
     tables: tails.Tables,
@@ -87,7 +85,7 @@ def lines_lower(
     count: Array,
     epsilon0: Array,
     exact: bool,
-    reverse: bool,
+    reverse: Array | bool,
 ) -> tuple[Array, Array]:
     """(P(A) - Q(A), Q(A)) for A = {loss > loss}, loss > 0, rounded down and up; reverse: of Q||P.
 

@@ -6,12 +6,12 @@ import decimal
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from checkin_jax.kernels import engine
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -37,34 +37,34 @@ def stirling_error(n: Array) -> Array:
 
     Table below 16, six terms of the asymptotic series from there (the seventh is below 2e-18).
     """
-    table = jnp.asarray(_STIRLING_ERROR, dtype=n.dtype)
-    small = table[jnp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(jnp.int32)]
-    large = jnp.maximum(n, 16.0)
+    table = xp.asarray(_STIRLING_ERROR, dtype=n.dtype)
+    small = table[xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32)]
+    large = xp.maximum(n, 16.0)
     inv2 = 1.0 / (large * large)
     series = 1 / 1188 - inv2 * (691 / 360360)
     for coefficient in (1 / 1680, 1 / 1260, 1 / 360, 1 / 12):
         series = coefficient - inv2 * series
-    return jnp.where(n < len(_STIRLING_ERROR), small, series / large)
+    return xp.where(n < len(_STIRLING_ERROR), small, series / large)
 
 
 def _deviance(x: Array, mean: Array, diff: Array) -> Array:
     """x log(x/mean) + mean - x for x, mean > 0, given diff = x - mean to full precision."""
     v = diff / (x + mean)
-    near = jnp.abs(v) < 0.1
-    w = jnp.where(near, v, 0.0)
+    near = xp.abs(v) < 0.1
+    w = xp.where(near, v, 0.0)
     w2 = w * w
-    series = jnp.zeros_like(w)
+    series = xp.zeros_like(w)
     for j in range(9, 0, -1):
         series = w2 * (1.0 / (2 * j + 1) + series)
     close = diff * w + 2.0 * x * w * series
-    return jnp.where(near, close, x * jnp.log(x / mean) - diff)
+    return xp.where(near, close, x * xp.log(x / mean) - diff)
 
 
 def _minus_product(x: Array, n: Array, p: Array) -> Array:
     """x - n p without the rounding of n p: whole n below 2^42, p in [0, 1]; exact to one rounding."""
-    n_high = jnp.floor(n / 2.0**21) * 2.0**21
+    n_high = xp.floor(n / 2.0**21) * 2.0**21
     n_low = n - n_high
-    p_high = jax.lax.reduce_precision(p, exponent_bits=11, mantissa_bits=23)
+    p_high = engine.leading_bits(p)
     p_low = p - p_high
     return (((x - n_high * p_high) - n_low * p_high) - n_high * p_low) - n_low * p_low
 
@@ -81,42 +81,42 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
       50-digit references for n up to 1e12 (tests/bounds/test_binomial.py). Never a difference of log-gammas, which
       is 4e-6 wrong at n = 1e9.
     """
-    k, n, p = jnp.broadcast_arrays(*(jnp.asarray(v, dtype=jnp.float64) for v in (k, n, p)))
+    k, n, p = xp.broadcast_arrays(*(xp.asarray(v, dtype=xp.float64) for v in (k, n, p)))
     inside = (k > 0) & (k < n) & (p > 0) & (p < 1)
     # Benign values where the formula does not apply, so that no NaN is ever formed.
-    ks, ns, ps = jnp.where(inside, k, 1.0), jnp.where(inside, n, 2.0), jnp.where(inside, p, 0.5)
+    ks, ns, ps = xp.where(inside, k, 1.0), xp.where(inside, n, 2.0), xp.where(inside, p, 0.5)
     rest = ns - ks
     diff = _minus_product(ks, ns, ps)
     saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest)
-    saddle -= _deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff)
-    interior = saddle + 0.5 * (jnp.log(ns / ks / rest) - _LOG_2PI)
+    saddle = saddle - (_deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff))
+    interior = saddle + 0.5 * (xp.log(ns / ks / rest) - _LOG_2PI)
     at_zero = n * log1p(-p)
-    at_n = n * jnp.log(p)
+    at_n = n * xp.log(p)
     # 0 * log 0 is a certain event, not NaN.
-    at_zero = jnp.where(n == 0, 0.0, at_zero)
-    at_n = jnp.where(n == 0, 0.0, at_n)
-    edge = jnp.where(k == 0, at_zero, jnp.where(k == n, at_n, -jnp.inf))
-    return jnp.where(inside, interior, edge)
+    at_zero = xp.where(n == 0, 0.0, at_zero)
+    at_n = xp.where(n == 0, 0.0, at_n)
+    edge = xp.where(k == 0, at_zero, xp.where(k == n, at_n, -xp.inf))
+    return xp.where(inside, interior, edge)
 
 
 def log_pmf_half(k: Array, n: Array) -> Array:
     """log Pr[Bin(n, 1/2) = k], float64 whole numbers 0 <= k <= n; error below 1e-13 max(1, |value|)."""
     inside = (k > 0) & (k < n)
-    ks, ns = jnp.where(inside, k, 1.0), jnp.where(inside, n, 2.0)
+    ks, ns = xp.where(inside, k, 1.0), xp.where(inside, n, 2.0)
     rest = ns - ks
     u = (ks - rest) / ns
     # sum_j u^2j / (2j (2j - 1)) near the middle, where the logarithms would cancel.
-    near = jnp.abs(u) < 0.1
-    u2 = jnp.where(near, u * u, 0.0)
-    series = jnp.zeros_like(u2)
+    near = xp.abs(u) < 0.1
+    u2 = xp.where(near, u * u, 0.0)
+    series = xp.zeros_like(u2)
     for j in range(8, 0, -1):
         series = u2 * (1.0 / (2 * j * (2 * j - 1)) + series)
     log_more, log_less = log1p(u), log1p(-u)
-    deviance = ns * jnp.where(near, series, 0.5 * ((1.0 + u) * log_more + (1.0 - u) * log_less))
+    deviance = ns * xp.where(near, series, 0.5 * ((1.0 + u) * log_more + (1.0 - u) * log_less))
     saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest) - deviance
     # n / (k (n - k)) = 4 / (n (1 - u^2))
-    interior = saddle - 0.5 * (jnp.log(ns) + log_more + log_less) + 0.5 * (math.log(4.0) - _LOG_2PI)
-    return jnp.where(inside, interior, -n * math.log(2.0))
+    interior = saddle - 0.5 * (xp.log(ns) + log_more + log_less) + 0.5 * (math.log(4.0) - _LOG_2PI)
+    return xp.where(inside, interior, -n * math.log(2.0))
 
 
 class Cells(NamedTuple):
@@ -144,18 +144,18 @@ _PARTS = 4
 
 def geometric_sum(log_ratio: Array, length: Array) -> Array:
     """sum_{t=0}^{length-1} exp(t log_ratio), stable at log_ratio = 0; 0 for length 0."""
-    flat = jnp.abs(log_ratio * length) < 1e-9
-    safe = jnp.where(flat, 1.0, log_ratio)
-    return jnp.where(
-        flat, length * (1.0 + 0.5 * (length - 1.0) * log_ratio), jnp.expm1(length * safe) / jnp.expm1(safe)
+    flat = xp.abs(log_ratio * length) < 1e-9
+    safe = xp.where(flat, 1.0, log_ratio)
+    return xp.where(
+        flat, length * (1.0 + 0.5 * (length - 1.0) * log_ratio), xp.expm1(length * safe) / xp.expm1(safe)
     )
 
 
 def bernstein_radius(variance: Array, log_inverse_mass: Array) -> Array:
     """t with Pr[|X - E X| > t] <= 2 exp(-log_inverse_mass) for any sum of independent {0,1} variables."""
     third = log_inverse_mass / 3.0
-    radius = third + jnp.sqrt(third * third + 2.0 * variance * log_inverse_mass)
-    return jnp.where(variance > 0, radius, 0.0)
+    radius = third + xp.sqrt(third * third + 2.0 * variance * log_inverse_mass)
+    return xp.where(variance > 0, radius, 0.0)
 
 
 def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) -> tuple[Array, Array]:
@@ -164,20 +164,21 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
     The errors made in a bucket grow with its mass times its width; in the middle, widths go as the density to the
     power -1/4, which is near the best; 3/16 of the buckets cover each tail evenly, however long it is.
     """
-    single = low + jnp.arange(buckets + 1, dtype=jnp.float64)
+    single = low + xp.arange(buckets + 1, dtype=xp.float64)
     side = 3 * buckets // 16
     middle = buckets - 2 * side
-    steps = jnp.arange(1, middle, dtype=jnp.float64) / middle
-    inner = mean + 2.0 * deviation * jax.scipy.special.ndtri(steps)
-    share = jnp.arange(side + 1, dtype=jnp.float64) / (side + 1)
+    steps = xp.arange(1, middle, dtype=xp.float64) / middle
+    inner = mean + 2.0 * deviation * engine.ndtri(steps)
+    share = xp.arange(side + 1, dtype=xp.float64) / (side + 1)
     # One bucket more on either side of the middle ends where the even ones begin.
-    below = low + (jnp.maximum(inner[0], low) - low) * share
-    above = high + 1.0 - (high + 1.0 - jnp.minimum(inner[-1], high + 1.0)) * share[::-1]
-    spread = jnp.round(jnp.concatenate([below, jnp.clip(inner, low, high + 1.0), above]))
-    ends = jnp.minimum(jnp.where(high - low + 1.0 <= buckets, single, spread), high + 1.0)
+    below = low + (xp.maximum(inner[0], low) - low) * share
+    above = high + 1.0 - (high + 1.0 - xp.minimum(inner[-1], high + 1.0)) * share[::-1]
+    spread = xp.round(xp.concatenate([below, xp.clip(inner, low, high + 1.0), above]))
+    ends = xp.minimum(xp.where(high - low + 1.0 <= buckets, single, spread), high + 1.0)
     return ends[:-1], ends[1:] - 1.0
 
 
+@hosted(static=("buckets",))
 def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     """Cuts the part of Bin(n, p) that matters into `buckets` runs of values.
 
@@ -193,42 +194,42 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     """
     mean = n * p
     radius = bernstein_radius(mean * (1.0 - p), log_inverse_mass)
-    low = jnp.maximum(0.0, jnp.floor(mean - radius))
-    high = jnp.minimum(n, jnp.ceil(mean + radius))
-    first, last = edges(low, high, mean, jnp.sqrt(mean * (1.0 - p)), buckets)
-    part = jnp.ceil((last - first + 1.0) / _PARTS)[:, None]
-    starts = first[:, None] + part * jnp.arange(_PARTS, dtype=jnp.float64)[None, :]
-    length = jnp.clip(last[:, None] + 1.0 - starts, 0.0, part)
-    starts = jnp.minimum(starts, n)
-    before = jnp.maximum(jnp.floor(0.5 * (length - 1.0)), 0.0)
-    middle = jnp.minimum(starts + before, n)
-    ends = jnp.clip(starts + length - 1.0, 0.0, n)
+    low = xp.maximum(0.0, xp.floor(mean - radius))
+    high = xp.minimum(n, xp.ceil(mean + radius))
+    first, last = edges(low, high, mean, xp.sqrt(mean * (1.0 - p)), buckets)
+    part = xp.ceil((last - first + 1.0) / _PARTS)[:, None]
+    starts = first[:, None] + part * xp.arange(_PARTS, dtype=xp.float64)[None, :]
+    length = xp.clip(last[:, None] + 1.0 - starts, 0.0, part)
+    starts = xp.minimum(starts, n)
+    before = xp.maximum(xp.floor(0.5 * (length - 1.0)), 0.0)
+    middle = xp.minimum(starts + before, n)
+    ends = xp.clip(starts + length - 1.0, 0.0, n)
 
     log_middle = log_pmf(middle, n, p)
-    odds = jnp.log(p) - log1p(-p)
+    odds = xp.log(p) - log1p(-p)
     # log pmf(x + 1) - log pmf(x), decreasing in x: a tangent at the middle bounds the whole part from above.
     at_end = middle >= n
-    slope = jnp.where(at_end, 0.0, jnp.log(jnp.where(at_end, 1.0, n - middle) / (middle + 1.0)) + odds)
+    slope = xp.where(at_end, 0.0, xp.log(xp.where(at_end, 1.0, n - middle) / (middle + 1.0)) + odds)
     single = length <= 1.0
-    slope = jnp.where(single | ~jnp.isfinite(slope), 0.0, slope)
-    upper = jnp.exp(log_middle - before * slope) * geometric_sum(slope, length)
+    slope = xp.where(single | ~xp.isfinite(slope), 0.0, slope)
+    upper = xp.exp(log_middle - before * slope) * geometric_sum(slope, length)
 
     log_first, log_last = log_pmf(starts, n, p), log_pmf(ends, n, p)
-    chord = jnp.where(single, 0.0, (log_last - log_first) / jnp.maximum(length - 1.0, 1.0))
-    chord = jnp.where(jnp.isfinite(chord), chord, 0.0)
-    lower = jnp.exp(log_first) * geometric_sum(chord, length)
+    chord = xp.where(single, 0.0, (log_last - log_first) / xp.maximum(length - 1.0, 1.0))
+    chord = xp.where(xp.isfinite(chord), chord, 0.0)
+    lower = xp.exp(log_first) * geometric_sum(chord, length)
 
     # The mean under exp(slope t) lies within |slope| (length^2 - 1) / 12 of the centre, on the slope's side.
     centre = starts + 0.5 * (length - 1.0)
-    mean_part = centre + jnp.maximum(slope, 0.0) * (length * length - 1.0) / 12.0
-    mass_upper = jnp.sum(upper, axis=1)
-    mean_upper = jnp.sum(upper * mean_part, axis=1) / jnp.where(mass_upper > 0, mass_upper, 1.0)
-    mean_upper = jnp.clip(jnp.where(mass_upper > 0, mean_upper, last), first, jnp.maximum(first, last))
-    mass_lower = jnp.sum(lower, axis=1)
-    mean_lower = jnp.sum(lower * starts, axis=1) / jnp.where(mass_lower > 0, mass_lower, 1.0)
-    mean_lower = jnp.clip(mean_lower, first, jnp.maximum(first, last))
-    tail = jnp.where((low <= 0) & (high >= n), 0.0, 2.0 * jnp.exp(-log_inverse_mass))
-    return Cells(first, jnp.maximum(first, last), mass_upper, mass_lower, mean_upper, mean_lower, tail)
+    mean_part = centre + xp.maximum(slope, 0.0) * (length * length - 1.0) / 12.0
+    mass_upper = xp.sum(upper, axis=1)
+    mean_upper = xp.sum(upper * mean_part, axis=1) / xp.where(mass_upper > 0, mass_upper, 1.0)
+    mean_upper = xp.clip(xp.where(mass_upper > 0, mean_upper, last), first, xp.maximum(first, last))
+    mass_lower = xp.sum(lower, axis=1)
+    mean_lower = xp.sum(lower * starts, axis=1) / xp.where(mass_lower > 0, mass_lower, 1.0)
+    mean_lower = xp.clip(mean_lower, first, xp.maximum(first, last))
+    tail = xp.where((low <= 0) & (high >= n), 0.0, 2.0 * xp.exp(-log_inverse_mass))
+    return Cells(first, xp.maximum(first, last), mass_upper, mass_lower, mean_upper, mean_lower, tail)
 
 
 def mean_inverse(first: Array, last: Array, mean: Array) -> Array:

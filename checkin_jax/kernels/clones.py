@@ -22,64 +22,63 @@ facts turn this two-dimensional sum into a few hundred terms, whatever n is, wit
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
+from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.losses import in_blocks
 from checkin_jax.kernels.mixtures import Buckets, Law, buckets_exact, buckets_lower, buckets_upper
 
 
-@jax.jit
+@hosted()
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """T1: labels 0 and 1 with probability rate/(p+1) each; the others are absent or count nothing; shape [1]."""
-    p = jnp.exp(epsilon0)
-    neither = rate * jnp.expm1(epsilon0) / (p + 1.0)
-    zero, one = jnp.zeros_like(p), jnp.ones_like(p)
+    p = xp.exp(epsilon0)
+    neither = rate * xp.expm1(epsilon0) / (p + 1.0)
+    zero, one = xp.zeros_like(p), xp.ones_like(p)
     law = Law(num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one)
-    return Law(*(jnp.broadcast_to(part, (1,)) for part in law))
+    return Law(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
-@jax.jit
+@hosted()
 def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """L1 with 3-ary randomized response, all other clients at a third record; shape [1].
 
     Labels 0 and 1 with probability rate/(p+2) each; the third label, with probability rate p/(p+2), counts 1/p.
     """
-    p = jnp.exp(epsilon0)
+    p = xp.exp(epsilon0)
     third = rate * p / (p + 2.0)
-    zero, one = jnp.zeros_like(p), jnp.ones_like(p)
+    zero, one = xp.zeros_like(p), xp.ones_like(p)
     law = Law(num_clients, 2.0 * rate / (p + 2.0), share(1.0 - rate, third), 1.0 / p, zero, one, one, one)
-    return Law(*(jnp.broadcast_to(part, (1,)) for part in law))
+    return Law(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
-@functools.partial(jax.jit, static_argnames="upper")
+@hosted(static=("upper",))
 def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> Law:
     """T2 (upper) or its instance with 3-ary randomized response, all [parts].
 
     slots: m >= 1, one message each. used: rho in (0, 1], probability that the target's message is one of them, in a
     uniform slot. T2' takes m = K and rho = K/n for each number K of occupied slots, with probabilities `weight`.
     """
-    p = jnp.exp(epsilon0)
-    zero = jnp.zeros_like(slots)
+    p = xp.exp(epsilon0)
+    zero = xp.zeros_like(slots)
     special, other = (2.0 / (p + 1.0), zero) if upper else (2.0 / (p + 2.0), zero + 1.0 / p)
     return Law(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight, zero)
 
 
-@jax.jit
+@hosted()
 def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> Law:
     """T1h: the target comes with probability `rate`, each of `pool` other clients with probability theta.
 
     pool: n' >= 0, whole, [parts]. weight: of the parts, a public label. theta: in (0, 1). rate: g in (0, 1].
     An absent draw counts alpha = (1-g)/(1-theta), one of the labels beta = g/theta times what it counts in T1.
     """
-    p, zero = jnp.exp(epsilon0), jnp.zeros_like(pool)
-    neither = theta * jnp.expm1(epsilon0) / (p + 1.0)
+    p, zero = xp.exp(epsilon0), xp.zeros_like(pool)
+    neither = theta * xp.expm1(epsilon0) / (p + 1.0)
     special, absent = zero + 2.0 * theta / (p + 1.0), zero + share(1.0 - theta, neither)
     ratio = zero + (1.0 - rate) * theta / ((1.0 - theta) * rate)
     return Law(pool + 1.0, special, absent, zero, zero, zero + rate / theta, weight, ratio)
@@ -87,7 +86,7 @@ def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Ar
 
 def share(part: Array, rest: Array) -> Array:
     total = part + rest
-    return jnp.where(total > 0, part / jnp.where(total > 0, total, 1.0), 0.0)
+    return xp.where(total > 0, part / xp.where(total > 0, total, 1.0), 0.0)
 
 
 def _terms(
@@ -98,11 +97,11 @@ def _terms(
     N1 / N < ((p - c) - (c - 1) y) / ((p - 1) (c + 1)), divided through by p c so that p = e^50 loses nothing.
     """
     y, loss = mix.ratio[:, :, None], loss[None, None, :]
-    per_c, per_p = jnp.exp(-loss), jnp.exp(-epsilon0)
-    room = per_c * -jnp.expm1(loss - epsilon0) + per_p * jnp.expm1(-loss) * y
-    share = jnp.clip(room / (-jnp.expm1(-epsilon0) * (1.0 + per_c)), 0.0, 0.5)
+    per_c, per_p = xp.exp(-loss), xp.exp(-epsilon0)
+    room = per_c * -xp.expm1(loss - epsilon0) + per_p * xp.expm1(-loss) * y
+    share = xp.clip(room / (-xp.expm1(-epsilon0) * (1.0 + per_c)), 0.0, 0.5)
     n = mix.number[:, None]
-    a = n - jnp.ceil(n * share.reshape(n.shape[0], -1)) + 1.0
+    a = n - xp.ceil(n * share.reshape(n.shape[0], -1)) + 1.0
     pmf, tail = tails.look_up(tables, None, a, exact, tail_upper)
     return pmf.reshape(share.shape), tail.reshape(share.shape), y
 
@@ -120,7 +119,7 @@ class Cut(NamedTuple):
     table: tuple[int, bool]
 
 
-@functools.partial(jax.jit, static_argnames=("cut", "upper"))
+@hosted(static=("cut", "upper"))
 def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
     """A mixture on one side of the law, and tables of its fair signs, tails rounded to that side."""
     if cut.buckets == 0:
@@ -132,7 +131,7 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
     return mix, signs(mix, log_inverse_mass, cut.table, not upper)
 
 
-@functools.partial(jax.jit, static_argnames=("table", "upper"))
+@hosted(static=("table", "upper"))
 def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
     """Tables of the fair signs of a mixture, tails bounded from above (for lower bounds) or from below."""
     return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
@@ -143,14 +142,14 @@ def lines_at(
 ) -> tuple[Array, Array]:
     """`lines_lower` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, upper tails."""
     weight = 0.5 * mix.weight[:, :, None]
-    p = jnp.exp(epsilon0)
+    p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
-    q_mass = jnp.sum(weight * (pmf * (1.0 + y) + tail * (p + 1.0 + 2.0 * y)), axis=(0, 1))
-    difference = jnp.sum(weight * pmf, axis=(0, 1))
-    return difference * jnp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
+    q_mass = xp.sum(weight * (pmf * (1.0 + y) + tail * (p + 1.0 + 2.0 * y)), axis=(0, 1))
+    difference = xp.sum(weight * pmf, axis=(0, 1))
+    return difference * xp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
 
 
-@functools.partial(jax.jit, static_argnames="exact")
+@compiled(static=("exact",))
 def lines_lower(
     mix: Buckets,
     tables: tails.Tables,
@@ -170,18 +169,18 @@ def lines_lower(
 
 def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
     """`profile_upper` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, lower tails."""
-    p = jnp.exp(epsilon0)
+    p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
-    c_minus_1 = jnp.expm1(loss)[None, None, :]
+    c_minus_1 = xp.expm1(loss)[None, None, :]
     # p - c without cancellation near c = p.
-    room = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0)
+    room = xp.maximum(xp.exp(loss) * xp.expm1(epsilon0 - loss), 0.0)
     h = pmf * (room[None, None, :] - c_minus_1 * y) - c_minus_1 * tail * (p + 1.0 + 2.0 * y)
-    inside = jnp.sum(mix.weight[:, :, None] * jnp.maximum(h, 0.0), axis=(0, 1))
+    inside = xp.sum(mix.weight[:, :, None] * xp.maximum(h, 0.0), axis=(0, 1))
     value = 0.5 * (inside + (mix.tail + FLUSHED) * room)
-    return jnp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
+    return xp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
 
 
-@functools.partial(jax.jit, static_argnames="exact")
+@compiled(static=("exact",))
 def profile_upper(
     mix: Buckets,
     tables: tails.Tables,

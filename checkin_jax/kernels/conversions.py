@@ -1,17 +1,16 @@
-"""From Renyi differential privacy to (epsilon, delta)."""
+"""Converts Renyi differential privacy to (epsilon, delta)."""
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 
 
-@jax.jit
+@hosted()
 def epsilon_from_log_moments(
     orders: Float64[Array, "*rows orders"],
     log_moments: Float64[Array, "*rows orders"],
@@ -28,6 +27,6 @@ def epsilon_from_log_moments(
     """
     require_float64(orders, log_moments, log_delta)
     t = orders - 1.0
-    epsilon = (log_moments - log_delta + t * log1p(-1.0 / orders) - jnp.log(orders)) / t
-    epsilon = jnp.where(jnp.isfinite(log_moments) & jnp.isfinite(epsilon), epsilon, jnp.inf)
-    return jnp.maximum(epsilon, 0.0) * (1.0 + 1e-12)
+    epsilon = (log_moments - log_delta + t * log1p(-1.0 / orders) - xp.log(orders)) / t
+    epsilon = xp.where(xp.isfinite(log_moments) & xp.isfinite(epsilon), epsilon, xp.inf)
+    return xp.maximum(epsilon, 0.0) * (1.0 + 1e-12)

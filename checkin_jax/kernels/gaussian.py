@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import host, require_float64
+from checkin_jax.kernels import engine, require_float64
 from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
@@ -25,12 +23,12 @@ _NODES, _WEIGHTS = (
 
 def log_cdf(x: Array) -> Array:
     """log of the standard normal distribution function; relative error of the value below 1e-13."""
-    return jax.scipy.special.log_ndtr(x, series_order=10)
+    return engine.log_ndtr(x)
 
 
 def _asymptotic_one_minus_x_mills(x: Array) -> Array:
     """1 - x Mills(x) by six terms: relative error below 3e-13 from x = 30 on."""
-    v = 1.0 / jnp.square(x)
+    v = 1.0 / xp.square(x)
     return v * (1.0 - v * (3.0 - v * (15.0 - v * (105.0 - v * (945.0 - v * 10395.0)))))
 
 
@@ -40,16 +38,15 @@ def _mills(x: Array) -> Array:
     Not by jax.scipy.special.erfcx, which is 0 between 26.55 and 26.64, where XLA flushes erfc to zero and it does not
     yet use its series, and which jax 0.10.0 does not have.
     """
-    y = jnp.minimum(x, 30.0) * math.sqrt(0.5)
-    direct = math.sqrt(0.5 * math.pi) * jnp.exp(jnp.square(y)) * jax.scipy.special.erfc(y)
-    far = jnp.maximum(x, 30.0)
-    return jnp.where(x < 30.0, direct, (1.0 - _asymptotic_one_minus_x_mills(far)) / far)
+    direct = math.sqrt(0.5 * math.pi) * engine.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
+    far = xp.maximum(x, 30.0)
+    return xp.where(x < 30.0, direct, (1.0 - _asymptotic_one_minus_x_mills(far)) / far)
 
 
 def _one_minus_x_mills(x: Array) -> Array:
     """1 - x Mills(x) > 0; for large x from the asymptotic series, since 1 - x M cancels as x^-2."""
-    near = 1.0 - x * _mills(jnp.minimum(x, 30.0))
-    return jnp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(jnp.maximum(x, 30.0)))
+    near = 1.0 - x * _mills(xp.minimum(x, 30.0))
+    return xp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(xp.maximum(x, 30.0)))
 
 
 def hazard_beyond(x: Array) -> Array:
@@ -72,53 +69,51 @@ def log_delta(
       difference is an integral of 1 - x M(x) when mu is small, so that nothing cancels.
     """
     require_float64(mu, epsilon)
-    mu, epsilon = jnp.broadcast_arrays(mu, epsilon)
+    mu, epsilon = xp.broadcast_arrays(mu, epsilon)
     a = epsilon / mu - 0.5 * mu
     b = epsilon / mu + 0.5 * mu
     log_phi = -0.5 * a * a - _LOG_SQRT_2PI
     # Short steps: M(a) - M(b) = mu * mean of (1 - x M(x)) over [a, b].
     short = mu <= 0.5
-    step = jnp.where(short, mu, 0.5)
-    middle = jnp.clip(a, -30.0, None)
+    step = xp.where(short, mu, 0.5)
+    middle = xp.clip(a, -30.0, None)
     mean = sum(w * _one_minus_x_mills(middle + x * step) for x, w in zip(_NODES, _WEIGHTS))
-    short_value = log_phi + jnp.log(step) + jnp.log(mean)
+    short_value = log_phi + xp.log(step) + xp.log(mean)
     # Long steps in the right tail: M(b) is well below M(a).
-    right = jnp.clip(a, 0.0, None)
-    long_value = log_phi + jnp.log(jnp.maximum(_mills(right) - _mills(right + mu), 1e-300))
+    right = xp.clip(a, 0.0, None)
+    long_value = log_phi + xp.log(xp.maximum(_mills(right) - _mills(right + mu), 1e-300))
     # Left of the mode delta is not small and the plain difference is exact.
     log_first = log_cdf(-a)
-    left_value = log_first + log1p(-jnp.exp(jnp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
-    value = jnp.where(a >= 0, long_value, left_value)
-    return jnp.where(short & (a > jnp.where(mu < 1e-5, -30.0, -8.0)), short_value, value)
+    left_value = log_first + log1p(-xp.exp(xp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
+    value = xp.where(a >= 0, long_value, left_value)
+    return xp.where(short & (a > xp.where(mu < 1e-5, -30.0, -8.0)), short_value, value)
 
 
-_COMPILED = jax.jit(log_delta)
-# Sizes in which the host's values are evaluated, since each compiles once.
-_BLOCKS = (512, 8192)
+# Losses evaluated at a time, whose temporaries stay in the cache.
+_BLOCK = 4096
 
 
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out; inside `devices.float64()`."""
+    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out."""
     flat = np.ravel(np.asarray(epsilon, dtype=np.float64))
-    block = next((size for size in _BLOCKS if flat.size <= 4 * size), _BLOCKS[-1])
-    padded = np.zeros(max(-(-flat.size // block), 1) * block)
-    padded[: flat.size] = flat
-    rows = [np.asarray(_COMPILED(host(mu), host(row))) for row in padded.reshape(-1, block)]
-    return np.concatenate(rows)[: flat.size].reshape(np.shape(epsilon))
+    found = np.empty_like(flat)
+    for start in range(0, flat.size, _BLOCK):
+        found[start : start + _BLOCK] = engine.run(log_delta, np.float64(mu), flat[start : start + _BLOCK])
+    return found.reshape(np.shape(epsilon))
 
 
-@functools.partial(jax.jit, static_argnames="steps")
+@hosted(static=("steps",))
 def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
-    low = jnp.full_like(epsilon, math.log(1e-9))
-    high = jnp.full_like(epsilon, math.log(1e3))
+    low = xp.full_like(epsilon, math.log(1e-9))
+    high = xp.full_like(epsilon, math.log(1e3))
 
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
-        feasible = log_delta(jnp.exp(middle), epsilon) <= log_target
-        return jnp.where(feasible, middle, low), jnp.where(feasible, high, middle)
+        feasible = log_delta(xp.exp(middle), epsilon) <= log_target
+        return xp.where(feasible, middle, low), xp.where(feasible, high, middle)
 
-    return jnp.exp(jax.lax.fori_loop(0, steps, halve, (low, high))[0])
+    return xp.exp(engine.fori_loop(0, steps, halve, (low, high))[0])
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
@@ -129,6 +124,6 @@ def largest_mu(epsilon: float, delta: float) -> float:
     """
     with float64():
         # The profile's own rounding error is below 1e-12; ask for that much less.
-        target = jnp.float64(math.log(delta) - 1e-11)
-        mu = float(_bisect_log_mu(jnp.float64(epsilon), target))
+        target = xp.float64(math.log(delta) - 1e-11)
+        mu = float(_bisect_log_mu(xp.float64(epsilon), target))
         return mu if mu > 1.01e-9 else 0.0

@@ -18,6 +18,10 @@ _BLOCK = 32
 MOST = 129 * _BLOCK
 
 
+# What stands for losses where shapes alone count.
+NO_LOSSES = np.zeros(MOST)
+
+
 def padded(loss: np.ndarray) -> np.ndarray:
     """At most MOST losses, the last one repeated until there are MOST."""
     return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")

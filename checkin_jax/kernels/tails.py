@@ -8,16 +8,14 @@ tangents from above (relative gap about (stride / standard deviation)^2 / 12).
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 
 
 class Tables(NamedTuple):
@@ -36,7 +34,7 @@ STRIDED = (256, False)
 
 
 def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
-    """(points, exact) for numbers of trials up to this: static sizes from a short ladder."""
+    """Chooses a static table size, (points, exact), for up to this many trials, from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in POINTS:
         if points >= min(reach, (1.0 - prob) * largest_number + 4.0):
@@ -49,14 +47,14 @@ def _log_pmf(k: Array, trials: Array, prob: Array | None) -> Array:
 
 
 def _log_odds(prob: Array | None) -> Array | float:
-    return 0.0 if prob is None else jnp.log(prob) - log1p(-prob)
+    return 0.0 if prob is None else xp.log(prob) - log1p(-prob)
 
 
 def _start(trials: Array, prob: Array | None) -> Array:
     """Where tables begin: not above the mean, whatever the rounding of M q."""
     if prob is None:
-        return jnp.ceil(0.5 * trials)
-    return jnp.maximum(jnp.floor(trials * prob) - 1.0, 0.0)
+        return xp.ceil(0.5 * trials)
+    return xp.maximum(xp.floor(trials * prob) - 1.0, 0.0)
 
 
 def _run(
@@ -74,17 +72,17 @@ def _run(
     """
     if upper:
         at_end = first >= trials
-        step = jnp.log(jnp.where(at_end, 1.0, trials - first) / (first + 1.0)) + _log_odds(prob)
-        slope = jnp.where(at_end, 0.0, step)
-        length = jnp.where(at_end, jnp.minimum(length, 1.0), length)
+        step = xp.log(xp.where(at_end, 1.0, trials - first) / (first + 1.0)) + _log_odds(prob)
+        slope = xp.where(at_end, 0.0, step)
+        length = xp.where(at_end, xp.minimum(length, 1.0), length)
     else:
         # A run that reaches past the last value has an infinite chord: its first term alone is left.
-        finite = jnp.isfinite(log_next)
-        slope = jnp.where(finite, (log_next - log_first) / jnp.maximum(length, 1.0), 0.0)
-        length = jnp.where(finite, length, jnp.minimum(length, 1.0))
-    slope = jnp.where(length > 1.0, slope, 0.0)
-    known = jnp.isfinite(log_first)
-    return jnp.where(known, jnp.exp(log_first) * binomial.geometric_sum(slope, length), 0.0)
+        finite = xp.isfinite(log_next)
+        slope = xp.where(finite, (log_next - log_first) / xp.maximum(length, 1.0), 0.0)
+        length = xp.where(finite, length, xp.minimum(length, 1.0))
+    slope = xp.where(length > 1.0, slope, 0.0)
+    known = xp.isfinite(log_first)
+    return xp.where(known, xp.exp(log_first) * binomial.geometric_sum(slope, length), 0.0)
 
 
 def tabulate(
@@ -94,36 +92,36 @@ def tabulate(
     m = trials[:, None]
     start = _start(m, prob)
     mean = 0.5 * m if prob is None else m * prob
-    reach = jnp.sqrt(0.5 * m * log_inverse_mass)
+    reach = xp.sqrt(0.5 * m * log_inverse_mass)
     if prob is not None:
-        reach = jnp.minimum(reach, binomial.bernstein_radius(mean * (1.0 - prob), log_inverse_mass))
+        reach = xp.minimum(reach, binomial.bernstein_radius(mean * (1.0 - prob), log_inverse_mass))
     # Hoeffding, Bernstein: Pr[Bin > top] <= exp(-log_inverse_mass).
-    top = jnp.minimum(m, jnp.ceil(mean + reach) + 1.0)
-    outside = jnp.where(top < m, jnp.exp(-log_inverse_mass), 0.0) if upper else jnp.zeros_like(m)
-    steps = jnp.arange(points, dtype=jnp.float64)[None, :]
+    top = xp.minimum(m, xp.ceil(mean + reach) + 1.0)
+    outside = xp.where(top < m, xp.exp(-log_inverse_mass), 0.0) if upper else xp.zeros_like(m)
+    steps = xp.arange(points, dtype=xp.float64)[None, :]
     if exact:
         at = start + steps
         # pmf(x + 1) / pmf(x) = odds (m - x) / (x + 1), zero from x = m on.
-        ratios = jnp.maximum(m - at[:, :-1], 0.0) / (at[:, :-1] + 1.0) * jnp.exp(_log_odds(prob))
-        pmf = jnp.exp(_log_pmf(start, m, prob)) * jnp.concatenate(
-            [jnp.ones_like(m), jnp.cumprod(ratios, axis=1)], axis=1
+        ratios = xp.maximum(m - at[:, :-1], 0.0) / (at[:, :-1] + 1.0) * xp.exp(_log_odds(prob))
+        pmf = xp.exp(_log_pmf(start, m, prob)) * xp.concatenate(
+            [xp.ones_like(m), xp.cumprod(ratios, axis=1)], axis=1
         )
-        beyond = jnp.cumsum(pmf[:, :0:-1], axis=1)[:, ::-1]
-        beyond = jnp.concatenate([beyond, jnp.zeros_like(m)], axis=1)
-        stride = jnp.ones_like(trials)
-        return Tables(trials, start[:, 0], stride, jnp.log(pmf), beyond + outside)
-    stride = jnp.maximum(jnp.ceil((top - start + 1.0) / (points - 1)), 1.0)
+        beyond = xp.cumsum(pmf[:, :0:-1], axis=1)[:, ::-1]
+        beyond = xp.concatenate([beyond, xp.zeros_like(m)], axis=1)
+        stride = xp.ones_like(trials)
+        return Tables(trials, start[:, 0], stride, xp.log(pmf), beyond + outside)
+    stride = xp.maximum(xp.ceil((top - start + 1.0) / (points - 1)), 1.0)
     at = start + stride * steps
-    held = jnp.minimum(at, m)
-    logs = jnp.where(at <= m, _log_pmf(held, m, prob), -jnp.inf)
-    length = jnp.broadcast_to(stride, held[:, 1:].shape)
+    held = xp.minimum(at, m)
+    logs = xp.where(at <= m, _log_pmf(held, m, prob), -xp.inf)
+    length = xp.broadcast_to(stride, held[:, 1:].shape)
     piece = _run(logs[:, :-1], logs[:, 1:], held[:, :-1], length, m, prob, upper)
-    from_here = jnp.cumsum(piece[:, ::-1], axis=1)[:, ::-1]
-    tail = jnp.concatenate([from_here, jnp.zeros_like(m)], axis=1) + outside
+    from_here = xp.cumsum(piece[:, ::-1], axis=1)[:, ::-1]
+    tail = xp.concatenate([from_here, xp.zeros_like(m)], axis=1) + outside
     return Tables(trials, start[:, 0], stride[:, 0], logs, tail)
 
 
-@functools.partial(jax.jit, static_argnames=("exact", "upper"))
+@hosted(static=("exact", "upper"))
 def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
     """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials prob - 1, [rows, queries].
 
@@ -134,29 +132,29 @@ def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bo
     if exact:
         last = tables.log_pmf.shape[1] - 1
         offset = a - 1.0 - start
-        index = jnp.clip(offset, 0, last).astype(jnp.int32)
-        pmf = jnp.exp(jnp.take_along_axis(tables.log_pmf, index, axis=1))
-        tail = jnp.take_along_axis(tables.beyond, index, axis=1)
+        index = xp.clip(offset, 0, last).astype(xp.int32)
+        pmf = xp.exp(xp.take_along_axis(tables.log_pmf, index, axis=1))
+        tail = xp.take_along_axis(tables.beyond, index, axis=1)
         past = offset > last
-        return jnp.where(past & upper, 0.0, pmf), jnp.where(past & (not upper), 0.0, tail)
+        return xp.where(past & upper, 0.0, pmf), xp.where(past & (not upper), 0.0, tail)
     inside = a <= m + 1.0
-    at = jnp.where(inside, a, m + 1.0)
+    at = xp.where(inside, a, m + 1.0)
     log_pmf = _log_pmf(at - 1.0, m, prob)
     has_tail = at <= m
-    held = jnp.minimum(at, m)
+    held = xp.minimum(at, m)
     # pmf(a) / pmf(a - 1) = odds (m - a + 1) / a
-    log_here = jnp.where(has_tail, log_pmf + jnp.log((m - held + 1.0) / held) + _log_odds(prob), -jnp.inf)
+    log_here = xp.where(has_tail, log_pmf + xp.log((m - held + 1.0) / held) + _log_odds(prob), -xp.inf)
     stride, last = tables.stride[:, None], tables.log_pmf.shape[1] - 1
-    k = jnp.clip(jnp.ceil((held - start) / stride), 0, last)
+    k = xp.clip(xp.ceil((held - start) / stride), 0, last)
     grid = start + k * stride
-    gap = jnp.maximum(grid - held, 0.0)
-    index = k.astype(jnp.int32)
-    log_next = jnp.take_along_axis(tables.log_pmf, index, axis=1)
-    partial = _run(log_here, jnp.where(gap > 0, log_next, 0.0), held, gap, m, prob, upper)
-    tail = jnp.take_along_axis(tables.beyond, index, axis=1) + jnp.where(gap > 0, partial, 0.0)
+    gap = xp.maximum(grid - held, 0.0)
+    index = k.astype(xp.int32)
+    log_next = xp.take_along_axis(tables.log_pmf, index, axis=1)
+    partial = _run(log_here, xp.where(gap > 0, log_next, 0.0), held, gap, m, prob, upper)
+    tail = xp.take_along_axis(tables.beyond, index, axis=1) + xp.where(gap > 0, partial, 0.0)
     # Past the table: what lies outside altogether (upper), or the first term alone (lower).
-    first_only = jnp.where(jnp.isfinite(log_here), jnp.exp(log_here), 0.0)
-    tail = jnp.where(
-        grid < held, jnp.take_along_axis(tables.beyond, index, axis=1) if upper else first_only, tail
+    first_only = xp.where(xp.isfinite(log_here), xp.exp(log_here), 0.0)
+    tail = xp.where(
+        grid < held, xp.take_along_axis(tables.beyond, index, axis=1) if upper else first_only, tail
     )
-    return jnp.where(inside, jnp.exp(log_pmf), 0.0), jnp.where(has_tail, tail, 0.0)
+    return xp.where(inside, xp.exp(log_pmf), 0.0), xp.where(has_tail, tail, 0.0)

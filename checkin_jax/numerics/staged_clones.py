@@ -6,6 +6,7 @@ docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clone
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -63,10 +64,27 @@ def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> stage
     )
 
 
-def bound(
+class Problem(NamedTuple):
+    """What the kernel is to evaluate: its arguments, and e^loss - 1 at its losses."""
+
+    arguments: tuple[Any, ...]
+    above: np.ndarray
+
+    def prepare(self) -> None:
+        """Begins to compile what evaluates it."""
+        staged_clones.profile_upper.prepare(*self.arguments)
+
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """Losses and proven upper bounds there, as `profile` returns them."""
+        upper = np.asarray(staged_clones.profile_upper(*self.arguments))
+        epsilon0 = float(self.arguments[1].epsilon0)
+        return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
+
+
+def problem(
     seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """`profile` of any game and any law of the number of messages; it is binomial where seen.rate < 1."""
+) -> Problem | None:
+    """Any game, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
     p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
     variance = float(rules.largest_variance(message))
     chosen = stages(seen, everybody, log_inverse_mass)
@@ -76,10 +94,8 @@ def bound(
     deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     binomial = bool(float(seen.rate) < 1.0)
-    upper = np.asarray(
-        staged_clones.profile_upper(seen, message, host(everybody), chosen, losses, rules, binomial)
-    )
-    return _hull(above, upper, p_minus_1, float(message.epsilon0))
+    arguments = seen, message, host(everybody), chosen, losses, rules, binomial
+    return Problem(arguments, above)
 
 
 def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
@@ -96,6 +112,14 @@ def _hull(
     """Knots in nats and values of the profile; the last knot is epsilon0 itself."""
     above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
     return np.append(np.log1p(above[:-1]), epsilon0), upper
+
+
+def bound(
+    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """`profile` of any game and any law of the number of messages."""
+    found = problem(seen, message, everybody, log_inverse_mass, rules)
+    return None if found is None else found.profile()
 
 
 def pool_profile(
@@ -164,10 +188,16 @@ def profile(
 
     T1+ is proved in docs/theory_hexagon.md; staged domination is ours.
     """
+    found = check_in(num_clients, rate, epsilon0, log_inverse_mass)
+    return None if found is None else found.profile()
+
+
+def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: float) -> Problem | None:
+    """What `profile` evaluates, with the same arguments; None where that is."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
     seen = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
     message = Message(host(epsilon0), host(1.0))
-    return bound(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)
+    return problem(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)

@@ -178,6 +178,13 @@ class Alike(NamedTuple):
     num_units: int
 
 
+class Analysis(NamedTuple):
+    """A setting that a paper has analysed: its name in `accounting.compare.PUBLISHED`, and its numbers by name."""
+
+    name: str
+    setting: Mapping[str, Any]
+
+
 class CheckInProtocol(abc.ABC):
     """How devices check in: subclass it to account for another protocol.
 
@@ -344,6 +351,21 @@ class CheckInProtocol(abc.ABC):
     def averaged_crowd(self) -> CrowdThrows | None:
         """In place of `averaged_throws` where rates differ."""
         return None
+
+    @property
+    def published(self) -> tuple[Analysis, ...]:
+        """The analyses of the papers whose hypotheses hold of one unit, for `compare`; here by the facts above."""
+        found: list[Analysis] = []
+        if self.cover is not None and self.averaged_throws is None:
+            found.append(Analysis("shuffled check-in", self.cover._asdict()))
+            if self.cover.rate == 1.0:
+                found.append(Analysis("shuffling", {"num_clients": self.cover.num_clients}))
+        if self.used_throws is not None:
+            found.append(Analysis("fixed window", self.used_throws._asdict()))
+        if self.averaged_throws is not None and self.averaged_throws.prob == 1.0:
+            num_clients, num_slots, _ = self.averaged_throws
+            found.append(Analysis("averaged updates", {"num_clients": num_clients, "num_slots": num_slots}))
+        return tuple(found)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         """Why there is no guarantee for this neighboring relation in this view; None if there is one."""

@@ -19,6 +19,7 @@ from checkin_jax.protocols.protocol import (
     REPLACE,
     SAME_RANDOMIZER,
     UNSEEN,
+    Analysis,
     CheckInProtocol,
     Cover,
     Crowd,
@@ -329,6 +330,11 @@ class SlidingWindow(CheckInProtocol):
         alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
         seen = used * alone * (1.0 - 1e-12)
         return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch)
+
+    @property
+    def published(self) -> tuple[Analysis, ...]:
+        """What holds of windows that slide."""
+        return (Analysis("sliding windows", {"num_clients": self.num_clients, "window": self.window}),)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:

@@ -1,4 +1,4 @@
-"""What every local randomizer says of itself: its privacy profile, what sharpens bounds and lower ends, its words."""
+"""The interface of local randomizers: privacy profile, facts that sharpen the bounds, and words for statements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LabelLaws(NamedTuple):
 
 
 class Randomizer(abc.ABC):
-    """What a client does to its update before it leaves the device: subclass it to account for another mechanism.
+    """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
     Subclasses are frozen dataclasses whose fields are plain public values. Two things must be said, `words` and the
     privacy profile (`profile` and `largest_loss`); everything else sharpens bounds, or lower ends, where it is known.
@@ -57,7 +57,7 @@ class Randomizer(abc.ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What is stated about the mechanism but not proved by this package; printed with every guarantee."""
+        """Statements about the mechanism that this package has not proved; printed with every guarantee."""
         return ()
 
     @property

@@ -1,7 +1,7 @@
-"""Host code of single settings, run side by side: what they ask of kernels is gathered and answered together.
+"""Runs the host code of many settings side by side, and answers their kernel calls in batches.
 
-A setting is a generator that yields a `Request` and is sent its answer. So the logic of one setting is written as for
-one, and every round trip to the kernels serves all settings that wait for the like.
+A setting is a generator that yields a `Request` and is sent its answer. So the logic of a setting is written as if it
+were alone, and each kernel call answers every setting that waits for the same kernel and shapes.
 """
 
 from __future__ import annotations

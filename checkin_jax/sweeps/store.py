@@ -17,7 +17,7 @@ from checkin_jax.sweeps.table import Columns
 
 _SCHEMA = 1
 _LOCK = ".lock"
-# No column is called so.
+# No column has this name.
 _NAMES = "names of columns"
 
 

@@ -1,4 +1,4 @@
-"""What is trained, on what: any parameters and loss of one record, any records. No framework is imported here."""
+"""Models and data sets for the trainer: any parameters, loss and records. No framework is imported here."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Dataset:
         return len(jax.tree.leaves(self.records)[0])
 
     def holdings(self, entropy: int, num_clients: int, each: int | None) -> Holdings:
-        """Which records each client holds, fixed for the whole run.
+        """Assigns records to clients, fixed for the whole run.
 
         Args:
           entropy: of the run.
@@ -120,7 +120,7 @@ class Dataset:
         return _Owned(rows.astype(np.int32), draws.client_records(entropy, num_clients, len(rows)))
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
-        """What clients have in common, in words; None where every record is one client's at most."""
+        """Describes records that clients share; None where every record is one client's at most."""
         if self.owner is not None:
             owners = len(np.unique(self.owner))
             if num_clients <= owners:

@@ -1,4 +1,4 @@
-"""What fixes the privacy of a run: one description that the private step, the trainer, reports and the audit share."""
+"""The settings that fix the privacy of a run, shared by the private step, the trainer, reports and the audit."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class PrivateRun:
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """What realises the randomizer."""
+        """The mechanism that realises the randomizer."""
         return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
 
     def repeated(self, units: int) -> PrivateRun:
-        """The same with so many units of the protocol."""
+        """Returns the same run with this many units of the protocol."""
         return dataclasses.replace(self, protocol=self.protocol.repeated(units))
 
     def as_dict(self) -> dict[str, Any]:

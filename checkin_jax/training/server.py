@@ -1,4 +1,4 @@
-"""What the server does with a round's sum: post-processing, which costs no privacy."""
+"""The server's update from a round's sum: post-processing, which costs no privacy."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import checkin_jax
-from checkin_jax.accounting.bounds import one_record
 from checkin_jax.kernels import FLUSHED, gaussian, round_off, stop_loss
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.messages import hidden_messages_lower
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -317,7 +317,14 @@ def test_a_product_of_exponentials_made_one_would_be_seen():
 @pytest.mark.parametrize("farthest", [9.0, 30.0])
 def test_cells_of_a_message_are_as_good_as_the_lower_end_counts_on(mu, farthest):
     """Masses and places within 1e-12; places by differences of tails would be off by 2e-11 at mu = 1e-3."""
-    cells = one_record._cells(jnp.float64(mu), jnp.float64(farthest))[0]
+    arguments = np.float64(mu), np.float64(farthest)
+    # On both engines.
+    on_xla = jax.jit(hidden_messages_lower.gaussian_cells, static_argnums=2)(*arguments, 128)[0]
+    for cells in (on_xla, hidden_messages_lower.gaussian_cells(*arguments, 128)[0]):
+        _check_cells(cells, mu, farthest)
+
+
+def _check_cells(cells, mu, farthest):
     count = cells.right.size
     step = (farthest + mu) / count
     for sign, places, masses in ((1, cells.right, cells.right_mass), (-1, cells.left, cells.left_mass)):

@@ -14,8 +14,8 @@ import pytest
 from stand_in import quick_account
 
 from checkin_jax import cli
+from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
-from checkin_jax.cli.compiled import release_and_machine
 from checkin_jax.training.examples import data
 from checkin_jax.training.learning_rate import suggested_learning_rate
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import checkin_jax
+from checkin_jax import _compiled as compiled
 from checkin_jax import cli
 from checkin_jax._files import hold
-from checkin_jax.cli import compiled
 
 ROOT = Path(checkin_jax.__file__).parents[1]
 QUICK = ["epsilon", "--num-clients", "100", "--check-in-prob", ".1", "--epsilon0", "1", "--view", "local"]

@@ -1,5 +1,6 @@
 """Every bound for a run: the certified bracket first, invalid ones marked, total deltas respected."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting import compare as comparison
 from checkin_jax.accounting import published
+from checkin_jax.protocols import PROTOCOLS, Analysis, Throws
 from tests.oracles import gaussian
 
 DELTA = 1e-6
@@ -73,6 +75,62 @@ def test_approximate_ldp_of_a_gaussian_window():
     loud = checked(protocol, cj.Gaussian(noise_multiplier=1.0))
     assert loud["Theorem 3.2, (epsilon0, delta0)"].epsilon == math.inf
     assert "no epsilon0" in loud["Theorem 3.2, (epsilon0, delta0)"].reason
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lottery(cj.CheckInProtocol):
+    """A foreign protocol: clients draw one of `tickets` common slots."""
+
+    num_clients: int
+    tickets: int
+    num_draws: int = 1
+
+    _unit = "num_draws"
+    title = "a lottery"
+    what = "in a lottery"
+    assumptions = ("the drum is fair",)
+
+    @property
+    def used_throws(self):
+        return Throws(self.num_clients, self.tickets, 1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Untaught(Lottery):
+    """Names an analysis that nobody has written."""
+
+    published = (Analysis("fixed window of tomorrow", {}),)
+
+
+def test_a_foreign_protocol_is_compared_by_what_it_states(monkeypatch):
+    pure = cj.PureLDP(epsilon0=0.5)
+    found = checked(Lottery(num_clients=1_000, tickets=100), pure)
+    known = checked(cj.FixedWindow(num_clients=1_000, num_slots=100), pure)
+    assert {name: row.epsilon for name, row in found.items()} == {
+        name: row.epsilon for name, row in known.items()
+    }
+    with pytest.raises(ValueError, match="published='fixed window of tomorrow': expected"):
+        comparison.compare(Untaught(num_clients=1_000, tickets=100), pure, delta=DELTA)
+    monkeypatch.setitem(
+        comparison.PUBLISHED,
+        "fixed window of tomorrow",
+        lambda run: iter((run.repeated(lambda d: published.shuffle(100.0, run.epsilon0, d)),)),
+    )
+    assert set(checked(Untaught(num_clients=1_000, tickets=100), pure)) == {"Theorem 5.1"}
+
+
+def test_every_protocol_names_analyses_that_exist():
+    runs = [
+        cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.5),
+        cj.Shuffle(num_clients=9),
+        cj.FixedWindow(num_clients=9, num_slots=3),
+        cj.SlidingWindow(num_clients=9, window=3),
+        cj.AveragedUpdates(num_clients=9, num_slots=3),
+    ]
+    assert {type(run) for run in runs} == set(PROTOCOLS)
+    assert {each.name for run in runs for each in run.published} == set(comparison.PUBLISHED)
+    # [RCI], Theorem 4.1 is for clients that all take part.
+    assert not cj.AveragedUpdates(num_clients=9, num_slots=3, check_in_prob=0.5).published
 
 
 @pytest.mark.parametrize("mu", [0.01, 1.0, 10.0])

@@ -47,7 +47,7 @@ def test_signatures_state_shapes(kernel):
 def test_signatures_are_checked_in_tests():
     knots = jnp.asarray(KNOTS, jnp.float32)
     with pytest.raises(jaxtyping.TypeCheckError, match="losses"):
-        pld.side_upper(knots, knots)
+        jax.jit(pld.side_upper)(knots, knots)
 
 
 def test_without_the_hook_float32_is_refused_too():
@@ -85,7 +85,7 @@ def test_values_never_trace_anew_and_shapes_do():
 @pytest.mark.usefixtures("x64")
 def test_an_axis_of_one_name_has_one_length():
     with pytest.raises(Exception, match="orders"):
-        conversions.epsilon_from_log_moments(jnp.ones(3) + 1.0, jnp.ones(2), jnp.float64(-1.0))
+        jax.jit(conversions.epsilon_from_log_moments)(jnp.ones(3) + 1.0, jnp.ones(2), jnp.float64(-1.0))
     assert conversions.epsilon_from_log_moments(jnp.ones(3) + 1.0, jnp.ones(3), jnp.float64(-1.0)).shape == (
         3,
     )

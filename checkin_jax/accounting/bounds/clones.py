@@ -14,13 +14,14 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count, prepare
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
-from checkin_jax.kernels.losses import at_losses
+from checkin_jax.kernels.losses import NO_LOSSES, at_losses
 from checkin_jax.numerics import convex, occupancy, staged_clones
 from checkin_jax.randomizers import BINARY, TERNARY
 
-# Points, in standard deviations, over which the number of absent is spread, by how much that matters.
+# Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
+# larger `drift`).
 SPREADS = (
     (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
     (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
@@ -35,7 +36,7 @@ MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 
 
 def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
-    """Whether 3-ary, and whether binary randomized response is worth trying with about so many messages."""
+    """Tells whether 3-ary and binary randomized response are worth trying with about this many messages."""
     few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
     return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
 
@@ -106,6 +107,12 @@ class Mixture:
     def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(False)
 
+    def prepare(self, upper: bool) -> None:
+        """Begins to compile what evaluates it from this side."""
+        mix, tables, exact = self._above if upper else self._below
+        kernel = clones.profile_upper if upper else clones.lines_lower
+        kernel.prepare(mix, tables, NO_LOSSES, np.int32(0), host(self.epsilon0), exact)
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
         mix, tables, exact = self._above
         return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
@@ -125,6 +132,9 @@ class Ternary:
     name = "3-ary randomized response, all others at a third record"
     needs, single = TERNARY, True
     symmetric = True
+
+    def prepare(self) -> None:
+        self.mixture.prepare(False)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         lines = self.mixture.lower(loss)
@@ -161,12 +171,20 @@ class Binary:
         )
         return (forward, backward), table[1]
 
+    def prepare(self) -> None:
+        (tables, _), exact = self._tables
+        epsilon0, reverse = host(self.epsilon0), np.asarray(False)
+        binary_response.lines_lower.prepare(
+            self.messages, tables, NO_LOSSES, np.int32(0), epsilon0, exact, reverse
+        )
+
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
             tables, exact = self._tables
+            order = np.asarray(reverse)
             return at_losses(
                 lambda *at: binary_response.lines_lower(
-                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, reverse
+                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, order
                 ),
                 loss,
             )
@@ -183,7 +201,7 @@ class _Instances(abc.ABC):
 
     @abc.abstractmethod
     def messages(self) -> float:
-        """How many messages a unit has, about."""
+        """The approximate number of messages of one unit."""
 
     @abc.abstractmethod
     def ternary(self) -> Ternary: ...
@@ -232,6 +250,10 @@ class ShuffledPureLDP(_Instances):
     def _t1(self) -> Mixture:
         return self._mixture(clones.upper_law(*self._arguments()))
 
+    def prepare(self) -> None:
+        self._t1.prepare(True)
+        prepare(self.instances)
+
     def upper(self, loss: np.ndarray) -> Values:
         return self._t1.upper(loss)
 
@@ -261,15 +283,23 @@ class StagedClones:
     instances: tuple[Instance, ...] = ()
 
     @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def _problem(self) -> staged_clones.Problem | None:
         if self.epsilon0 == 0.0:
             return None
-        return staged_clones.profile(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+        return staged_clones.check_in(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
+        return None if self._problem is None else self._problem.profile()
 
     @property
     def gains(self) -> bool:
-        """Whether there is such a bound."""
-        return self._profile is not None
+        """True if the bound exists for this unit."""
+        return self._problem is not None
+
+    def prepare(self) -> None:
+        if self._problem is not None:
+            self._problem.prepare()
 
     @property
     def top(self) -> float:
@@ -306,6 +336,10 @@ class SlotsPureLDP(_Instances):
     def variance(self) -> float:
         """Of the loss, up to a factor that other bounds at the same eps0 share."""
         return self.used**2 / self.slots
+
+    def prepare(self) -> None:
+        self._above.prepare(True)
+        prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))
@@ -365,6 +399,10 @@ class OccupiedPureLDP(_Instances):
     def _above(self) -> Mixture:
         law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
         return Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def prepare(self) -> None:
+        self._above.prepare(True)
+        prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))

@@ -10,13 +10,11 @@ import functools
 import math
 from typing import ClassVar
 
-import jax
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.one_record import hidden_instances
+from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
@@ -25,7 +23,6 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import MAX_EPSILON0
 
-_CELLS = jax.jit(binomial.cells, static_argnames="buckets")
 # What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
@@ -170,6 +167,9 @@ class HiddenGaussian:
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
 
+    def prepare(self) -> None:
+        self._hidden.prepare()
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)
         return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value
@@ -209,7 +209,7 @@ class AveragedGaussian:
             return subsampled_gaussian.GaussianBuckets(mu, even, host(weight), host(0.0))
         others, rate = float(self.num_clients - 1), self.prob / self.num_slots
         mass = host(self.log_inverse_mass)
-        cut = _CELLS(host(others), host(rate), mass, buckets=bucket_count(others * rate))
+        cut = binomial.cells(host(others), host(rate), mass, buckets=bucket_count(others * rate))
         first = np.minimum(np.asarray(cut.first), others) + 1.0
         weight = self.prob * np.asarray(cut.mass_upper)
         return subsampled_gaussian.GaussianBuckets(
@@ -219,5 +219,5 @@ class AveragedGaussian:
             host(self.prob * float(cut.tail)),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)

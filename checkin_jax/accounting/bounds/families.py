@@ -1,4 +1,4 @@
-"""What each theorem needs to know of a unit: builders that read facts and return None where a hypothesis fails.
+"""Builders of the bounds on a unit: each reads facts and returns None where a hypothesis of its theorem fails.
 
 A new theorem is a file with its bound, a builder here or there, and a line in `table.BOUNDS`.
 """
@@ -20,9 +20,9 @@ from checkin_jax.accounting.bounds.hidden import (
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
-from checkin_jax.accounting.bounds.one_record import LabelMessages
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
@@ -68,7 +68,7 @@ def t1_plus(unit: Unit) -> UnitBound | None:
 
 
 def _known(unit: Unit) -> bool:
-    """Whether theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
+    """True if theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
     return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
@@ -223,7 +223,7 @@ def local(unit: Unit) -> UnitBound:
 
 
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """What the randomizer is known to do at worst: of those that bounds come with, each once; and its label laws."""
+    """Lower instances that the randomizer attains: of those that bounds come with, each once; and its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
     if unit.protocol.known_slots is not None:
         return ()  # no instance hides which slots are empty from those who are in some
@@ -282,7 +282,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
 
 
 def _singles_seen(unit: Unit) -> bool:
-    """Whether what is seen tells of single messages."""
+    """True if the view shows single messages."""
     if unit.view != "aggregate":
         return True
     if unit.slots is None:

@@ -20,6 +20,7 @@ from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
+LOSSES = _DENSE + _WIDE
 # And beyond, where subsampling alone is known and more is left than this, as a share of delta.
 _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
@@ -38,7 +39,7 @@ def _reach(profile: Profile, least: float) -> float:
         end = float(losses[np.flatnonzero(enough)[0]])
         if enough.sum() < _SAMPLES // 2:
             break
-    # Nothing falls: any place will do.
+    # The profile is flat here, so the end point does not matter; it must only be positive.
     return end or min(profile.top, 1.0)
 
 
@@ -103,7 +104,7 @@ class HiddenSum(abc.ABC):
         falls = -np.diff(value) / np.diff(knots)
         common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
         area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
-        # Nothing falls: any scale will do.
+        # The profile is flat here, so the scale does not matter; it must only be positive.
         return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
 
     @functools.cached_property
@@ -136,6 +137,12 @@ class HiddenSum(abc.ABC):
         at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
         right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
+
+    def prepare(self) -> None:
+        """Begins to compile what it needs."""
+        right, left = np.zeros((LOSSES, _KNOTS + 2)), np.zeros((LOSSES, _KNOTS + 1))
+        law = hidden_messages.Law(host(right), host(right), host(left), host(left))
+        hidden_messages.hidden_upper.prepare(*map(host, np.zeros(4)), np.zeros(LOSSES), law)
 
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""

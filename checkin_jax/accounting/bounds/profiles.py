@@ -1,4 +1,4 @@
-"""What one message gives away by itself, whatever the two inputs: the profiles that T* makes rounds of.
+"""Privacy profiles of one message by itself, over all pairs of inputs: the input of T*.
 
 `delta(loss)` is the largest hockey-stick divergence at e^loss, loss >= 0, between the laws of a message for any two
 inputs, in any order. It must be a true profile: nonincreasing, convex in e^loss, at most 1. Call inside
@@ -44,7 +44,7 @@ class GaussianProfile:
 
 @dataclasses.dataclass(frozen=True)
 class MessageProfile:
-    """What a randomizer says of one of its messages."""
+    """The profile that a randomizer states for one of its messages."""
 
     randomizer: Randomizer
 

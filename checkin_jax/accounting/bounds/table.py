@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.unit import (
     UnitBound,
     least,
     log_inverse_mass,
+    prepare,
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.kernels.devices import float64
@@ -71,16 +72,15 @@ class Bound:
         return f"{self.label}: {sentence} [{self.reference}]"
 
 
-def _g1_caveat(unit: Unit) -> str:
-    if unit.sums_noise:
-        return ""
-    if unit.view == "aggregate":
-        return "G1 counts no gain from shuffling or from adding messages up; the truth may be far below"
-    return "G1 counts no gain from shuffling; the truth may be far below, as the lower end shows"
+def _nothing_from_shuffling(label: str) -> Callable[[Unit], str]:
+    def caveat(unit: Unit) -> str:
+        if unit.sums_noise:
+            return ""
+        if unit.view == "aggregate":
+            return f"{label} counts no gain from shuffling or from adding messages up; the truth may be far below"
+        return f"{label} counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
-
-def _g1h_caveat(unit: Unit) -> str:
-    return _g1_caveat(unit).replace("G1", "G1h", 1)
+    return caveat
 
 
 def _r1_caveat(unit: Unit) -> str:
@@ -181,7 +181,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/accounting.md; [BBG18], Theorem 2",
         0.02,
         families.g1,
-        _g1_caveat,
+        _nothing_from_shuffling("G1"),
         of_sums="subsampling of a Gaussian sum, whose noise adds up, by the visible fraction that checked in",
     ),
     Bound(
@@ -288,12 +288,13 @@ BOUNDS: tuple[Bound, ...] = (
     ),
     Bound(
         "G1h",
-        "subsampling of a message, or of a Gaussian sum whose noise adds up, at rates that differ, by the visible "
-        "number that checked in",
+        "subsampling of a message, at rates that differ, by the visible number that checked in",
         _UNEQUAL + "; [BBG18], Theorem 2",
         0.03,
         builders.g1h,
-        _g1h_caveat,
+        _nothing_from_shuffling("G1h"),
+        of_sums="subsampling of a Gaussian sum, whose noise adds up, at rates that differ, by the visible number that "
+        "checked in",
     ),
     Bound(
         "G4h",
@@ -427,6 +428,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
     built = _promising(built)
+    # What takes longest begins first.
+    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.words}"

@@ -31,7 +31,7 @@ Lines = tuple[Values, Values]
 
 
 class UnitBound(Protocol):
-    """What the composer needs to know of one unit."""
+    """An upper bound on one unit, as the composer uses it."""
 
     @property
     def top(self) -> float:
@@ -97,6 +97,22 @@ class Graded(Protocol):
         ...
 
 
+@runtime_checkable
+class Compiled(Protocol):
+    """A bound or an instance that knows which programs it will need."""
+
+    def prepare(self) -> None:
+        """Begins to compile them, side by side; whoever needs one waits for it."""
+        ...
+
+
+def prepare(parts: Sequence[object]) -> None:
+    """Begins to compile what these will need."""
+    for part in parts:
+        if isinstance(part, Compiled):
+            part.prepare()
+
+
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -107,19 +123,19 @@ class Instance(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether the pair is the same in both directions."""
+        """True if the pair is the same in both directions."""
         ...
 
     @property
     def name(self) -> str:
-        """What the instance is."""
+        """Name of the mechanism, for statements."""
         ...
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
 class Profile(Protocol):
-    """What one message gives away by itself, whatever the two inputs."""
+    """The privacy profile of one message by itself, over all pairs of inputs."""
 
     @property
     def name(self) -> str: ...
@@ -147,7 +163,7 @@ class OwnInstance:
 
 
 def log_inverse_mass(total: float, delta: float) -> float:
-    """How small the mass left out of a unit must be: `total` times it is below 1e-7 delta."""
+    """Chooses the mass that a unit may leave out, as -log: `total` units together lose less than 1e-7 delta."""
     return math.log(total) - math.log(delta) + 17.0
 
 
@@ -184,9 +200,14 @@ class ShuffledGaussian:
         n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
 
-    def upper(self, loss: np.ndarray) -> Array:
-        mix = subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
-        return subsampled_gaussian.profile_upper(mix, loss)
+    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        return subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
+
+    def prepare(self) -> None:
+        subsampled_gaussian.prepare_upper(self._mixture())
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,11 +220,12 @@ class GaussianSum:
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
 
+    def prepare(self) -> None:
+        subsampled_gaussian.prepare_lower(subsampled_gaussian.buckets_lower(*self.messages.arguments(), True))
+
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)
-        return subsampled_gaussian.lines_lower(mix, loss, False), subsampled_gaussian.lines_lower(
-            mix, loss, True
-        )
+        return subsampled_gaussian.lines_lower(mix, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,11 +271,11 @@ class LocalGaussian(OwnInstance):
         mu, one, rate = (host([value]) for value in (self.mu, 1.0, self.rate))
         return subsampled_gaussian.GaussianBuckets(mu, one, rate, host(0.0))
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        lines = subsampled_gaussian.lines_lower(self._mixture(), loss, False)
+        lines, _ = subsampled_gaussian.lines_lower(self._mixture(), loss)
         return lines, lines
 
 

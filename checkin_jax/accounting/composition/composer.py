@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, is_sharp, upper_sides
@@ -16,7 +15,7 @@ from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import host
+from checkin_jax.kernels import engine, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.devices import float64
 
@@ -108,10 +107,6 @@ def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -
     return counted.bracket(first, sum(count for _, count in units), delta, both)
 
 
-# A kernel by itself: compiled once for every shape.
-_compiled = functools.cache(jax.jit)
-
-
 class _Composer(Search):
     """Several units with their counts; kernels answer at once."""
 
@@ -126,7 +121,7 @@ class _Composer(Search):
 
     @at_once
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
-        return _compiled(kernel)(*columns)
+        return engine.run(kernel, *columns)
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
         """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""

@@ -16,7 +16,7 @@ import scipy.special
 from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
-from checkin_jax.kernels import FLUSHED, host
+from checkin_jax.kernels import FLUSHED, binomial, host
 from checkin_jax.kernels.composition import counted
 from checkin_jax.numerics import responses
 
@@ -51,7 +51,7 @@ def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
     size = next((size for size in _SIZES if size >= high - low + 4.0), None)
     if size is None:
         return None
-    cut = counted.counts(host(float(count)), host(rate), host(log_inverse_mass), buckets=size)
+    cut = binomial.cells(host(float(count)), host(rate), host(log_inverse_mass), buckets=size)
     number, upper, lower = (np.asarray(part) for part in (cut.first, cut.mass_upper, cut.mass_lower))
     known = (upper > 0) & (np.asarray(cut.last) == number)
     return _Counts(number[known], upper[known], lower[known], float(cut.tail))

@@ -17,7 +17,7 @@ from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
 _KNOTS = 4096
-# Below, kernels underflow; a message by itself leaks as good as nothing.
+# Below, kernels underflow; a single message leaks practically nothing.
 _MIN_EPSILON0 = 1e-9
 
 

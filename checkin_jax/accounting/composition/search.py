@@ -1,7 +1,7 @@
-"""The search for an end of the bracket: grids and tilts that close in on the answer, whoever evaluates the kernels.
+"""Searches for one end of the bracket: choose a grid and a tilt, evaluate, repeat until the answer stays.
 
-A search is a generator: what it needs of kernels it asks for by `yield from`, and its driver answers at once (one
-setting, `finish`) or together with others that wait for the like (`checkin_jax.sweeps`).
+Written as generators, so that the kernel calls of one search can be answered at once (`finish`), and those of many
+searches in batches (`checkin_jax.sweeps`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BuildBoth = Callable[[Sequence[np.ndarray]], Steps[Sequence[pld.Atoms]]]
 
 
 def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
-    """The function as a step that asks nobody."""
+    """Wraps a plain function as a generator that yields no request."""
 
     @functools.wraps(function)
     def step(*arguments: Any) -> Steps[T]:
@@ -67,7 +67,7 @@ def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
 
 
 def finish(steps: Steps[T]) -> T:
-    """What a search returns whose steps ask nobody."""
+    """Runs a generator that yields no request, and returns its result."""
     try:
         next(steps)
     except StopIteration as end:

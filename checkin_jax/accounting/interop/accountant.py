@@ -222,7 +222,7 @@ class CheckInAccountant(PrivacyAccountant):
     def would_exceed(
         self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
     ) -> bool:
-        """Whether epsilon at target_delta would be above target_epsilon after composing `event` count times more.
+        """Tells whether epsilon at target_delta would exceed target_epsilon after composing `event` count times more.
 
         Nothing is composed. True if the event cannot be accounted for. No privacy filter: the bound is proved for
         events that are chosen, as many as are planned, before outputs are seen. Stopping where this says so is fine as
@@ -245,7 +245,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a careful reader should be told of this ledger: adversary and population, where units differ in them."""
+        """Notes for a careful reader of this ledger: adversary and population, where units differ in them."""
         units = [to_unit(event) for event in self._counts]
         seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
         out = []
@@ -284,7 +284,7 @@ class CheckInAccountant(PrivacyAccountant):
         self._non_private, self._ledger = fresh._non_private, fresh._ledger
 
     def describe(self) -> str:
-        """What was composed and by which theorems, with their references and assumptions; `notes` first."""
+        """Describes the composed events and the theorems used, with their references and assumptions; `notes` first."""
         blocks = list(self.notes)
         for event, count in self._counts.items():
             unit = to_unit(event)

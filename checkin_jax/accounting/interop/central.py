@@ -15,7 +15,9 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.central import (
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
+from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, UnitBound
+from checkin_jax.accounting.interop.mechanisms import (
     EpsilonDelta,
     GaussianNoise,
     LaplaceNoise,
@@ -23,8 +25,6 @@ from checkin_jax.accounting.bounds.central import (
     Sampled,
     SampledReplaced,
 )
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.protocols import REPLACE
 
 # In versions of dp_accounting that have it.

@@ -1,4 +1,4 @@
-"""What has been composed, as plain data: the accountant's memory, saved and restored under a schema version."""
+"""The composed events as plain data: the accountant's memory, saved and restored under a schema version."""
 
 from __future__ import annotations
 

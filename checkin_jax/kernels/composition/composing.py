@@ -1,4 +1,4 @@
-"""What `composition.search` asks about one setting: kernels that run by themselves or in lanes.
+"""Kernels that answer the requests of `accounting.composition.search`, for one setting or for many in lanes.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
@@ -9,16 +9,15 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
+from checkin_jax.kernels import binary_response, clones, conversions, engine, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import xp
 from checkin_jax.kernels.round_off import UNIT
 
 Parts = tuple[mixtures.Buckets, tails.Tables]
@@ -106,7 +105,7 @@ def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[pld.A
 
 
 class Scales(NamedTuple):
-    """What a grid is made from.
+    """Inputs of a grid.
 
     far_order, far_log_mgf: Chernoff's at the delta asked for. bare_variance: of all rounds, at order 0. means,
     variances, bare_variances: of one round of every event, tilted and at order 0; [events].
@@ -125,9 +124,9 @@ def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> S
     far = pld.chernoff_tilt(atoms, counts, log_delta)
 
     def each(order: Array) -> pld.Tilt:
-        return jax.vmap(lambda event: pld.tilt_at(_stacked(event), jnp.ones(1), order))(atoms)
+        return engine.vmap(lambda event: pld.tilt_at(_stacked(event), xp.ones(1), order))(atoms)
 
-    bare, tilted = each(jnp.zeros(())), each(order)
+    bare, tilted = each(xp.zeros(())), each(order)
     return Scales(far.order, far.log_mgf, counts @ bare.variance, tilted.mean, tilted.variance, bare.variance)
 
 
@@ -179,14 +178,14 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     epsilon, value, error = composed
     above = ~(value <= delta)
     count = value.shape[0]
-    i = jnp.max(jnp.where(above, jnp.arange(count) + 1, 0))
-    here, before = jnp.minimum(i, count - 1), jnp.maximum(i - 1, 0)
+    i = xp.max(xp.where(above, xp.arange(count) + 1, 0))
+    here, before = xp.minimum(i, count - 1), xp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
-    back = log1p(share * jnp.expm1(epsilon[before] - epsilon[here]))
+    back = log1p(share * xp.expm1(epsilon[before] - epsilon[here]))
     # Where all of the grid meets the target, so does its first point.
-    found = jnp.maximum(jnp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
+    found = xp.maximum(xp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
     unknown = i == count
-    return jnp.where(unknown, jnp.inf, found), jnp.where(unknown, 0.0, error[here])
+    return xp.where(unknown, xp.inf, found), xp.where(unknown, 0.0, error[here])
 
 
 def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
@@ -196,13 +195,13 @@ def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """
     epsilon, value, _ = composed
     count = value.shape[0]
-    last = jnp.max(jnp.where(value > delta, jnp.arange(count), -1))
-    here, after = jnp.maximum(last, 0), jnp.minimum(last + 1, count - 1)
+    last = xp.max(xp.where(value > delta, xp.arange(count), -1))
+    here, after = xp.maximum(last, 0), xp.minimum(last + 1, count - 1)
     fall = value[here] - value[after]
-    share = jnp.where((after > here) & jnp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
-    forth = log1p(share * jnp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
-    found = jnp.where(last >= 0, jnp.maximum(epsilon[here] + forth, 0.0), 0.0)
-    return found, jnp.zeros_like(found)
+    share = xp.where((after > here) & xp.isfinite(fall) & (fall > 0), (value[here] - delta) / fall, 0.0)
+    forth = log1p(share * xp.expm1(epsilon[after] - epsilon[here])) * (1.0 - 1e-12)
+    found = xp.where(last >= 0, xp.maximum(epsilon[here] + forth, 0.0), 0.0)
+    return found, xp.zeros_like(found)
 
 
 _AROUND = np.geomspace(0.25, 4.0, 65)
@@ -213,6 +212,6 @@ def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Arr
     orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
     moments = pld.log_moments(atoms, counts, orders)
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
-    epsilon = epsilon + 64.0 * UNIT * jnp.sum(counts) / orders  # rounding of a log moment, each round
-    best = jnp.argmin(epsilon)
+    epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of a log moment, each round
+    best = xp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0

@@ -12,18 +12,16 @@ Chernoff's bound under the tilted law bounds what lies outside the window. Compo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
-import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED, require_float64, round_off
+from checkin_jax.kernels import FLUSHED, engine, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -40,7 +38,7 @@ class Side(NamedTuple):
     lost: Float64[Array, ""]
 
 
-@jax.jit
+@hosted()
 def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots"]) -> Side:
     """Connect the dots: the least convex piecewise linear profile found above all pairs with H <= profile.
 
@@ -52,19 +50,17 @@ def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots
     require_float64(losses, profile)
     chex.assert_equal_shape([losses, profile])
     # Slopes of the chords times e^loss, which neither overflow nor vanish where e^loss is large.
-    gaps = jnp.diff(losses)
-    scaled = jnp.maximum((profile[:-1] - profile[1:]) / jnp.expm1(gaps), 0.0)
-    log_slopes = jnp.log(scaled) - losses[:-1]
-    convex = jax.lax.cummax(log_slopes, axis=0, reverse=True)
-    scaled = jnp.where(convex > log_slopes, jnp.exp(convex + losses[:-1]), scaled)
-    near = jnp.maximum(
-        scaled * jnp.exp(gaps) - jnp.concatenate([scaled[1:], jnp.zeros_like(scaled[:1])]), 0.0
-    )
+    gaps = xp.diff(losses)
+    scaled = xp.maximum((profile[:-1] - profile[1:]) / xp.expm1(gaps), 0.0)
+    log_slopes = xp.log(scaled) - losses[:-1]
+    convex = engine.largest_from_here(log_slopes)
+    scaled = xp.where(convex > log_slopes, xp.exp(convex + losses[:-1]), scaled)
+    near = xp.maximum(scaled * xp.exp(gaps) - xp.concatenate([scaled[1:], xp.zeros_like(scaled[:1])]), 0.0)
     lost = profile[-1] + 2.0 * FLUSHED
-    return Side(near, near * jnp.exp(-losses[1:]), lost + jnp.sum(scaled * jnp.expm1(gaps)), lost)
+    return Side(near, near * xp.exp(-losses[1:]), lost + xp.sum(scaled * xp.expm1(gaps)), lost)
 
 
-@jax.jit
+@hosted()
 def side_lower(
     losses: Float64[Array, " knots"],
     difference: Float64[Array, " knots-1"],
@@ -83,29 +79,29 @@ def side_lower(
     """
     require_float64(losses, difference, far_mass)
     chex.assert_shape([difference, far_mass], (losses.size - 1,))
-    above = jnp.expm1(losses)
+    above = xp.expm1(losses)
     left = difference - above[1:] * far_mass
     right = difference - above[:-1] * far_mass
-    value = jnp.concatenate([right[:1], jnp.minimum(left[:-1], right[1:]), left[-1:]])
-    kept = jax.lax.cumprod(jnp.where(value >= 0, 1.0, 0.0)) > 0
-    lost = jnp.min(jnp.where(kept, value, jnp.inf))
-    lost = jnp.where(jnp.isfinite(lost), lost, 0.0)
-    value = jnp.where(kept, value - lost, 0.0)
-    c = jnp.exp(losses)
-    steps = c[:-1] * jnp.expm1(jnp.diff(losses))
-    chords = jnp.clip((value[:-1] - value[1:]) / steps, 0.0, 1.0)
-    intercept = jnp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
+    value = xp.concatenate([right[:1], xp.minimum(left[:-1], right[1:]), left[-1:]])
+    kept = xp.cumprod(xp.where(value >= 0, 1.0, 0.0)) > 0
+    lost = xp.min(xp.where(kept, value, xp.inf))
+    lost = xp.where(xp.isfinite(lost), lost, 0.0)
+    value = xp.where(kept, value - lost, 0.0)
+    c = xp.exp(losses)
+    steps = c[:-1] * xp.expm1(xp.diff(losses))
+    chords = xp.clip((value[:-1] - value[1:]) / steps, 0.0, 1.0)
+    intercept = xp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
     lines = intercept[:, None] - chords[:, None] * c[None, :]
-    hull = jnp.maximum(jnp.max(lines, axis=0), 0.0)
+    hull = xp.maximum(xp.max(lines, axis=0), 0.0)
     drops = hull[:-1] - hull[1:]
     # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
     # interval is taken instead; then only rounding is left to repair: nonincreasing slopes from the first on.
     supports = lines[:, 1:] >= hull[None, 1:] * (1.0 - 1e-12)
-    flattest = jnp.min(jnp.where(supports, chords[:, None], jnp.inf), axis=0)
-    slopes = jnp.where(drops < 1e-9 * hull[:-1], jnp.minimum(flattest, 1.0), jnp.maximum(drops, 0.0) / steps)
-    slopes = jax.lax.cummin(slopes, axis=0)
-    far = slopes - jnp.concatenate([slopes[1:], jnp.zeros_like(slopes[:1])])
-    return Side(far * c[1:], far, jnp.sum(slopes * steps), lost)
+    flattest = xp.min(xp.where(supports, chords[:, None], xp.inf), axis=0)
+    slopes = xp.where(drops < 1e-9 * hull[:-1], xp.minimum(flattest, 1.0), xp.maximum(drops, 0.0) / steps)
+    slopes = engine.smallest_so_far(slopes)
+    far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
+    return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
 
 
 class Atoms(NamedTuple):
@@ -116,7 +112,7 @@ class Atoms(NamedTuple):
     infinite: Float64[Array, "*events"]
 
 
-@functools.partial(jax.jit, static_argnames="upper")
+@hosted(static=("upper",))
 def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool) -> Atoms:
     """The law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
 
@@ -127,19 +123,19 @@ def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool)
     require_float64(losses, plus, minus)
     # A side of other knots would broadcast or be paired with the wrong losses.
     chex.assert_shape([plus.near, plus.far, minus.near, minus.far], (losses.size - 1,))
-    ratio = minus.at_one / jnp.where(plus.at_one > 0, plus.at_one, 1.0)
-    scale = jnp.maximum(ratio, 1.0) if upper else jnp.minimum(ratio, 1.0)
-    scale = jnp.where(plus.at_one > 0, scale, 1.0)
-    infinite = jnp.minimum(plus.lost * scale, 1.0) if upper else jnp.zeros_like(plus.lost)
+    ratio = minus.at_one / xp.where(plus.at_one > 0, plus.at_one, 1.0)
+    scale = xp.maximum(ratio, 1.0) if upper else xp.minimum(ratio, 1.0)
+    scale = xp.where(plus.at_one > 0, scale, 1.0)
+    infinite = xp.minimum(plus.lost * scale, 1.0) if upper else xp.zeros_like(plus.lost)
     near = plus.near * scale
-    centre = jnp.maximum(1.0 - jnp.sum(near) - jnp.sum(minus.far) - infinite, 0.0)
-    masses = jnp.concatenate([minus.far[::-1], centre[None], near])
+    centre = xp.maximum(1.0 - xp.sum(near) - xp.sum(minus.far) - infinite, 0.0)
+    masses = xp.concatenate([minus.far[::-1], centre[None], near])
     if not upper:
-        masses = masses / jnp.maximum(jnp.sum(masses), 1.0)
-    return Atoms(jnp.concatenate([-losses[:0:-1], losses]), masses, infinite)
+        masses = masses / xp.maximum(xp.sum(masses), 1.0)
+    return Atoms(xp.concatenate([-losses[:0:-1], losses]), masses, infinite)
 
 
-@jax.jit
+@hosted()
 def symmetric_log_moments(
     losses: Float64[Array, " knots"], side: Side, orders: Float64[Array, " orders"]
 ) -> Float64[Array, " orders"]:
@@ -152,10 +148,10 @@ def symmetric_log_moments(
 
     def one(t: Array) -> Array:
         l = losses[1:]
-        terms = jnp.log(side.near) + t * l + jnp.log(-jnp.expm1(-t * l)) + jnp.log(-jnp.expm1(-(t + 1.0) * l))
-        return jnp.logaddexp(jnp.zeros(()), jax.scipy.special.logsumexp(terms))
+        terms = xp.log(side.near) + t * l + xp.log(-xp.expm1(-t * l)) + xp.log(-xp.expm1(-(t + 1.0) * l))
+        return xp.logaddexp(xp.zeros(()), engine.logsumexp(terms, axis=-1))
 
-    return jax.vmap(one)(orders)
+    return engine.vmap(one)(orders)
 
 
 class Tilt(NamedTuple):
@@ -167,19 +163,20 @@ class Tilt(NamedTuple):
     variance: Array
 
 
-def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, ""]) -> Tilt:
-    """K and its derivatives at `order`; atoms are stacked [events, atoms], counts [events]."""
-    log_mass = jnp.log(atoms.masses) + order * atoms.losses
-    peak = jnp.max(log_mass, axis=1, keepdims=True)
-    weight = jnp.exp(log_mass - peak)
-    total = jnp.sum(weight, axis=1)
-    mean = jnp.sum(weight * atoms.losses, axis=1) / total
-    variance = jnp.sum(weight * jnp.square(atoms.losses - mean[:, None]), axis=1) / total
-    log_mgf = jnp.log(total) + peak[:, 0]
-    return Tilt(order, counts @ log_mgf, counts @ mean, counts @ variance)
+def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
+    """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
+    losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
+    log_mass = xp.log(masses) + order[..., None, None] * losses
+    peak = xp.max(log_mass, axis=-1, keepdims=True)
+    weight = xp.exp(log_mass - peak)
+    total = xp.sum(weight, axis=-1)
+    mean = xp.sum(weight * losses, axis=-1) / total
+    variance = xp.sum(weight * xp.square(losses - mean[..., None]), axis=-1) / total
+    log_mgf = xp.log(total) + peak[..., 0]
+    return Tilt(order, log_mgf @ counts, mean @ counts, variance @ counts)
 
 
-@jax.jit
+@hosted()
 def log_moments(
     atoms: Atoms, counts: Float64[Array, " events"], orders: Float64[Array, " orders"]
 ) -> Float64[Array, " orders"]:
@@ -187,44 +184,48 @@ def log_moments(
 
     An upper bound when the atoms come from `join(..., upper=True)` and have no infinite loss.
     """
-    return jax.vmap(lambda t: tilt_at(atoms, counts, t).log_mgf)(orders)
+    return tilt_at(atoms, counts, orders).log_mgf
 
 
-def _bisect(atoms: Atoms, counts: Array, too_small: Callable[[Tilt], Array]) -> Tilt:
-    """The order at which a monotone condition changes, by bisection in its logarithm."""
-    top = jnp.max(jnp.where(atoms.masses > 0, atoms.losses, 0.0))
-    scale = 1.0 / jnp.maximum(top, 1e-300)
+def _solve(
+    atoms: Atoms, counts: Array, reached: Callable[[Tilt], Array], target: Array, steady: bool = True
+) -> Tilt:
+    """The order at which a positive target is reached, by enclosing its logarithm; steady: what increases with it."""
+    top = xp.max(xp.where(atoms.masses > 0, atoms.losses, 0.0))
+    scale = 1.0 / xp.maximum(top, 1e-300)
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = 0.5 * (low + high)
-        small = too_small(tilt_at(atoms, counts, jnp.exp(middle)))
-        return jnp.where(small, middle, low), jnp.where(small, high, middle)
+    def value(log_order: Array) -> Array:
+        # Nearly linear, which ends the search soon.
+        return xp.log(xp.maximum(reached(tilt_at(atoms, counts, xp.exp(log_order))), 1e-300) / target)
 
-    low, high = jax.lax.fori_loop(0, 40, halve, (jnp.log(1e-9 * scale), jnp.log(1e5 * scale)))
-    return tilt_at(atoms, counts, jnp.exp(0.5 * (low + high)))
+    low, high = engine.crossing(value, xp.log(1e-9 * scale), xp.log(1e5 * scale), 40, steady)
+    return tilt_at(atoms, counts, xp.exp(0.5 * (low + high)))
 
 
-@jax.jit
+@hosted()
 def chernoff_tilt(atoms: Atoms, counts: Array, log_delta: Array) -> Tilt:
     """The order t that minimises (K(t) - log delta) / t, where t K'(t) - K(t) = -log delta."""
-    return _bisect(atoms, counts, lambda at: at.order * at.mean - at.log_mgf < -log_delta)
+    return _solve(atoms, counts, lambda at: at.order * at.mean - at.log_mgf, -log_delta)
 
 
-@jax.jit
+@hosted()
 def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
     """The order t > 0 whose tilted mean K'(t) is epsilon (the nearest there is)."""
-    return _bisect(atoms, counts, lambda at: at.mean < epsilon)
+    return _solve(atoms, counts, lambda at: at.mean, epsilon)
 
 
-@jax.jit
+@hosted()
 def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
     """The order up to which the tilted variance stays within a tenth and twice the plain one.
 
     Beyond it rare large losses rule the law, or it shrinks to its largest loss.
     """
-    plain = tilt_at(atoms, counts, jnp.zeros(())).variance
-    return _bisect(atoms, counts, lambda at: (at.variance < 2.0 * plain) & (at.variance > 0.1 * plain))
+    plain = tilt_at(atoms, counts, xp.zeros(())).variance
+
+    def wild(at: Tilt) -> Array:
+        return xp.where((at.variance < 2.0 * plain) & (at.variance > 0.1 * plain), 0.0, 2.0)
+
+    return _solve(atoms, counts, wild, xp.ones(()), False)
 
 
 class Composed(NamedTuple):
@@ -240,36 +241,36 @@ class Composed(NamedTuple):
 
 def _outside(atoms: Atoms, counts: Array, tilt: Tilt, low: Array, high: Array) -> tuple[Array, Array]:
     """Logarithms of Chernoff's bounds on the tilted mass below `low` and above `high`."""
-    scale = 1.0 / jnp.sqrt(jnp.maximum(tilt.variance, 1e-300))
-    steps = scale * jnp.asarray([0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0])
-    down = jax.vmap(lambda s: tilt_at(atoms, counts, tilt.order - s).log_mgf)(steps) - tilt.log_mgf
-    best = _bisect(atoms, counts, lambda at: at.mean < high)
-    best = tilt_at(atoms, counts, jnp.maximum(best.order, tilt.order))
+    scale = 1.0 / xp.sqrt(xp.maximum(tilt.variance, 1e-300))
+    steps = scale * xp.asarray([0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0])
+    down = tilt_at(atoms, counts, tilt.order - steps).log_mgf - tilt.log_mgf
+    best = _solve(atoms, counts, lambda at: at.mean, high)
+    best = tilt_at(atoms, counts, xp.maximum(best.order, tilt.order))
     above = best.log_mgf - tilt.log_mgf - (best.order - tilt.order) * high
-    return jnp.minimum(jnp.min(down + steps * low), 0.0), jnp.minimum(above, 0.0)
+    return xp.minimum(xp.min(down + steps * low), 0.0), xp.minimum(above, 0.0)
 
 
 def _beyond(values: Array, rate: Array) -> Array:
     """sum_{j>i} values[j] e^{-(j-i) rate} for each i; the number of values is a power of two."""
-    return jnp.exp(-rate) * _later(values, rate)
+    return xp.exp(-rate) * _later(values, rate)
 
 
 def _later(values: Array, rate: Array) -> Array:
     """sum_{j>i} values[j] e^{-(j-i-1) rate}, by rows: small matrix products, and nothing overflows."""
     size = values.shape[0]
     columns = min(size, 64)
-    table, place = values.reshape(size // columns, columns), jnp.arange(columns)
+    table, place = values.reshape(size // columns, columns), xp.arange(columns)
     steps = place[:, None] - place[None, :]
-    discount = jnp.exp(-rate * (jnp.maximum(steps, 1) - 1).astype(rate.dtype))
-    within = table @ jnp.where(steps > 0, discount, 0.0)
+    discount = xp.exp(-rate * (xp.maximum(steps, 1) - 1).astype(rate.dtype))
+    within = engine.product(table, xp.where(steps > 0, discount, 0.0))
     if size == columns:
         return within.reshape(size)
-    rows = _later(table @ jnp.exp(-rate * place.astype(rate.dtype)), rate * columns)
-    back = jnp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
+    rows = _later(table @ xp.exp(-rate * place.astype(rate.dtype)), rate * columns)
+    back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
 
-@functools.partial(jax.jit, static_argnames=("points", "upper"))
+@hosted(static=("points", "upper"))
 def compose(
     atoms: Atoms,
     index: Int[Array, "events atoms"],
@@ -298,24 +299,24 @@ def compose(
     require_float64(atoms, counts, spacing, tilt)
     chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
     order = tilt.order
-    log_weight = jnp.log(atoms.masses) + order * atoms.losses
-    log_total = jax.scipy.special.logsumexp(log_weight, axis=1, keepdims=True)
-    weight = jnp.exp(log_weight - log_total)
-    dense = jax.vmap(lambda i, w: jnp.zeros(points).at[jnp.mod(i, points)].add(w))(index, weight)
-    phi = jnp.fft.rfft(dense, axis=1)
-    size = jnp.abs(phi)
+    log_weight = xp.log(atoms.masses) + order * atoms.losses
+    log_total = engine.logsumexp(log_weight, axis=1, keepdims=True)
+    weight = xp.exp(log_weight - log_total)
+    dense = engine.added_up(xp.mod(index, points), weight, points)
+    phi = engine.rfft(dense)
+    size = xp.abs(phi)
     # Modulus and angle apart: a complex logarithm takes twice as long.
-    log_size = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), -1e4)
-    modulus, angle = jnp.exp(counts @ log_size), counts @ jnp.angle(phi)
-    power = jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
+    log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
+    modulus, angle = xp.exp(counts @ log_size), counts @ xp.angle(phi)
+    power = engine.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
 
-    off = round_off.of_fft(points) * jnp.sqrt(points * jnp.sum(jnp.square(dense), axis=1))[:, None]
+    off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]
     noise = round_off.of_powers(size, off, counts, points)
 
-    probability = jnp.fft.irfft(power, n=points)
-    place = first + jnp.arange(points, dtype=index.dtype)
-    probability = jnp.roll(probability, -jnp.mod(first, points))
-    epsilon = place.astype(jnp.float64) * spacing
+    probability = engine.irfft(power, points)
+    place = first + xp.arange(points, dtype=index.dtype)
+    probability = xp.roll(probability, -xp.mod(first, points))
+    epsilon = place.astype(xp.float64) * spacing
     low, high = epsilon[0] - 0.5 * spacing, epsilon[-1] + 0.5 * spacing
     log_below, log_beyond = _outside(atoms, counts, tilt, low, high)
 
@@ -324,25 +325,23 @@ def compose(
     log_scale = tilt.log_mgf - order * centre
     log_weights = log_scale - order * (epsilon - centre)
     # Beyond e^40 the round-off below exceeds one, so what is cut there was no bound anyway.
-    tilted = jnp.exp(jnp.minimum(log_weights, 40.0)) * probability
-    tail, discounted = _beyond(tilted, jnp.zeros_like(spacing)), _beyond(tilted, spacing)
+    tilted = xp.exp(xp.minimum(log_weights, 40.0)) * probability
+    tail, discounted = _beyond(tilted, xp.zeros_like(spacing)), _beyond(tilted, spacing)
     raw = tail - discounted
 
-    weights = jnp.exp(log_weights)
-    wrong = weights * noise / jnp.sqrt(-jnp.expm1(-2.0 * order * spacing))
+    weights = xp.exp(log_weights)
+    wrong = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
     # Rounding of masses, tilts and sums: relative, per round.
-    drift = jnp.sum(counts) * UNIT * (64.0 + 4.0 * order * jnp.max(jnp.abs(atoms.losses)))
-    wrong += (
-        jnp.abs(raw) * jnp.expm1(drift)
-        + jnp.abs(tail) * (4.0 * points * UNIT)
-        + FLUSHED * (points / 4000 + 1)
+    drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
+    wrong = wrong + (
+        xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
     )
     # A tilt that overflows leaves no information, not a number.
     if upper:
-        infinite = -jnp.expm1(counts @ log1p(-atoms.infinite))
-        error = wrong + infinite + jnp.exp(log_scale - order * (high - centre) + log_beyond)
+        infinite = -xp.expm1(counts @ log1p(-atoms.infinite))
+        error = wrong + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)
         delta = raw + error
-        return Composed(epsilon, jnp.where(jnp.isnan(delta), jnp.inf, delta), error)
-    error = wrong + weights * (jnp.exp(log_below) + jnp.exp(log_beyond))
+        return Composed(epsilon, xp.where(xp.isnan(delta), xp.inf, delta), error)
+    error = wrong + weights * (xp.exp(log_below) + xp.exp(log_beyond))
     delta = raw - error
-    return Composed(epsilon, jnp.where(jnp.isnan(delta), -jnp.inf, delta), error)
+    return Composed(epsilon, xp.where(xp.isnan(delta), -xp.inf, delta), error)

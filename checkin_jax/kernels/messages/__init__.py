@@ -1,1 +1,1 @@
-"""What messages of a known kind give away at most: the steps that bound them, and sums of such steps."""
+"""Upper bounds on the privacy loss of messages of a known kind: the steps that bound them, and sums of such steps."""

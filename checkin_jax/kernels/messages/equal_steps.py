@@ -23,6 +23,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
@@ -47,7 +48,7 @@ class Law(NamedTuple):
 
 
 class StepCounts(NamedTuple):
-    """Which sums bound the round: n > 0 (any real) and rate, scalars; counts K_i and their masses, [parts]."""
+    """Numbers of steps whose sums bound a unit: n > 0, real, and rate; counts K_i and their masses, [parts]."""
 
     clients: Array
     rate: Array
@@ -134,7 +135,7 @@ def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
-@jax.jit
+@compiled()
 def profile_upper(
     law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:

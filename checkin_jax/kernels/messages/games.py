@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import Array
+
+from checkin_jax.kernels.engine import hosted, xp
 
 
 class Message(NamedTuple):
-    """What is known of a message: float64 scalars.
+    """Parameters of a message: float64 scalars.
 
     epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
     differ, 1 in the worst case; any other message does not use it.
@@ -40,10 +41,10 @@ class Game(NamedTuple):
 
 def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
     """At the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), and (0,0)."""
-    per_p, one = jnp.exp(-message.epsilon0), jnp.ones_like(message.epsilon0)
+    per_p, one = xp.exp(-message.epsilon0), xp.ones_like(message.epsilon0)
     c = 1.0 + c_minus_1
-    return jnp.stack(
-        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / jnp.expm1(message.epsilon0)]
+    return xp.stack(
+        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / xp.expm1(message.epsilon0)]
     )
 
 
@@ -53,8 +54,8 @@ def _hexagon_laws(message: Message) -> Array:
     Seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
     triples around the middle, which makes five extreme laws whatever p is.
     """
-    q = jnp.exp(-message.epsilon0)
-    zero, pair, far = jnp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
+    q = xp.exp(-message.epsilon0)
+    zero, pair, far = xp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
     three, inverse = 1.0 / (1.0 + 2.0 * q), 1.0 / (2.0 + q)
     rows = [
         [q * three, q * three, zero, three, zero, zero, zero],
@@ -62,15 +63,16 @@ def _hexagon_laws(message: Message) -> Array:
         [zero, pair, zero, zero, far, zero, zero],
         [zero, zero, q * inverse, zero, inverse, inverse, zero],
         [zero, zero, pair, far, zero, zero, zero],
-        [pair, pair, zero, zero, zero, zero, -jnp.expm1(-message.epsilon0) * far],
+        [pair, pair, zero, zero, zero, zero, -xp.expm1(-message.epsilon0) * far],
     ]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    return xp.stack([xp.stack(row) for row in rows])
 
 
+@hosted()
 def _hexagon_variance(message: Message) -> Array:
     """3-ary or binary randomized response."""
-    p = jnp.exp(message.epsilon0)
-    return jnp.maximum(2.0 / (p + 2.0), 1.0 / p)
+    p = xp.exp(message.epsilon0)
+    return xp.maximum(2.0 / (p + 2.0), 1.0 / p)
 
 
 # Any eps0-LDP message. The first three laws: 3-ary randomized response, binary, and its mirror image.
@@ -93,17 +95,17 @@ HEXAGON = Game(
 
 def _one_bit_places(c_minus_1: Array, message: Message) -> Array:
     """Of X, of Y, of -(c - 1) xi, and t*'s fourth."""
-    c, per_p = 1.0 + c_minus_1, jnp.exp(-message.epsilon0)
-    one = jnp.ones_like(c)
-    fourth = c_minus_1 / jnp.expm1(message.epsilon0)
-    return jnp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
+    c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
+    one = xp.ones_like(c)
+    fourth = c_minus_1 / xp.expm1(message.epsilon0)
+    return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
 
 
 def _one_bit_laws(message: Message) -> Array:
     """X, Y, and t*_beta with beta = differ (p - 1)/(p + 1)."""
-    p_minus_1, nu = jnp.expm1(message.epsilon0), message.differ
+    p_minus_1, nu = xp.expm1(message.epsilon0), message.differ
     rare = 1.0 / (p_minus_1 + 2.0)
-    usual, zero = 1.0 - rare, jnp.zeros_like(rare)
+    usual, zero = 1.0 - rare, xp.zeros_like(rare)
     same = [(1.0 - nu) * rare, (1.0 - nu) * usual, zero]
     pair, high = nu * rare, (1.0 - nu) / (p_minus_1 + 1.0)
     rows = [
@@ -111,7 +113,13 @@ def _one_bit_laws(message: Message) -> Array:
         [zero, zero, pair, nu * usual, *same],
         [pair, zero, pair, zero, high, zero, 1.0 - 2.0 * pair - high],
     ]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    return xp.stack([xp.stack(row) for row in rows])
+
+
+@hosted()
+def _one_bit_variance(message: Message) -> Array:
+    """Of X."""
+    return message.differ * xp.exp(-message.epsilon0)
 
 
 # Messages of one bit with public coins: X, all others at x', and Y, all others at x.
@@ -119,5 +127,5 @@ ONE_BIT = Game(
     _one_bit_places,
     _one_bit_laws,
     ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
-    lambda message: message.differ * jnp.exp(-message.epsilon0),
+    _one_bit_variance,
 )

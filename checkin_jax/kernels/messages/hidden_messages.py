@@ -28,6 +28,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.round_off import UNIT
 
@@ -230,7 +231,7 @@ def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Arr
     return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
 
 
-@jax.jit
+@compiled()
 def hidden_upper(
     clients: Float64[Array, ""],
     count: Float64[Array, ""],

@@ -19,10 +19,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, engine, gaussian, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 
@@ -30,7 +33,12 @@ from checkin_jax.kernels.round_off import UNIT
 _CELLS = 1e-12
 # Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
-_BATCH = 16
+# Gauss-Legendre on [0, 1], for what is analytic on a cell.
+_NODES, _WEIGHTS = (
+    0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
+)
+# Thresholds treated at a time.
+BATCH = 16
 
 
 class Cells(NamedTuple):
@@ -40,6 +48,34 @@ class Cells(NamedTuple):
     right_mass: Array
     left: Array
     left_mass: Array
+
+
+@hosted(static=("count",))
+def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells]:
+    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
+
+    count: of cells on either side. farthest: where the last cell begins, in standard deviations.
+    """
+
+    def side(sign: float) -> tuple[Array, Array]:
+        # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
+        step, places = (farthest + mu) / count, xp.arange(count, dtype=xp.float64)
+        edges = 0.5 * mu + sign * step * places
+        base = engine.ndtr(-sign * edges)
+        # Z - 1 has one sign on a cell: its mean there by quadrature keeps the digits that differences of tails lose
+        # where Z is near 1.
+        along = step * (places[:, None] + _NODES[None, :])
+        within = step * _NODES[None, :]
+        density = _WEIGHTS[None, :] * xp.exp(-within * (sign * edges[:, None] + 0.5 * within))
+        place = xp.sum(density * xp.expm1(sign * mu * along), axis=1) / xp.sum(density, axis=1)
+        # Beyond the last edge e the ratio of both masses is e^{mu (e - mu/2)} times that of Mills' ratio at e - mu to
+        # that at e; its logarithm has the slope x - hazard.
+        ahead = gaussian.hazard_beyond(sign * (edges[-1] - mu * _NODES)) @ _WEIGHTS
+        last = xp.expm1(sign * mu * (step * (count - 1) + ahead))
+        return sign * xp.append(place[:-1], last), base - xp.append(base[1:], 0.0)
+
+    right, left = side(1.0), side(-1.0)
+    return Cells(*right, *left), Cells(*left, *right)
 
 
 def _steps(cells: Cells) -> hidden_messages.Steps:
@@ -138,7 +174,7 @@ def _one(
     return jnp.where(fine, moved, 0.0), jnp.where(fine, jnp.minimum(far, 1.0), 1.0)
 
 
-@jax.jit
+@compiled()
 def lines_lower(
     clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
 ) -> tuple[Array, Array]:
@@ -152,4 +188,4 @@ def lines_lower(
     (0, 1) where nothing can be told.
     """
     one = functools.partial(_one, clients, rate, deviation, cells)
-    return jax.lax.map(one, thresholds, batch_size=_BATCH)
+    return jax.lax.map(one, thresholds, batch_size=BATCH)

@@ -24,6 +24,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -311,7 +312,7 @@ def _one(
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@functools.partial(jax.jit, static_argnames=("rules", "binomial"))
+@compiled(static=("rules", "binomial"))
 def profile_upper(
     seen: StepCounts,
     message: Message,
@@ -371,7 +372,7 @@ def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, los
     return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)
 
 
-@jax.jit
+@compiled()
 def pool_upper(
     seen: PoolCounts,
     message: Message,

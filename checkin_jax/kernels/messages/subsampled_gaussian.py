@@ -12,15 +12,16 @@ for fixed mu the term is gamma f(1 + (c - 1) r) with r = n / k and f convex and 
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, engine, gaussian
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.losses import NO_LOSSES, at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -41,14 +42,14 @@ def _runs(
 ) -> tuple[binomial.Cells, Array, Array]:
     cut = binomial.cells(num_clients - 1.0, rate, log_inverse_mass, buckets)
     limit = num_clients - 1.0
-    return cut, jnp.minimum(cut.first, limit) + 1.0, jnp.minimum(cut.last, limit) + 1.0
+    return cut, xp.minimum(cut.first, limit) + 1.0, xp.minimum(cut.last, limit) + 1.0
 
 
 def _mu(mu: Array, count: Array, summed: bool) -> Array:
-    return mu / jnp.sqrt(count) if summed else jnp.broadcast_to(mu, count.shape)
+    return mu / xp.sqrt(count) if summed else xp.broadcast_to(mu, count.shape)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "summed"))
+@hosted(static=("buckets", "summed"))
 def buckets_upper(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -59,16 +60,16 @@ def buckets_upper(
     """
     cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
     high, low = num_clients / first, num_clients / last
-    mean = jnp.clip(num_clients / (cut.mean_upper + 1.0), low, high)
+    mean = xp.clip(num_clients / (cut.mean_upper + 1.0), low, high)
     wide = high > low
-    share = jnp.where(wide, (mean - low) / jnp.where(wide, high - low, 1.0), 0.0)
-    inverse_rate = jnp.stack([low, high])
-    weight = rate * cut.mass_upper[None, :] * jnp.stack([1.0 - share, share])
-    mu_first = jnp.broadcast_to(_mu(mu, first, summed)[None, :], inverse_rate.shape)
+    share = xp.where(wide, (mean - low) / xp.where(wide, high - low, 1.0), 0.0)
+    inverse_rate = xp.stack([low, high])
+    weight = rate * cut.mass_upper[None, :] * xp.stack([1.0 - share, share])
+    mu_first = xp.broadcast_to(_mu(mu, first, summed)[None, :], inverse_rate.shape)
     return GaussianBuckets(mu_first.ravel(), inverse_rate.ravel(), weight.ravel(), rate * cut.tail)
 
 
-@functools.partial(jax.jit, static_argnames=("buckets", "summed"))
+@hosted(static=("buckets", "summed"))
 def buckets_lower(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -78,51 +79,92 @@ def buckets_lower(
     the mean, rounded up.
     """
     cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
-    inverse = binomial.mean_inverse(first, last, jnp.clip(cut.mean_lower + 1.0, first, last))
+    inverse = binomial.mean_inverse(first, last, xp.clip(cut.mean_lower + 1.0, first, last))
     return GaussianBuckets(
-        _mu(mu, last, summed), num_clients * inverse, rate * cut.mass_lower, jnp.zeros_like(rate)
+        _mu(mu, last, summed), num_clients * inverse, rate * cut.mass_lower, xp.zeros_like(rate)
     )
 
 
 def _stretch(loss: Array, inverse_rate: Array) -> Array:
     """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
-    small = jnp.maximum(jnp.expm1(jnp.minimum(loss, 30.0)) * inverse_rate, -1.0)
+    small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
     # r c (1 + (1/r - 1) / c)
-    rest = (1.0 / inverse_rate - 1.0) * jnp.exp(-jnp.maximum(loss, 30.0))
-    return jnp.where(loss > 30.0, loss + jnp.log(inverse_rate) + log1p(rest), log1p(small))
+    rest = (1.0 / inverse_rate - 1.0) * xp.exp(-xp.maximum(loss, 30.0))
+    return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + log1p(rest), log1p(small))
 
 
-@jax.jit
-def profile_upper(mix: GaussianBuckets, loss: Array) -> Array:
-    """Upper bound on H at e^loss for one round, shape [losses], loss >= 0; both directions."""
-    delta = jnp.exp(gaussian.log_delta(mix.mu[:, None], _stretch(loss[None, :], mix.inverse_rate[:, None])))
-    return jnp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
+def prepare_upper(mix: GaussianBuckets) -> None:
+    """Begins to compile what `profile_upper` needs for mixtures of this size."""
+    if mix.mu.size > 1:
+        _profile.prepare(mix, NO_LOSSES, np.int32(0))
 
 
-@functools.partial(jax.jit, static_argnames="reverse")
-def lines_lower(mix: GaussianBuckets, loss: Array, reverse: bool) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses]; rounded down and up.
+def prepare_lower(mix: GaussianBuckets) -> None:
+    """Begins to compile what `lines_lower` needs for mixtures of this size."""
+    if mix.mu.size > 1:
+        _lines.prepare(mix, NO_LOSSES, np.int32(0), np.asarray(False))
 
-    reverse: the roles of P and Q exchanged, that is A = {loss of P||Q < -loss}.
+
+def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
+    """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
+    if mix.mu.size == 1:
+        return engine.run(_profile_at, mix, loss)
+    return at_losses(lambda *at: _profile(mix, *at), loss)
+
+
+@compiled()
+def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
+    return in_blocks(lambda some: (_profile_at(mix, some),), loss, count)[0]
+
+
+def _profile_at(mix: GaussianBuckets, loss: Array) -> Array:
+    delta = xp.exp(gaussian.log_delta(mix.mu[:, None], _stretch(loss[None, :], mix.inverse_rate[:, None])))
+    return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
+
+
+def lines_lower(
+    mix: GaussianBuckets, loss: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses], any number; rounded down and up.
+
+    And the same with the roles of P and Q exchanged, that is for A = {loss of P||Q < -loss}.
+    """
+    if mix.mu.size == 1:
+        return engine.run(_lines_at, mix, loss, False), engine.run(_lines_at, mix, loss, True)
+    forward, backward = (
+        at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
+        for reverse in (False, True)
+    )
+    return forward, backward
+
+
+@compiled()
+def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
+    return in_blocks(lambda some: _lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
+
+
+def _lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
+    """`lines_lower` in one order, at a few losses.
 
     On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
     profile of the Gaussian pair at s gives the difference of its two probabilities without cancellation.
     """
     mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
-    s = _stretch((-loss if reverse else loss)[None, :], r)
-    reachable = jnp.isfinite(s)
-    s = jnp.where(reachable, s, 0.0)
-    sign = -1.0 if reverse else 1.0
-    still = jnp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))
-    profile = jnp.exp(gaussian.log_delta(jnp.broadcast_to(mu, s.shape), sign * s))
+    # Both orders by the same code: every copy of it would be compiled.
+    sign = xp.where(reverse, -1.0, 1.0)
+    s = _stretch((sign * loss)[None, :], r)
+    reachable = xp.isfinite(s)
+    s = xp.where(reachable, s, 0.0)
+    still = xp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))
+    profile = xp.exp(gaussian.log_delta(xp.broadcast_to(mu, s.shape), sign * s))
     # N(mu)'s mass minus N(0)'s, or the reverse: both terms are positive.
-    apart = jnp.exp(s) * profile - jnp.expm1(s) * still if reverse else profile + jnp.expm1(s) * still
-    moved = jnp.exp(gaussian.log_cdf(sign * (0.5 * mu - s / mu)))
-    still, apart, moved = (jnp.where(reachable, part, 0.0) for part in (still, apart, moved))
+    apart = xp.where(reverse, xp.exp(s) * profile - xp.expm1(s) * still, profile + xp.expm1(s) * still)
+    moved = xp.exp(gaussian.log_cdf(sign * (0.5 * mu - s / mu)))
+    still, apart, moved = (xp.where(reachable, part, 0.0) for part in (still, apart, moved))
     # e^s still may overflow where still has vanished; such a line is worth nothing.
-    apart = jnp.where(jnp.isfinite(apart), apart, 0.0)
-    difference = jnp.sum(weight * apart, axis=0)
+    apart = xp.where(xp.isfinite(apart), apart, 0.0)
+    difference = xp.sum(weight * apart, axis=0)
     # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r still - apart would cancel at large losses.
     # Nor is r - 1 known to more than the rounding of r.
-    second = jnp.sum(weight * ((r - 1.0 + 4.0 * UNIT) * still + moved if reverse else r * still), axis=0)
+    second = xp.sum(weight * xp.where(reverse, (r - 1.0 + 4.0 * UNIT) * still + moved, r * still), axis=0)
     return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING) + FLUSHED

@@ -1,4 +1,4 @@
-"""What a client computes from its records before clipping: a gradient, or the outcome of several local steps."""
+"""Client updates before clipping: a gradient, or the outcome of several local steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client does to its gradient before it leaves the device, and exact shortcuts for sums of messages.
+"""Local mechanisms applied to a gradient before it leaves the device, and exact shortcuts for sums of messages.
 
 Trust model: a client trusts its own device only. `*_messages` draws every client's message; `*_sum` draws
 the sum of the messages from exactly the same distribution without drawing them one by one, which is what

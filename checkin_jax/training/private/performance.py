@@ -1,4 +1,4 @@
-"""What changes the speed and memory of a run, and nothing of what it releases but rounding."""
+"""Settings that change the speed and memory of a run, but its results only by rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_AT_ONCE = 10**6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Performance:
-    """How a run is computed.
+    """Settings of speed and memory.
 
     Attributes:
       microbatch: clients differentiated at once, a multiple of 40, at most 1e6; None takes 40 on a CPU, whose cache it

@@ -1,4 +1,4 @@
-"""What realises a randomizer on the clients' devices and in the server's sums, by registration: one class a randomizer.
+"""Mechanisms that realise randomizers on devices and in sums, by registration: one class for each randomizer.
 
 The accountant knows a randomizer by its description alone. Whoever adds one registers here what draws its messages;
 a randomizer without an entry of its own is refused, and so is a subclass of one that has: what it changes is unknown.
@@ -66,7 +66,7 @@ class Mechanism(abc.ABC):
 
     @abc.abstractmethod
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
-        """What each client sends.
+        """Draws the message of each client.
 
         Args:
           keys: (m,), one a client, used for nothing else.
@@ -93,7 +93,7 @@ class Mechanism(abc.ABC):
         return self.drawn(key, position, clipped).combine(present.astype(jnp.float32))
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """What is added to a round's sum once, for all of its `count` messages; None (here): nothing."""
+        """Draws the noise added to a round's sum once, for all of its `count` messages; None (here): nothing."""
         return None
 
     def noise_norm(self, dimension: int) -> float:
@@ -158,7 +158,7 @@ def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
 
 
 def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregate") -> Mechanism:
-    """What realises this randomizer.
+    """Returns the mechanism registered for this randomizer.
 
     Raises:
       TypeError: nothing is registered for its very class.

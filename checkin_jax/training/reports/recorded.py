@@ -37,7 +37,7 @@ LINE = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """What a run directory holds, of a run that has ended, was killed or goes on.
+    """The contents of a run directory, of a run that has ended, was killed or goes on.
 
     Attributes:
       path: the folder.

@@ -26,7 +26,7 @@ SIMULATED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a finished (or stopped) run has to say.
+    """The results of a finished (or stopped) run.
 
     Attributes:
       run: what fixes its privacy.
@@ -74,7 +74,7 @@ class Report:
         return self.units * self.run.protocol.rate
 
     def notes(self) -> list[str]:
-        """What a careful reader must know beside the numbers."""
+        """Notes for a careful reader, beside the numbers."""
         notes = []
         if self.settings.get("seed") is not None:
             notes.append(SEEDED)

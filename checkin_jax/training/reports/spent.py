@@ -1,4 +1,4 @@
-"""What a run has spent so far, for its metrics: the figures of the report, accounted for beside the rounds."""
+"""Accounts for a run while it goes on, for its metrics: the figures of the report, accounted for beside the rounds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Spent:
         return {**values, "view": shown.view, "method": shown.method, "spent": spent}
 
     def known(self) -> dict[CheckInProtocol, dict[str, Guarantee]]:
-        """What has been accounted for."""
+        """Guarantees that have been accounted for."""
         done = {
             protocol: future
             for protocol, future in self._found.items()

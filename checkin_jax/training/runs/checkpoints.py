@@ -183,7 +183,7 @@ class Checkpoints:
 def describe(
     config: Mapping[str, Any], dataset: Dataset, program: str, mesh: jax.sharding.Mesh | None
 ) -> dict[str, Any]:
-    """What must agree for two processes to compute the same bits: settings, data, computation, versions, machine.
+    """Collects all that must agree for two processes to compute the same bits: settings, data, versions, machine.
 
     Args:
       program: text that differs where the model's loss, its parameters or the optimizer do, see `fingerprint`.
@@ -246,7 +246,7 @@ def _pass_over(step: int, error: Exception) -> None:
 
 
 def _processor() -> str:
-    """What distinguishes processors that may round sums in another order."""
+    """Identifies processors that may round sums in another order."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

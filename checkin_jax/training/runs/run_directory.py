@@ -66,12 +66,12 @@ class RunDirectory:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a round of this run was logged: its results may have been seen."""
+        """True if a round of this run was logged: its results may have been seen."""
         return os.fstat(self._metrics.fileno()).st_size > 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a report."""
+        """True if there is a report."""
         return (self.path / _RESULTS[0]).exists()
 
     @property

@@ -36,7 +36,7 @@ INTERRUPTED = "interrupted"
 
 
 class Session:
-    """What a run carries from round to round beside the model, and its folder; use as a context manager.
+    """The state of a run beside the model, and its folder; use as a context manager.
 
     With several processes the first one alone has a folder, and all use its entropy.
 
@@ -150,7 +150,7 @@ class Session:
         return None
 
     def reached(self, target: float | None) -> bool:
-        """Whether the last round was evaluated and met the target accuracy."""
+        """True if the last round was evaluated and met the target accuracy."""
         if target is None or self.tested[0] != self.rounds or not self.rounds:
             return False
         accuracy = self.tested[1].get("accuracy")

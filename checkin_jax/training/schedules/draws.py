@@ -32,7 +32,7 @@ from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, Shuffle
 DRAWS = 2
 ENTROPY_BYTES = 16
 TABLE = 10**8  # records of clients that are held in memory
-# Called with a number of bytes, returns so many secret ones, other ones each time; like os.urandom.
+# A function that returns n fresh secret bytes, like os.urandom.
 EntropySource = Callable[[int], bytes]
 
 DUMMY = -1  # stands where a client would: a message of the zero gradient
@@ -44,7 +44,7 @@ class EntropyError(ValueError):
 
 
 class Stream(enum.IntEnum):
-    """What a stream of randomness is for; the numbers are part of what `--seed` reproduces."""
+    """Names of the independent streams of randomness; the numbers are part of what `--seed` reproduces."""
 
     PARTICIPANTS = 0
     NOISE = 1
@@ -81,7 +81,7 @@ def drawn_entropy(source: EntropySource) -> int:
 
 
 def source_name(source: EntropySource) -> str:
-    """What reports call a source: its `name` if it has one, else its module and qualified name.
+    """Names a source of entropy for reports: its `name` if it has one, else its module and qualified name.
 
     Raises:
       TypeError: it cannot be called.
@@ -151,7 +151,7 @@ _fold_in = jax.jit(jax.random.fold_in)
 
 
 def round_key(noise_key: jax.Array, round_index: int) -> jax.Array:
-    """The key of one round's messages, of all keys that are folded from the run's `Stream.NOISE` the round's own."""
+    """The PRNG key of one round: the run's noise key folded with the round's index. No other round uses it."""
     return _fold_in(noise_key, np.uint32(round_index))
 
 
@@ -250,7 +250,7 @@ def sliding_block(protocol: SlidingWindow) -> int:
 def client_records(
     entropy: int, num_clients: int, num_records: int, each: int = 1
 ) -> np.ndarray | DrawnRecords:
-    """Which records each client holds, fixed for the whole run.
+    """Assigns records to clients, fixed for the whole run.
 
     With enough records for all, every client holds records of its own: the first `num_clients * each` of a
     random permutation. With fewer, every client draws with replacement (bootstrap), so clients share records:
@@ -292,7 +292,7 @@ class DrawnRecords:
 
 
 def _loads(rng: np.random.Generator, protocol: FixedWindow | AveragedUpdates) -> np.ndarray:
-    """How many clients pick each slot: the participants are split in halves until every part is one slot."""
+    """Counts of clients in each slot: the participants are split in halves until every part is one slot."""
     counts = np.array([rng.binomial(protocol.num_clients, protocol.rate)])
     widths = np.array([protocol.num_slots])
     while widths[0] > 1:  # the first part is never narrower than another

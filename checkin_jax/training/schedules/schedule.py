@@ -70,11 +70,11 @@ class Schedule(abc.ABC):
 
     @property
     def has_windows(self) -> bool:
-        """Whether metrics number the units beside the rounds."""
+        """True if metrics number the units beside the rounds."""
         return self.rounds_per_unit > 1
 
     def divisor(self, messages: int) -> float:
-        """What turns the sum of a round into an update; only what the protocol makes public may be used.
+        """The public number by which the sum of a round is divided.
 
         Here the expected number of messages, whatever the realised one, `messages`.
         """
@@ -89,7 +89,7 @@ class Schedule(abc.ABC):
 
     @property
     def words(self) -> str:
-        """How many messages make a round, in words, for the report."""
+        """Describes the number of messages of a round, for the report."""
         number, rate = self.check_ins
         return f"about {number * rate:,.6g} messages a round"
 

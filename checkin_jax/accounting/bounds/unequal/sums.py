@@ -11,7 +11,6 @@ import functools
 import math
 
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
@@ -87,7 +86,7 @@ class UnequalGaussian:
         none[0] = self.rate
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._above, loss)
 
     @property
@@ -129,7 +128,7 @@ class PooledGaussian:
         weight = np.pad(columns[2], (0, size - columns[2].size))
         return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._above, loss)
 
     @property
@@ -199,6 +198,4 @@ class UnequalGaussianSum:
         )
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix = self._below
-        forward, backward = (subsampled_gaussian.lines_lower(mix, loss, reverse) for reverse in (False, True))
-        return forward, backward
+        return subsampled_gaussian.lines_lower(self._below, loss)

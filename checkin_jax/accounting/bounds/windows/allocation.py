@@ -89,7 +89,7 @@ class AllocationGaussian(OwnInstance, _Allocation):
 
 @dataclasses.dataclass(frozen=True)
 class ButForRareEvent:
-    """An instance that is `pair` but for an event of probability `rest` at most, the same in both worlds.
+    """An instance that equals `pair` outside of an event of probability at most `rest`, the same in both worlds.
 
     public: the adversary sees whether it happens.
     """

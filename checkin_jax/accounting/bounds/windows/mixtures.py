@@ -6,9 +6,7 @@ import dataclasses
 import functools
 import math
 
-import jax
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
@@ -21,7 +19,6 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
-_CELLS = jax.jit(binomial.cells, static_argnames="buckets")
 # Ways to share a threshold between two kinds of slots.
 _SHARES = np.concatenate(
     [[0.002, 0.005, 0.01, 0.02], np.linspace(0.04, 0.96, 24), [0.98, 0.99, 0.995, 0.998]]
@@ -113,7 +110,7 @@ class LoadedSlot:
     @functools.cached_property
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         others, pick = float(self.others), self.pick
-        cut = _CELLS(
+        cut = binomial.cells(
             host(others), host(pick), host(self.log_inverse_mass), buckets=bucket_count(others * pick)
         )
         first, last = (np.minimum(np.asarray(part), others) for part in (cut.first, cut.last))
@@ -132,5 +129,5 @@ class LoadedSlot:
             host(self.seen * self.prob * float(cut.tail)),
         )
 
-    def upper(self, loss: np.ndarray) -> Array:
+    def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)

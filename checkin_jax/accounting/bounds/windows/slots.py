@@ -30,7 +30,7 @@ from checkin_jax.accounting.bounds.windows.ways import Way, hidden_ways, placed_
 from checkin_jax.numerics import occupancy
 from checkin_jax.protocols import Slots
 
-# Visible slots: exp(-_SELDOM) of the law of how many are occupied is left out of instances.
+# With visible slots the lower end ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
 
 

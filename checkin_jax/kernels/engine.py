@@ -1,0 +1,267 @@
+"""The two engines that kernels run on: NumPy for what one setting needs once, XLA for what is worth compiling.
+
+Kernels are written once, against `xp` and the loops below. Inside a trace of JAX these are JAX's. A kernel that is
+`hosted` runs in NumPy wherever it is called on arrays of the host, so that a single setting compiles nothing for it;
+sweeps trace the same code. Error counts of bounds cover both engines (tests/bounds/test_engines.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+
+class _Here(threading.local):
+    """Whether this thread is inside a kernel that runs in NumPy."""
+
+    numpy = False
+
+
+_HERE = _Here()
+
+
+def on_host() -> bool:
+    """Whether this is inside a kernel that runs in NumPy."""
+    return _HERE.numpy
+
+
+class _Namespace:
+    """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        ours, theirs = getattr(np, name), getattr(jnp, name)
+        if not callable(theirs) or isinstance(ours, type):
+            found = ours
+        else:
+
+            def found(*args: Any, **kwargs: Any) -> Any:
+                return (ours if _HERE.numpy else theirs)(*args, **kwargs)
+
+        setattr(self, name, found)
+        return found
+
+
+if TYPE_CHECKING:
+    import jax.numpy as xp
+else:
+    xp = _Namespace()
+
+
+def traced(*arguments: Any) -> bool:
+    """Whether JAX is tracing a function of these."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
+
+
+def hosted(*, static: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function a kernel that runs in NumPy unless JAX traces it; there it is jitted, `static` arguments apart.
+
+    Float64 in and out; numbers that overflow, vanish or are no numbers go through without a warning, as on XLA.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        jitted = jax.jit(function, static_argnames=static)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if _HERE.numpy:
+                return function(*args, **kwargs)
+            if traced(args, kwargs):
+                return jitted(*args, **kwargs)
+            return _run(function, args, kwargs)
+
+        return call
+
+    return decorate
+
+
+def _of_host(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Inside, functions are JAX's again."""
+    before, _HERE.numpy = _HERE.numpy, False
+    try:
+        yield
+    finally:
+        _HERE.numpy = before
+
+
+def run(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """What a kernel that is not decorated gives, in NumPy."""
+    return _run(kernel, arguments, {})
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args, kwargs = jax.tree.map(_of_host, (args, kwargs))
+    before, _HERE.numpy = _HERE.numpy, True
+    try:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+    finally:
+        _HERE.numpy = before
+
+
+def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], start: Any) -> Any:
+    """`jax.lax.fori_loop`."""
+    if not _HERE.numpy:
+        return jax.lax.fori_loop(lower, upper, body, start)
+    for i in range(lower, upper):
+        start = body(i, start)
+    return start
+
+
+def crossing(
+    value: Callable[[Any], Any], low: Any, high: Any, halvings: int, monotone: bool = True
+) -> tuple[Any, Any]:
+    """(low, high) so near that `halvings` of the interval give no more, with value(low) < 0 unless value never is.
+
+    monotone: whether value increases. Then NumPy takes fewer steps than halvings, by regula falsi as in Illinois.
+    """
+    if not _HERE.numpy or not monotone:
+
+        def halve(_: int, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+            low, high = ends
+            middle = 0.5 * (low + high)
+            small = value(middle) < 0
+            return xp.where(small, middle, low), xp.where(small, high, middle)
+
+        return fori_loop(0, halvings, halve, (low, high))
+    width = (high - low) * 0.5**halvings
+    at_low, at_high, last = -math.inf, math.inf, 0
+    for step in range(4 * halvings):
+        if not high - low > width:
+            break
+        share = at_low / (at_low - at_high) if -at_low < math.inf > at_high else math.nan
+        middle = low + min(max(share, 0.0), 1.0) * (high - low) if step % 3 != 2 else math.nan
+        # Beyond the estimate by half the width, so that the next end is on its other side.
+        middle = middle + (0.5 * width if share < 0.5 else -0.5 * width)
+        if not low < middle < high:
+            middle = 0.5 * (low + high)
+        here = float(value(middle))
+        if here < 0:
+            low, at_low, at_high = middle, here, 0.5 * at_high if last < 0 else at_high
+            last = -1
+        else:
+            high, at_high, at_low = middle, here, 0.5 * at_low if last > 0 else at_low
+            last = 1
+    return low, high
+
+
+def product(rows: Array, matrix: Array) -> Array:
+    """rows [any, k] times a matrix [k, k]."""
+    if not _HERE.numpy or len(rows) % 64:
+        return rows @ matrix
+    # Small products stay in this thread; starting others takes longer.
+    return (rows.reshape(-1, 64, rows.shape[1]) @ matrix).reshape(rows.shape)
+
+
+def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.vmap` over the leading axis of every argument; in NumPy one by one."""
+    if not _HERE.numpy:
+        return jax.vmap(function)
+
+    def over(*columns: Any) -> Any:
+        leaves, tree = jax.tree.flatten(columns)
+        rows = [
+            function(*jax.tree.unflatten(tree, [leaf[i] for leaf in leaves])) for i in range(len(leaves[0]))
+        ]
+        return jax.tree.map(lambda *parts: np.stack(parts), *rows)
+
+    return over
+
+
+def largest_from_here(values: Array) -> Array:
+    """Of every one of `values` [any number] and all after it the largest."""
+    if _HERE.numpy:
+        return np.maximum.accumulate(values[::-1])[::-1]  # type: ignore[return-value]
+    return jax.lax.cummax(values, axis=0, reverse=True)
+
+
+def smallest_so_far(values: Array) -> Array:
+    """The smallest of `values` so far, along the first axis."""
+    return np.minimum.accumulate(values) if _HERE.numpy else jax.lax.cummin(values, axis=0)  # type: ignore[return-value]
+
+
+def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
+    """`jax.scipy.special.logsumexp` along one axis."""
+    if not _HERE.numpy:
+        return jax.scipy.special.logsumexp(values, axis=axis, keepdims=keepdims)
+    peak = np.max(values, axis=axis, keepdims=True)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
+    total = np.log(np.sum(np.exp(values - peak), axis=axis, keepdims=True)) + peak
+    return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def added_up(index: Array, weights: Array, size: int) -> Array:
+    """Row by row a vector of `size` into which weights [rows, any] are added at whole index in [0, size)."""
+    if _HERE.numpy:
+        return np.stack([np.bincount(i, w, minlength=size) for i, w in zip(index, weights)])  # type: ignore[return-value]
+    return jax.vmap(lambda i, w: jnp.zeros(size).at[i].add(w))(index, weights)
+
+
+def complex_of(real: Array, imaginary: Array) -> Array:
+    """real + i imaginary, float64."""
+    if not _HERE.numpy:
+        return jax.lax.complex(real, imaginary)
+    out = np.empty(np.broadcast_shapes(np.shape(real), np.shape(imaginary)), dtype=np.complex128)
+    out.real, out.imag = real, imaginary
+    return out  # type: ignore[return-value]
+
+
+def rfft(values: Array) -> Array:
+    """The discrete Fourier transform of real rows."""
+    return np.fft.rfft(values, axis=-1) if _HERE.numpy else jnp.fft.rfft(values, axis=-1)  # type: ignore[return-value]
+
+
+def irfft(values: Array, size: int) -> Array:
+    """The real rows of this size, a power of two, that have the transforms `values`."""
+    return np.fft.irfft(values, n=size, axis=-1) if _HERE.numpy else jnp.fft.irfft(values, n=size, axis=-1)  # type: ignore[return-value]
+
+
+def leading_bits(value: Array) -> Array:
+    """The value rounded to 24 bits."""
+    if not _HERE.numpy:
+        return jax.lax.reduce_precision(value, exponent_bits=11, mantissa_bits=23)
+    mantissa, exponent = np.frexp(value)
+    return np.ldexp(np.rint(mantissa * 2.0**24) * 2.0**-24, exponent)  # type: ignore[return-value]
+
+
+def log_ndtr(x: Array) -> Array:
+    """log of the standard normal distribution function."""
+    if not _HERE.numpy:
+        return jax.scipy.special.log_ndtr(x, series_order=10)
+    return _special().log_ndtr(x)
+
+
+def erfcx(x: Array) -> Array:
+    """e^{x^2} erfc(x), x up to 25 or so: beyond, XLA flushes erfc to zero."""
+    return _special().erfcx(x) if _HERE.numpy else jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x)
+
+
+def ndtr(x: Array) -> Array:
+    """The standard normal distribution function."""
+    return _special().ndtr(x) if _HERE.numpy else jax.scipy.special.ndtr(x)
+
+
+def ndtri(share: Array) -> Array:
+    """Quantiles of the standard normal law."""
+    return _special().ndtri(share) if _HERE.numpy else jax.scipy.special.ndtri(share)
+
+
+@functools.cache
+def _special() -> Any:
+    import scipy.special  # takes as long to import as a small bracket to compute
+
+    return scipy.special

@@ -1,0 +1,228 @@
+"""A run's statement for a file: one versioned record, and the same as text, registry entry, model card or page.
+
+The fields are those that the Differential Privacy Deployments Registry, NIST SP 800-226 and "How to DP-fy ML" ask for;
+what no guarantee covers is in the record, as not covered. Its schema is docs/statement.schema.json.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from typing import Any
+
+from checkin_jax._plain import finite
+from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
+from checkin_jax.accounting.account import account
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.training.reports.recorded import RecordedRun
+from checkin_jax.training.reports.report import AccountFn, every_view
+
+# Raised whenever the meaning of a field changes.
+SCHEMA = 1
+TRUSTED = {
+    "local": "nobody but the client's own device",
+    "messages": "the devices, and whoever removes names and order from the messages (a shuffler)",
+    "aggregate": "the devices, and whoever adds the messages up (a server, or secure aggregation)",
+}
+NOT_COVERED = (
+    "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds up",
+    "preparing, selecting or labelling the data",
+    "metrics: they were measured on data that no guarantee here protects",
+    "anything else that was released about the same clients, before or after",
+    "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
+)
+_RELEASED = "the model after every round, and so its final parameters"
+
+
+def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = True) -> dict[str, Any]:
+    """The statement of a run as plain values for JSON; infinities as None.
+
+    Args:
+      run: of at least one round.
+      account_fn: the accountant.
+      attack: with an attacker's terms, mu among them, in every view; null without.
+
+    Raises:
+      ValueError: no round was logged.
+    """
+    if not run.rounds:
+        raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to state")
+    private = run.run
+    protocol = private.schedule.so_far(run.rounds)
+    found = every_view(private, protocol, account_fn=account_fn)
+    whole = private.protocol
+    planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
+    held = run.about.get("records_per_client")
+    return {
+        "schema": SCHEMA,
+        "tool": {"name": "checkin-jax", "version": __version__},
+        "data": {"name": str(run.about.get("dataset", "unknown data")), "clients": protocol.num_clients},
+        "unit": {
+            "protected": "one client, with all records it holds",
+            "records_per_client": held if isinstance(held, int) else None,
+            "adjacency": found["messages"].neighboring_relation,
+            "in_words": found["messages"].compared,
+            "time": "the whole run",
+        },
+        "mechanism": {
+            "protocol": whole.title,
+            "in_words": protocol.what,
+            "randomizer": private.randomizer.words,
+            "clip_norm": private.clip_norm,
+            "rounds": run.rounds,
+            "ended": run.report is not None,
+        },
+        "guarantees": [_guarantee(each, attack) for each in found.values()],
+        "guarantees_of_all_planned_rounds": [_guarantee(each, False) for each in planned.values()],
+        "accounting": {
+            "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
+            "software": f"checkin-jax {__version__}",
+            "run_by": f"checkin-jax {run.about.get('version', 'unknown')}",
+        },
+        "tuning": {"covered": False, "in_words": NOT_COVERED[0]},
+        "releases": [_RELEASED],
+        "notes": list(run.report["notes"]) if run.report else ["this run has not ended, or was killed"],
+        "not_covered": list(NOT_COVERED),
+    }
+
+
+def _guarantee(g: Guarantee, attack: bool) -> dict[str, Any]:
+    about = {
+        "view": g.view,
+        "against": g.against,
+        "trusted": TRUSTED[g.view],
+        "epsilon": g.epsilon,
+        "epsilon_lower": g.lower,
+        "delta": g.delta,
+        "validity": g.validity,
+        "method": g.method,
+        "theorems": list(g.theorems),
+        "assumptions": list(g.assumptions),
+        "warnings": list(g.warnings),
+        "attack": g.attack.as_dict() if attack else None,
+    }
+    return finite(about)
+
+
+def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
+    if values[upper] is None:
+        return f"no finite bound (at least {down(values[lower] or 0.0)})"
+    return f"at most {up(values[upper])} (at least {down(values[lower])})"
+
+
+def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Headings and sentences of a record of `record`; what all formats for people are made of."""
+    unit, mechanism = values["unit"], values["mechanism"]
+    guaranteed, assumed = [], []
+    for each in values["guarantees"]:
+        text = f"View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} at delta {each['delta']!r}"
+        text += f", {each['validity']}; trusted: {each['trusted']}. Method: {each['method']}."
+        if each["attack"]:
+            mu, gain = each["attack"]["mu"], each["attack"]["advantage"]
+            text += f" Advantage of the best attack {_bracket(gain, 'upper', 'lower')}; "
+            text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
+        guaranteed.append(text)
+        assumed += [*each["assumptions"], *each["warnings"]]
+    for each in values["guarantees_of_all_planned_rounds"]:
+        guaranteed.append(f"All planned rounds, view {each['view']!r}: epsilon {_bracket(each)}.")
+    records = unit["records_per_client"]
+    return [
+        ("Data", [f"{values['data']['name']}, {values['data']['clients']:,} clients."]),
+        (
+            "Unit of privacy",
+            [
+                f"{unit['protected']}{'' if records is None else f' ({records:,} each)'}, over {unit['time']}.",
+                f"Adjacency {unit['adjacency']}: {unit['in_words']}.",
+            ],
+        ),
+        (
+            "Mechanism",
+            [
+                f"{mechanism['protocol']}: {values['data']['clients']:,} clients, {mechanism['in_words']}.",
+                f"{mechanism['randomizer']}; clip norm {mechanism['clip_norm']:g}; {mechanism['rounds']:,} rounds.",
+            ],
+        ),
+        ("Guarantees", guaranteed),
+        ("Assumed", list(dict.fromkeys(assumed))),
+        ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
+        ("Released", values["releases"]),
+        ("Tuning", [f"Not covered: {values['tuning']['in_words']}."]),
+        ("Notes", values["notes"] or ["None."]),
+        ("Not covered", values["not_covered"]),
+    ]
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """The record itself."""
+    return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def as_text(values: dict[str, Any]) -> str:
+    """Plain text, a heading and its sentences at a time."""
+    parts = (f"{head}\n" + "\n".join(f"  {line}" for line in lines) for head, lines in sections(values))
+    return "Statement of differential privacy\n\n" + "\n\n".join(parts) + "\n"
+
+
+def as_model_card(values: dict[str, Any]) -> str:
+    """A section for a model card, in Markdown."""
+    parts = (f"### {head}\n\n" + "\n".join(f"* {line}" for line in lines) for head, lines in sections(values))
+    return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
+
+
+def as_html(values: dict[str, Any]) -> str:
+    """One page that loads nothing."""
+    parts = (
+        f"<h2>{head}</h2><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+        for head, lines in sections(values)
+    )
+    title = "Statement of differential privacy"
+    style = "body{font:17px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}li{margin:.3rem 0}"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<style>{style}li{{overflow-wrap:anywhere}}</style></head>\n"
+        f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
+    )
+
+
+def as_registry(values: dict[str, Any]) -> str:
+    """The answers that an entry in a registry of deployments wants, as JSON; what a run cannot know is null."""
+    unit = values["unit"]
+    entry = {
+        "deployment": {
+            "name": None,
+            "data_curator": None,
+            "intended_use": None,
+            "data_product": "a machine learning model",
+            "data_set": values["data"]["name"],
+        },
+        "dp_flavors": [
+            {
+                "name": "approximate differential privacy",
+                "model": {"view": each["view"], "trusted": each["trusted"], "adversary": each["against"]},
+                "unit_of_privacy": f"{unit['protected']}, {unit['time']}",
+                "adjacency": f"{unit['adjacency']}: {unit['in_words']}",
+                "epsilon": each["epsilon"],
+                "delta": each["delta"],
+                "mu": each["attack"] and each["attack"]["mu"]["upper"],
+            }
+            for each in values["guarantees"]
+        ],
+        "accounting": {**values["accounting"], "post_processing": values["releases"]},
+        "implementation": values["mechanism"],
+        "parameter_selection": values["tuning"],
+        "limitations": values["not_covered"],
+        "statement": values,
+    }
+    return json.dumps(entry, indent=2, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "registry": as_registry,
+    "model-card": as_model_card,
+    "html": as_html,
+}

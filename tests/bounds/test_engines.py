@@ -1,0 +1,207 @@
+"""The two engines that kernels run on: NumPy and XLA agree within what bounds count, and NumPy's functions are exact.
+
+Limits are in units of the last place against mpmath, as in test_xla.py; no count of rounding errors assumes less.
+"""
+
+import ast
+import math
+from pathlib import Path
+
+import jax
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.special
+from test_xla import mills, of, powers, ulps, uniform
+
+import checkin_jax as cj
+from checkin_jax.accounting.composition import composer
+from checkin_jax.kernels import binomial, engine, gaussian, host, round_off
+from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.elementary import log1p
+
+KERNELS = Path(engine.__file__).parent
+
+
+@pytest.fixture
+def on_xla(monkeypatch):
+    """Runs hosted kernels on XLA, as sweeps do."""
+    jitted = {}
+
+    def run(kernel, *arguments):
+        return jitted.setdefault(kernel, jax.jit(kernel))(*arguments)
+
+    def change():
+        monkeypatch.setattr(engine, "traced", lambda *arguments: True)
+        monkeypatch.setattr(engine, "run", run)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("ours", "exact", "x"),
+    [
+        (np.exp, mp.exp, uniform(-700.0, 700.0)),
+        (np.exp, mp.exp, uniform(-1.0, 1.0)),
+        (np.expm1, mp.expm1, uniform(-2.0, 2.0)),
+        (np.expm1, mp.expm1, powers(-20, 2)),
+        (np.log, mp.log, powers(-300, 300)),
+        (np.log, mp.log, uniform(0.5, 2.0)),
+        (np.log1p, mp.log1p, uniform(-0.999, 2.0)),
+        (np.log1p, mp.log1p, -powers(-20, -0.01)),
+        (np.sqrt, mp.sqrt, powers(-300, 300)),
+        (np.cos, mp.cos, uniform(-math.pi, math.pi)),
+        (np.sin, mp.sin, uniform(-math.pi, math.pi)),
+        (np.arctan, mp.atan, powers(-5, 5)),
+    ],
+)
+def test_elementary_functions_of_numpy(ours, exact, x):
+    assert ulps(ours(x), of(exact, x)) <= 4.0
+
+
+def test_log1p_on_the_host_is_numpys():
+    x = uniform(-0.53, -0.28)
+    assert np.array_equal(engine.run(log1p, x), np.log1p(x))
+
+
+@pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
+def test_mills_ratio_on_the_host(x):
+    # As on XLA, see test_xla.py.
+    assert ulps(engine.run(gaussian._mills, x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
+
+
+def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
+    x = uniform(-30.0, 8.0)
+    exact = of(mp.ncdf, x)
+    worst = max(abs(mp.mpf(float(v)) / e - 1) for v, e in zip(scipy.special.ndtr(x), exact))
+    assert worst < 2e-13
+    logs = [mp.log(e) for e in exact]
+    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(engine.run(gaussian.log_cdf, x), logs)) < 2e-13
+
+
+@pytest.mark.parametrize("points", [2**13, 2**17])
+def test_fourier_transforms_of_numpy_within_their_constant(points):
+    values = np.random.default_rng(3).exponential(size=points) ** 4
+    exact = scipy.fft.rfft(values.astype(np.longdouble))
+    if exact.dtype == np.complex128:
+        pytest.fail("no long double to compare with")
+    bound = round_off.of_fft(points)
+    for found in (np.fft.rfft(values), np.fft.rfft(np.fft.irfft(np.fft.rfft(values), n=points))):
+        apart = np.linalg.norm((found - exact).astype(np.complex128)) / np.linalg.norm(
+            exact.astype(np.complex128)
+        )
+        # Twenty times below it; the count would not miss what is twenty times worse.
+        assert apart < bound / 20.0
+        assert np.max(np.abs(found - exact)) <= bound * math.sqrt(points) * np.linalg.norm(values) / 20.0
+
+
+def test_a_binomial_mass_on_both_engines(x64):
+    n, p = 10.0**12, 0.1
+    k = host(np.rint(n * p + np.linspace(-20.0, 20.0, 41) * math.sqrt(n * p * (1 - p))))
+    arguments = k, host(n), host(p)
+    both = engine.run(binomial.log_pmf, *arguments), np.asarray(jax.jit(binomial.log_pmf)(*arguments))
+    for found in both:
+        with mp.workdps(50):
+            for at, value in zip(k, found):
+                at, trials = mp.mpf(float(at)), mp.mpf(n)
+                log = mp.loggamma(trials + 1) - mp.loggamma(at + 1) - mp.loggamma(trials - at + 1)
+                log += at * mp.log(mp.mpf(p)) + (trials - at) * mp.log(1 - mp.mpf(p))
+                assert abs(mp.mpf(float(value)) - log) <= 1e-13 * max(1, abs(log))
+
+
+S, F, W, A = cj.ShuffledCheckIn, cj.FixedWindow, cj.SlidingWindow, cj.AveragedUpdates
+SETTINGS = [
+    (S(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
+    (S(num_clients=40, check_in_prob=0.5, num_rounds=10), cj.PureLDP(epsilon0=1.0), 1e-3, "messages"),
+    (S(num_clients=10**9, check_in_prob=1e-3, num_rounds=1_000), cj.PureLDP(epsilon0=6.0), 1e-10, "messages"),
+    (S(num_clients=3_000, check_in_prob=0.1, num_rounds=1), cj.PureLDP(epsilon0=0.3), 1e-6, "messages"),
+    (
+        S(num_clients=10**4, check_in_prob=0.01, num_rounds=5),
+        cj.Gaussian(noise_multiplier=4.0),
+        1e-6,
+        "aggregate",
+    ),
+    (S(num_clients=300, check_in_prob=0.3, num_rounds=20), cj.Gaussian(noise_multiplier=8.0), 1e-4, "local"),
+    (
+        S(num_clients=300, check_in_prob=0.3, num_rounds=20),
+        cj.Gaussian(noise_multiplier=8.0),
+        1e-4,
+        "messages",
+    ),
+    (F(num_clients=1_000, num_slots=100, num_epochs=10), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
+    (A(num_clients=6_000, num_slots=10, check_in_prob=0.1), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
+    (W(num_clients=10**4, window=10**3), cj.Gaussian(noise_multiplier=2.0), 1e-6, "aggregate"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "randomizer", "delta", "view"), SETTINGS)
+def test_brackets_do_not_depend_on_the_engine(on_xla, protocol, randomizer, delta, view):
+    here = cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
+    on_xla()
+    there = cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
+    assert (here.method, here.lower_method) == (there.method, there.lower_method)
+    # Grids and tilts are chosen from numbers that differ by roundings.
+    np.testing.assert_allclose([here.epsilon, here.lower], [there.epsilon, there.lower], rtol=1e-9)
+    assert here.lower <= there.epsilon
+    assert there.lower <= here.epsilon
+
+
+def law(seed, size):
+    """A law of 2 size + 1 losses, symmetric about 0 but for e^loss."""
+    rng = np.random.default_rng(seed)
+    losses = 0.02 * np.arange(size + 1.0)
+    profile = np.maximum(0.05 * np.exp(-((losses / 0.3) ** 2)) + 1e-9 * rng.random(size + 1), 0.0)
+    side = pld.side_upper(host(losses), host(np.minimum.accumulate(profile)))
+    return pld.Atoms(*(host(part)[None] for part in pld.join(host(losses), side, side, True)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tilts_by_regula_falsi_and_by_halving(x64, seed):
+    atoms, counts = law(seed, 128), host([50.0 * 10**seed])
+    for kernel, arguments in (
+        (pld.chernoff_tilt, (host(math.log(1e-6)),)),
+        (pld.saddle_tilt, (host(0.7),)),
+        (pld.tame_tilt, ()),
+    ):
+        found, halved = kernel(atoms, counts, *arguments), jax.jit(kernel)(atoms, counts, *arguments)
+        # An order within 2e-11 of the other; K and the rest follow, K up to its own rounding.
+        np.testing.assert_allclose(found, np.asarray(halved), rtol=3e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.1, 2.9])
+def test_a_crossing_is_enclosed(shift):
+    count = []
+
+    def value(x):
+        count.append(x)
+        return np.expm1(x - shift) if x < 5.0 else np.float64(np.inf)
+
+    low, high = engine.run(engine.crossing, value, -30.0, 10.0, 40)
+    assert low <= shift <= high
+    assert high - low <= 40.0 * 2.0**-40
+    assert len(count) < 30
+    assert engine.run(engine.crossing, lambda x: np.float64(-1.0), 0.0, 1.0, 40)[1] == 1.0
+    assert engine.run(engine.crossing, lambda x: np.float64(np.nan), 0.0, 1.0, 40)[0] == 0.0
+
+
+def test_kernels_on_two_engines_change_nothing_in_place():
+    """`x += y` is another array on XLA, and the same one in NumPy, which may be the caller's."""
+    wrong = []
+    for path in sorted(KERNELS.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "engine import" not in text or "xp" not in text or path.name == "engine.py":
+            continue
+        hosted = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.AugAssign)]
+        if "import jax.numpy" not in text:
+            wrong += [f"{path.name}:{node.lineno}" for node in hosted]
+    assert wrong == []
+
+
+def test_callers_keep_their_arrays(x64):
+    atoms, counts = law(0, 64), host([10.0])
+    before = [np.array(part) for part in atoms]
+    composer.engine.run(pld.log_moments, atoms, counts, host([0.5, 1.0]))
+    pld.chernoff_tilt(atoms, counts, host(-10.0))
+    for part, kept in zip(atoms, before):
+        assert np.array_equal(part, kept)

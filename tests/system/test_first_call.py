@@ -1,0 +1,89 @@
+"""What a process pays before its first answer: what it imports, what it compiles, and what it finds kept."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEADLINE = (
+    "cj.account(cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800),"
+    " cj.PureLDP(epsilon0=2.0), delta=1e-6)"
+)
+HIDDEN = (
+    "cj.account(cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100),"
+    " cj.Gaussian(noise_multiplier=1.42), delta=1e-6)"
+)
+SLOTS = (
+    "cj.account(cj.FixedWindow(num_clients=10_000, num_slots=1_000), cj.Gaussian(noise_multiplier=4.0),"
+    " delta=1e-6, neighboring_relation='add-or-remove-one')"
+)
+# Asks for compiled programs; one that JAX finds in its own cache counts too.
+COUNT = """
+import jax.monitoring
+asked = []
+def listen(name, *_, **__):
+    if name == "/jax/core/compile/backend_compile_duration":
+        asked.append(name)
+jax.monitoring.register_event_duration_secs_listener(listen)
+import checkin_jax as cj
+g = {question}
+print(len(asked), repr(g.lower), repr(g.epsilon))
+"""
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_package_imports_nothing_that_only_some_need():
+    code = "import sys, checkin_jax; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    heavy = {
+        "dp_accounting",
+        "optax",
+        "rich",
+        "tyro",
+        "flax",
+        "orbax",
+        "matplotlib",
+        "pyarrow",
+        "pandas",
+        "sklearn",
+    }
+    assert not heavy & set(run(code))
+    code = "import sys, checkin_jax; print(*(name for name in sys.modules if name.startswith('scipy.')))"
+    assert not {"scipy.signal", "scipy.stats", "scipy.optimize", "scipy.sparse"} & set(run(code))
+
+
+# More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
+@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 3), (HIDDEN, 5), (SLOTS, 1)])
+def test_a_bracket_compiles_few_programs(question, most):
+    asked, lower, upper = run(COUNT.format(question=question))
+    assert int(asked) <= most
+    assert float(lower) <= float(upper)
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """A folder for programs; JAX's own cache is off, since what comes from it is not kept a second time."""
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("CHECKIN_JAX_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_a_later_process_compiles_nothing_and_says_the_same(kept):
+    code = COUNT.format(question=HEADLINE)
+    first = run(code)
+    assert run(code) == ["0", *first[1:]]
+
+
+def test_two_processes_at_once_share_a_folder(kept):
+    code = COUNT.format(question=SLOTS)
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    answers = [process.communicate()[0].split() for process in both]
+    assert answers[0][1:] == answers[1][1:]
+    assert run(code) == ["0", *answers[0][1:]]
+    assert not list(kept.rglob("*.tmp"))
