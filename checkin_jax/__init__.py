@@ -21,12 +21,14 @@ from checkin_jax.accounting.compare import ComparedBound as ComparedBound
 from checkin_jax.accounting.compare import compare as compare
 from checkin_jax.accounting.composition.renyi import rdp as rdp
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
+from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
 from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
 from checkin_jax.protocols import FixedWindow as FixedWindow
 from checkin_jax.protocols import Shuffle as Shuffle
 from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
 from checkin_jax.protocols import SlidingWindow as SlidingWindow
+from checkin_jax.protocols import from_availability as from_availability
 from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers import Gaussian as Gaussian
 from checkin_jax.randomizers import HadamardResponse as HadamardResponse

@@ -99,7 +99,7 @@ def account(
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
     chosen, units, own = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     found = composer.bracket(units, delta, own)
-    names = dict.fromkeys(one.bound.name for one in chosen)
+    names = dict.fromkeys(one.bound.name for kinds in chosen for one in kinds)
     return Guarantee(
         epsilon=found.upper,
         lower=found.lower,
@@ -110,10 +110,11 @@ def account(
         protocol=protocol,
         randomizer=randomizer,
         # The bound for a stronger adversary rests on none of them.
-        theorems=() if found.bound else _once(each.stated for each in chosen),
+        theorems=() if found.bound else _once(each.stated for kinds in chosen for each in kinds),
         assumptions=_once(
             (*assumptions(one, its, view), *(() if found.bound else each.assumes))
-            for (one, its), each in zip(runs, chosen)
+            for (one, its), kinds in zip(runs, chosen)
+            for each in kinds
         )
         + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
@@ -121,7 +122,9 @@ def account(
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         bounds=wanted,
-        warnings=_once(_warnings(each, one, delta, found) for (each, _), one in zip(runs, chosen)),
+        warnings=_once(
+            _warnings(each, one, delta, found) for (each, _), kinds in zip(runs, chosen) for one in kinds
+        ),
         before=tuple(runs[1:]),
         asked=functools.partial(
             account,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -86,6 +87,9 @@ class ProtocolOptions:
     """Check-in rates that differ: no client's is above this. With --expected-check-ins."""
     expected_check_ins: float | None = None
     """What the rates of all clients but the one meant add up to at least. With --largest-rate."""
+    availability: Path | None = None
+    """A log of shuffled check-in, in place of clients, rounds and rates: a CSV file with a line a round and the columns
+    available (how many were, at least) and coin (with which each of them checks in)."""
     num_rounds: Count | None = None
     """Number of rounds (T) of shuffled-check-in and shuffle; 1 when left out."""
     drop_out_prob: float | None = None
@@ -158,6 +162,13 @@ class ProtocolOptions:
         kind: Any = PROTOCOLS[self.protocol]
         fields = {field.name: field for field in dataclasses.fields(kind)}
         given = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
+        if self.availability is not None:
+            taken = {*given} - {"drop_out_prob"}
+            if taken or self._rates() is not None or kind is not protocols.ShuffledCheckIn:
+                raise UsageError(
+                    "--availability goes with shuffled-check-in, and says its clients, rounds and rates"
+                )
+            return protocols.from_availability(self.availability, drop_out_prob=self.drop_out_prob or 0.0)
         if (rates := self._rates()) is not None:
             if "check_in_prob" in given:
                 raise UsageError("give one of --check-in-prob, --rates and --largest-rate")

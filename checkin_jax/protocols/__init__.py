@@ -9,6 +9,8 @@ guarantees fail. `observed` and `compared` are the words for what an adversary s
 statements, pages, audits and JSON take them from here.
 """
 
+from checkin_jax.protocols.availability import AvailableCheckIn as AvailableCheckIn
+from checkin_jax.protocols.availability import from_availability as from_availability
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS

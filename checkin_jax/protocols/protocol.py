@@ -167,6 +167,17 @@ class CrowdThrows(NamedTuple):
     coins: CheckInRates
 
 
+class Alike(NamedTuple):
+    """`num_units` units nearly alike: bounds on `above` hold for each, and each leaks at least as much as `below`.
+
+    `below` is a post-processing of every unit, and every unit of `above` (clients are added, messages thinned).
+    """
+
+    above: CheckInProtocol
+    below: CheckInProtocol
+    num_units: int
+
+
 class Analysis(NamedTuple):
     """A setting that a paper has analysed: its name in `accounting.compare.PUBLISHED`, and its numbers by name."""
 
@@ -254,6 +265,10 @@ class CheckInProtocol(abc.ABC):
     def repeated(self, count: int) -> Self:
         """The same protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
+
+    def alike(self, finest: bool) -> tuple[Alike, ...]:
+        """The units by kind; here all are alike. finest: cut into as many kinds as is of use, else into few."""
+        return (Alike(self, self, self.repeats),)
 
     @property
     def rate(self) -> float:

@@ -5,10 +5,13 @@ import time
 import numpy as np
 import pytest
 
-from checkin_jax.accounting import availability
+import checkin_jax as cj
+from checkin_jax import cli
+from checkin_jax._plain import from_plain, to_plain
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.unit import log_inverse_mass
 from checkin_jax.accounting.composition import composer
+from checkin_jax.protocols import availability
 
 
 def diurnal(rounds):
@@ -97,3 +100,100 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
 def test_lists_that_are_no_log_are_refused_by_their_row(available, coin, message):
     with pytest.raises(ValueError, match=message):
         availability.log(available, coin)
+
+
+def log_of(*available, coin=0.1):
+    return cj.from_availability(available, coin)
+
+
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=2.0)])
+@pytest.mark.parametrize("view", ["local", "messages", "aggregate"])
+def test_a_level_log_is_shuffled_check_in(view, randomizer):
+    run = cj.ShuffledCheckIn(num_clients=700, check_in_prob=0.2, num_rounds=9)
+    plain = cj.account(run, randomizer, delta=1e-6, view=view)
+    logged = cj.account(log_of(*[700] * 9, coin=0.2), randomizer, delta=1e-6, view=view)
+    assert logged.epsilon == pytest.approx(plain.epsilon, rel=1e-9)
+    assert logged.lower == pytest.approx(plain.lower, rel=1e-9)
+
+
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=2.0)])
+def test_a_log_is_its_rounds_composed_one_by_one(randomizer):
+    """Groups move either end outwards, by little."""
+    sizes, coins = [800, 810, 300, 305, 1_500], [0.1, 0.1003, 0.2, 0.2, 0.05]
+    rounds = [cj.ShuffledCheckIn(num_clients=n, check_in_prob=p) for n, p in zip(sizes, coins)]
+    for view in ("messages", "aggregate"):
+        exact = cj.account(
+            rounds[0],
+            randomizer,
+            delta=1e-6,
+            view=view,
+            before=[(one, randomizer) for one in rounds[1:]],
+        )
+        logged = cj.account(cj.from_availability(sizes, coins), randomizer, delta=1e-6, view=view)
+        assert logged.lower <= exact.epsilon
+        assert exact.lower <= logged.epsilon
+        assert exact.epsilon * (1 - 1e-6) <= logged.epsilon <= 1.5 * exact.epsilon
+        assert logged.lower <= exact.lower * (1 + 1e-6)
+
+
+def test_the_mean_of_a_log_is_no_bound_and_its_trough_is_far_above():
+    logged = cj.account(log_of(*[200] * 30, *[20_000] * 30), cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    level, trough = (
+        cj.account(log_of(*[n] * 60), cj.PureLDP(epsilon0=1.0), delta=1e-6) for n in (10_100, 200)
+    )
+    assert level.epsilon < logged.lower
+    assert logged.epsilon < trough.lower
+
+
+def test_the_first_rounds_of_a_log_are_a_log():
+    run = cj.from_availability([900, 400, 30], [0.1, 0.2, 0.3])
+    assert run.repeated(2).alike(True)[0].above.num_clients == 400
+    assert run.repeated(2).num_clients == 900
+    assert "among 400 to 900 available" in run.repeated(2).what
+    assert run.rate == pytest.approx(0.2)
+    with pytest.raises(ValueError, match="num_rounds=4: expected at most 3"):
+        run.repeated(4)
+
+
+def test_rounds_that_differ_are_never_counted_as_one_kind():
+    run = log_of(900, 400)
+    with pytest.raises(ValueError, match="rounds are alike"):
+        cj.to_event(run, cj.PureLDP(epsilon0=1.0))
+    with pytest.raises(ValueError, match="rounds are alike"):
+        cj.rdp(run, cj.PureLDP(epsilon0=1.0), [2.0])
+
+
+def test_a_log_is_written_and_read_back():
+    run = cj.from_availability([900, 400], [0.1, 0.2], drop_out_prob=0.3)
+    again = from_plain(to_plain(run), cj.CheckInProtocol)
+    assert again == run
+    assert hash(again) == hash(run)
+    assert run != run.repeated(1)
+
+
+def test_the_statement_says_what_a_fresh_coin_is(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("round,available,coin\n1,500,0.1\n3,700,0.1\n")
+    cli.main(["epsilon", "--availability", str(path), "--epsilon0", "1", "--view", "messages"])
+    shown = capsys.readouterr().out
+    assert "plugged in all night" in shown
+    assert "among 500 to 700 available" in shown
+    path.write_text("round,available,coin\n1,500,0.1\n1,700,0.1\n")
+    for options, message in (
+        (["--availability", str(path)], "line 3: round='1': expected a whole number above"),
+        (["--availability", str(tmp_path / "none.csv")], "none.csv"),
+        (["--availability", str(path), "--num-clients", "5"], "--availability goes with"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["epsilon", *options, "--epsilon0", "1"])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_arguments_of_a_log_that_do_not_go_together(tmp_path):
+    with pytest.raises(TypeError, match="coin=None"):
+        cj.from_availability([5])
+    with pytest.raises(ValueError, match=r"coin=0.1: expected None with a file"):
+        cj.from_availability(tmp_path / "log.csv", 0.1)
+    with pytest.raises(ValueError, match="num_clients=6: expected 5"):
+        cj.AvailableCheckIn(log=availability.log([5], 0.1), num_clients=6)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
@@ -29,10 +29,12 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
-from checkin_jax.randomizers import Randomizer
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
+# So many kinds of units take the fast bounds alone, where these are nearly as good.
+_MANY = 16
 # One of two bounds is not evaluated where its variance exceeds the other's by this factor.
 _HOPELESS = 4.0
 
@@ -358,6 +360,15 @@ def check_protocol(protocol: Any) -> CheckInProtocol:
     return protocol
 
 
+def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
+    """Raises ValueError unless all units of the protocol are one of it: others are for `whole_run`."""
+    if protocol.alike(False)[0].above is not protocol:
+        raise ValueError(
+            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+        )
+    return protocol
+
+
 def check_randomizer(randomizer: Any) -> Randomizer:
     """Raises TypeError unless it is a randomizer."""
     if not isinstance(randomizer, Randomizer):
@@ -398,6 +409,7 @@ def unit_bound(
         rate.
     """
     check_relation(protocol, view, relation)
+    check_alike(protocol)
     with float64():
         mass = log_inverse_mass(total, delta)
         return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
@@ -475,10 +487,10 @@ def _built(bound: Bound, unit: Unit) -> UnitBound | None:
 class WholeRun(NamedTuple):
     """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
 
-    The first of `chosen` is the run's own.
+    The first of `chosen` is the run's own: of each kind of its units.
     """
 
-    chosen: list[Chosen]
+    chosen: list[list[Chosen]]
     units: list[tuple[UnitBound, int]]
     stronger: list[tuple[Exact, int]]
 
@@ -499,20 +511,36 @@ def whole_run(
     Raises:
       ValueError: as `unit_bound`.
     """
-    parts = [(protocol, randomizer), *before]
-    counts = [each.repeats for each, _ in parts]
-    total = sum(counts)
+    total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
+    run = WholeRun([], [], [])
     with float64():
-        chosen, alone = [], []
-        for i, part in enumerate(parts):
+        for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
             # Among clients of one rate everybody is meant.
-            meant = None if i and part[0].coins is None else client_rate
-            how = {"relation": relation, "client_rate": meant}
-            chosen.append(unit_bound(*part, view, total, delta, bounds=bounds, **how))
-            alone.append(stronger(*part, view, **how))
-    named = [(one, count) for one, count in zip(alone, counts) if one is not None]
-    units = [(one.bound, count) for one, count in zip(chosen, counts)]
-    return WholeRun(chosen, units, named if len(named) == len(units) else [])
+            meant = None if i and whole.coins is None else client_rate
+            finest = bounds != BEST or its.largest_loss <= MAX_EPSILON0
+            kinds = whole.alike(finest)
+            wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
+            found = []
+            for above, below, count in kinds:
+                # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
+                seen = "messages" if view == "aggregate" and above.rate != below.rate else view
+                how = {"relation": relation, "client_rate": meant}
+                one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
+                if below != above:
+                    low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
+                    # Grids are made from the bound; other instances of the view "aggregate" are left out.
+                    scaled = [
+                        dataclasses.replace(cast(Any, each), scale=one.bound)
+                        for each in (low.instances if seen == view else ())
+                        if dataclasses.is_dataclass(each) and hasattr(each, "scale")
+                    ]
+                    one = one._replace(bound=least((one.bound,), scaled))
+                found.append(one)
+                run.units.append((one.bound, count))
+                if (alone := stronger(above, its, view, **how)) is not None:
+                    run.stronger.append((alone, count))
+            run.chosen.append(found)
+    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

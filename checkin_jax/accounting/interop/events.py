@@ -11,7 +11,7 @@ import attr
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.table import check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.table import check_alike, check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -54,7 +54,7 @@ def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
     """
-    check_protocol(protocol)
+    check_alike(check_protocol(protocol))
     check_randomizer(randomizer)
     return CheckInDpEvent(protocol.repeated(1), randomizer, _validate.choice(VIEWS, view=view))
 

@@ -1,0 +1,330 @@
+"""Shuffled check-in among changing numbers of available clients: a log, grouped into few units that are composed.
+
+Availability that does not depend on the data may be revealed; given it, round t is one of shuffled check-in among the
+n_t clients that are available, each of whom throws a fresh coin. Rounds are put together whose n_t are nearly the same:
+a bound takes the fewest clients of the group and its largest coin, a lower instance the most clients and the smallest
+coin, so that either end stays on its side (docs/theory.md, section 9; docs/theory_rates.md).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._plain import Part
+from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN, Alike, CheckInProtocol
+from checkin_jax.protocols.rounds import ShuffledCheckIn
+
+# Numbers of clients in one group differ by this factor at most, coins by the other.
+RATIO, COIN_RATIO = 1.03, 1.005
+# Where bounds take longer: about so many groups.
+FEW_GROUPS = 16
+FRESH_AMONG_AVAILABLE = (
+    "who is available does not depend on anybody's data and may be known; given that, and everything else that "
+    "persists, each of the available checks in by a fresh coin: a phone that is plugged in all night is available all "
+    "night, and its being plugged in is no fresh coin"
+)
+_MOST_CLIENTS = 2.0**42
+
+
+class Group(NamedTuple):
+    """Rounds that are alike: at least `least` and at most `most` clients available, coins in [slowest, fastest]."""
+
+    least: int
+    most: int
+    slowest: float
+    fastest: float
+    num_rounds: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AvailabilityLog(Part):
+    """One line a round: how many clients were available, and with what probability each of them checked in."""
+
+    available: np.ndarray
+    coin: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("available", "coin"):
+            column = np.array(getattr(self, name), dtype=np.float64)
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AvailabilityLog):
+            return NotImplemented
+        return np.array_equal(self.available, other.available) and np.array_equal(self.coin, other.coin)
+
+    def __hash__(self) -> int:
+        return hash((self.available.tobytes(), self.coin.tobytes()))
+
+    def __repr__(self) -> str:
+        least, most = self.available.min(), self.available.max()
+        return f"AvailabilityLog({self.available.size} rounds, {least:g} to {most:g} available)"
+
+
+def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | np.ndarray) -> AvailabilityLog:
+    """A checked log.
+
+    Args:
+      available: clients available in each round, at least; whole, in [1, 2^42], [rounds].
+      coin: check-in probability of the available, in (0, 1]: one number, or one for each round.
+
+    Raises:
+      ValueError, TypeError: no rounds; a number outside its range, with its row (from 1); lengths that differ.
+    """
+    counts = _numbers("available", available)
+    if counts.size == 0:
+        raise ValueError("available=[]: expected one round at least")
+    whole = (counts >= 1) & (counts <= _MOST_CLIENTS) & (counts == np.floor(counts))
+    _rows("available", counts, whole, "a whole number in [1, 2^42]")
+    coins = (
+        np.broadcast_to(_numbers("coin", coin), counts.shape)
+        if np.ndim(coin) == 0
+        else _numbers("coin", coin)
+    )
+    if coins.shape != counts.shape:
+        raise ValueError(f"coin={coins.size} numbers: expected one for each of the {counts.size} rounds")
+    _rows("coin", coins, (coins > 0) & (coins <= 1), "a number in (0, 1]")
+    return AvailabilityLog(counts, np.asarray(coins))
+
+
+def grouped(rounds: AvailabilityLog, ratio: float = RATIO) -> tuple[Group, ...]:
+    """Groups of rounds whose numbers of clients differ by a factor of `ratio` at most, and coins by 0.5%.
+
+    Args:
+      ratio: above 1, at most 1e12; epsilon moves by about a quarter of what it is above 1.
+
+    Returns:
+      The groups, by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
+    """
+    ratio = _validate.real(1.0, 1e12, open_low=True, ratio=ratio)
+    size = np.floor(np.log(rounds.available) / math.log(ratio)).astype(np.int64)
+    coin = np.floor(np.log(rounds.coin) / math.log(COIN_RATIO)).astype(np.int64)
+    order = np.lexsort((coin, size))
+    size, coin = size[order], coin[order]
+    changed = (np.diff(size) != 0) | (np.diff(coin) != 0)
+    starts = np.flatnonzero(np.concatenate([[True], changed]))
+    columns = rounds.available[order], rounds.coin[order]
+    least, slowest = (np.minimum.reduceat(column, starts) for column in columns)
+    most, fastest = (np.maximum.reduceat(column, starts) for column in columns)
+    counts = np.diff(np.append(starts, size.size))
+    return tuple(
+        Group(int(a), int(b), float(c), float(d), int(n))
+        for a, b, c, d, n in zip(least, most, slowest, fastest, counts)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AvailableCheckIn(CheckInProtocol):
+    """Shuffled check-in among those available: in round t of a log each of n_t clients flips the round's coin.
+
+    Assumes: `FRESH_AMONG_AVAILABLE`; all available of a round have the same coin. The guarantee is for clients who may
+    be available in every round.
+
+    Attributes:
+      log: lower bounds on n_t, upper bounds on the coins; see `from_availability`.
+      num_rounds: the first so many rounds of it; None: all.
+      drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      num_clients: the most that were available; from the log.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    log: AvailabilityLog
+    num_rounds: int = cast(Any, None)
+    drop_out_prob: float = 0.0
+    num_clients: int = cast(Any, None)
+
+    _unit = "num_rounds"
+    title = "shuffled check-in among the available"
+    summed = True
+
+    def __post_init__(self) -> None:
+        known = log(self.log.available, self.log.coin)
+        most = known.available.size
+        if self.num_rounds is None:
+            object.__setattr__(self, "num_rounds", most)
+        largest = int(known.available.max())
+        if self.num_clients is None:
+            object.__setattr__(self, "num_clients", largest)
+        super().__post_init__()
+        if self.num_rounds > most:
+            raise ValueError(
+                f"num_rounds={self.num_rounds!r}: expected at most {most}, the rounds of the log"
+            )
+        if self.num_clients != largest:
+            raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
+
+    def repeated(self, count: int) -> Self:
+        """The first `count` rounds of the log."""
+        return dataclasses.replace(self, num_rounds=count)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the guarantees to be true."""
+        return (
+            FRESH_AMONG_AVAILABLE,
+            "in each round at least as many were available as the log says, with a coin that is at most the log's and "
+            "the same for all",
+            SAME_RANDOMIZER,
+            UNSEEN,
+        )
+
+    def assumed(self, view: str) -> tuple[str, ...]:
+        return (FRESH_AMONG_AVAILABLE,) if view == "local" else self.assumptions
+
+    @property
+    def kept(self) -> float:
+        return 1.0 - self.drop_out_prob
+
+    @property
+    def rate(self) -> float:
+        """Mean probability that a client who is available in all rounds sends a message in a round."""
+        return float(self.log.coin[: self.num_rounds].mean()) * self.kept
+
+    @property
+    def what(self) -> str:
+        """What is run, in words."""
+        rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
+        coin = (
+            f"{coins.min():.6g}" if coins.min() == coins.max() else f"{coins.min():.6g} to {coins.max():.6g}"
+        )
+        return (
+            f"over {self.num_rounds:,} rounds of check-ins by coins of {coin} among {int(rounds.min()):,} to "
+            f"{int(rounds.max()):,} available"
+        )
+
+    def alike(self, finest: bool) -> tuple[Alike, ...]:
+        """Rounds with nearly as many available and nearly the same coin."""
+        rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])
+        span = float(rounds.available.max() / rounds.available.min())
+        ratio = RATIO if finest else max(RATIO, span ** (1.0 / FEW_GROUPS))
+
+        def one(clients: int, coin: float) -> ShuffledCheckIn:
+            return ShuffledCheckIn(num_clients=clients, check_in_prob=coin, drop_out_prob=self.drop_out_prob)
+
+        return tuple(
+            Alike(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
+            for each in grouped(rounds, ratio)
+        )
+
+
+def from_availability(
+    available: Sequence[int] | np.ndarray | str | Path,
+    coin: float | Sequence[float] | np.ndarray | None = None,
+    *,
+    drop_out_prob: float = 0.0,
+) -> AvailableCheckIn:
+    """Shuffled check-in in rounds with changing numbers of available clients, from a log of these.
+
+    Args:
+      available: clients available in each round, at least, [rounds]; or the path of a CSV file with the columns
+        `available` and `coin`, one line a round, see `read`.
+      coin: probability in (0, 1] with which each of the available checks in, at most: one number or one a round. None
+        with a path.
+      drop_out_prob: as of `ShuffledCheckIn`.
+
+    Returns:
+      A protocol for `account`: one bracket for the whole run.
+
+    Raises:
+      ValueError, TypeError: an empty log, or a number outside its range, with its row. OSError: no such file.
+
+    Examples:
+      >>> import checkin_jax as cj
+      >>> run = cj.from_availability([5_000, 60_000, 20_000], coin=0.1)
+      >>> cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6).epsilon < 0.2
+      True
+    """
+    if isinstance(available, str | Path):
+        if coin is not None:
+            raise ValueError(f"coin={_validate.shown(coin)}: expected None with a file, which has its own")
+        return AvailableCheckIn(log=read(available), drop_out_prob=drop_out_prob)
+    if coin is None:
+        raise TypeError("coin=None: expected a number, or one for each round")
+    return AvailableCheckIn(log=log(available, coin), drop_out_prob=drop_out_prob)
+
+
+def read(path: str | Path) -> AvailabilityLog:
+    """The log in a CSV file with the columns `available` and `coin`, one line a round, in any order.
+
+    Where there is a column `round` it must rise from line to line.
+
+    Raises:
+      ValueError: a column that is missing, a line that is not two numbers in their ranges, with its number in the file
+        (the header is line 1); no rounds.
+      OSError: the file cannot be read.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        header = [name.strip() for name in next(rows, [])]
+        for name in ("available", "coin"):
+            if name not in header:
+                raise ValueError(
+                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}"
+                )
+        places = [header.index("available"), header.index("coin")]
+        lines = [(number, row) for number, row in enumerate(rows, start=2) if row]
+    found = [_line(path, number, row, places) for number, row in lines]
+    if not found:
+        raise ValueError(f"{path}: expected one round at least")
+    if "round" in header:
+        _rising(path, lines, header.index("round"))
+    table = np.asarray(found)
+    return AvailabilityLog(table[:, 0], table[:, 1])
+
+
+def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) -> tuple[float, float]:
+    """One row of the file, checked."""
+    try:
+        available, coin = (float(row[place]) for place in places)
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"{path}: line {number}: {_validate.shown(','.join(row))}: expected two numbers"
+        ) from None
+    if not (1 <= available <= _MOST_CLIENTS and available.is_integer()):
+        raise ValueError(
+            f"{path}: line {number}: available={available!r}: expected a whole number in [1, 2^42]"
+        )
+    if not 0 < coin <= 1:
+        raise ValueError(f"{path}: line {number}: coin={coin!r}: expected a number in (0, 1]")
+    return available, coin
+
+
+def _rising(path: str | Path, lines: Iterable[tuple[int, list[str]]], place: int) -> None:
+    """Refuses rounds that are no whole numbers or go backwards."""
+    last = -math.inf
+    for number, row in lines:
+        text = row[place] if place < len(row) else ""
+        if not text.strip().isdecimal() or not int(text) > last:
+            raise ValueError(
+                f"{path}: line {number}: round={_validate.shown(text)}: expected a whole number above that of the "
+                "line before"
+            )
+        last = int(text)
+
+
+def _numbers(name: str, values: object) -> np.ndarray:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={_validate.shown(values)}: expected numbers") from None
+    if found.ndim > 1:
+        raise ValueError(f"{name} of shape {found.shape}: expected one number a round")
+    return found
+
+
+def _rows(name: str, found: np.ndarray, fine: np.ndarray, expected: str) -> None:
+    wrong = np.flatnonzero(~fine)
+    if wrong.size:
+        i = int(wrong[0])
+        raise ValueError(f"{name}, row {i + 1}: {float(found[i])!r}: expected {expected}")
