@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.table import (
+from checkin_jax.accounting.bounds.choice import (
     BEST,
     Chosen,
     check_bounds,

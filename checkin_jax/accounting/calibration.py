@@ -11,7 +11,7 @@ from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
-from checkin_jax.accounting.bounds.table import (
+from checkin_jax.accounting.bounds.choice import (
     BEST,
     check_bounds,
     check_protocol,

@@ -12,7 +12,7 @@ from checkin_jax._plain import finite, shown_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
-from checkin_jax.accounting.bounds.table import BEST, whole_run
+from checkin_jax.accounting.bounds.choice import BEST, whole_run
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer

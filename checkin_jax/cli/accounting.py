@@ -50,7 +50,7 @@ class Epsilon(ProtocolOptions):
         """Checks the arguments; the job prints the guarantees."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.bounds.table import check_relation
+        from checkin_jax.accounting.bounds.choice import check_relation
         from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
 
         protocol = self.build_protocol()
@@ -143,7 +143,7 @@ class Calibrate(ProtocolOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and the statement that holds at it."""
         from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.accounting.bounds.table import check_relation
+        from checkin_jax.accounting.bounds.choice import check_relation
         from checkin_jax.accounting.calibration import calibrate
 
         name = self.free.replace("-", "_")

@@ -200,7 +200,7 @@ def rates_of(text: str) -> Rates:
 
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the labels between commas; UsageError otherwise."""
-    from checkin_jax.accounting.bounds.table import check_bounds
+    from checkin_jax.accounting.bounds.choice import check_bounds
 
     try:
         return check_bounds(text if text in ("best", "fast") else tuple(text.split(",")))

@@ -11,6 +11,7 @@ statements, pages, audits and JSON take them from here.
 
 from checkin_jax.protocols.availability import AvailableCheckIn as AvailableCheckIn
 from checkin_jax.protocols.availability import from_availability as from_availability
+from checkin_jax.protocols.averages import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS
@@ -30,7 +31,6 @@ from checkin_jax.protocols.protocol import Words as Words
 from checkin_jax.protocols.protocol import highest as highest
 from checkin_jax.protocols.rounds import Shuffle as Shuffle
 from checkin_jax.protocols.rounds import ShuffledCheckIn as ShuffledCheckIn
-from checkin_jax.protocols.windows import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.windows import FixedWindow as FixedWindow
 from checkin_jax.protocols.windows import SlidingWindow as SlidingWindow
 

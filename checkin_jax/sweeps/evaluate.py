@@ -12,7 +12,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.table import BEST, unit_bound
+from checkin_jax.accounting.bounds.choice import BEST, unit_bound
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.guarantee import Guarantee

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.table import BEST
+from checkin_jax.accounting.bounds.choice import BEST
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.sweeps.table import Columns

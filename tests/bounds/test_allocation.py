@@ -12,7 +12,7 @@ from oracles import gaussian
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
-from checkin_jax.accounting.bounds.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Least
 from checkin_jax.accounting.bounds.windows.allocation import (

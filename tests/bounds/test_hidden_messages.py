@@ -9,7 +9,7 @@ from oracles import checkin_gaussian, krr, t_star
 
 from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import composer
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP

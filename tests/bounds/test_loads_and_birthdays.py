@@ -10,7 +10,7 @@ from oracles import gaussian as gaussian_oracle
 from scipy.stats import binom
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.table import unit_bound
+from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.unit import LocalGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture
 from checkin_jax.numerics import occupancy

@@ -12,7 +12,7 @@ from oracles import gaussian as oracle
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.everybody import G2Shuffled, HiddenGaussian
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import composer

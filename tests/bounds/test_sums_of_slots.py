@@ -8,7 +8,7 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.table import unit_bound
+from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.windows import ways
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE

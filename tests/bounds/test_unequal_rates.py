@@ -11,7 +11,8 @@ from oracles import krr
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.table import BOUNDS, unit_bound
+from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.table import BOUNDS
 
 DELTA = 1e-6
 FEW = cj.Rates([0.05, 0.3, 0.3, 0.8])

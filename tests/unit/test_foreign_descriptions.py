@@ -9,7 +9,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unit import LocalMessages
 from checkin_jax.protocols import Cover

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP, StagedClones
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.hidden import (
+from checkin_jax.accounting.bounds.messages.hidden import (
     HiddenMessages,
     HiddenSlots,
     SubsampledMessages,

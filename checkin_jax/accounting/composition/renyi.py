@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.table import BEST, FAST_ONES, check_protocol, check_randomizer, unit_bound
+from checkin_jax.accounting.bounds.choice import BEST, FAST_ONES, check_protocol, check_randomizer, unit_bound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.devices import float64

@@ -25,7 +25,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.table import (
+from checkin_jax.accounting.bounds.choice import (
     BEST,
     Chosen,
     check_bounds,

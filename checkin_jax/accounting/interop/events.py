@@ -11,7 +11,7 @@ import attr
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.table import check_alike, check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.choice import check_alike, check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

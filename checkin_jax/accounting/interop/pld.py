@@ -11,7 +11,7 @@ from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.table import (
+from checkin_jax.accounting.bounds.choice import (
     BEST,
     check_bounds,
     check_protocol,

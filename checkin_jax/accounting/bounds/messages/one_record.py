@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.hidden_sums import LOSSES, HiddenSum
+from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES, HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 from checkin_jax.kernels import host

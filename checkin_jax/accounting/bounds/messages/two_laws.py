@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian, hidden_gaussian
-from checkin_jax.accounting.bounds.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import two_laws

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.everybody import G2Shuffled
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.unit import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.windows.allocation import (

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.hidden_sums import HiddenSum
+from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, UnitBound, bucket_count, prepare

@@ -1,0 +1,285 @@
+"""Which bounds of the table a run is accounted for by: the smallest of all that apply, or those that are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds import families, table
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unit import (
+    Exact,
+    Graded,
+    LocalMessages,
+    LocalOnly,
+    UnitBound,
+    least,
+    log_inverse_mass,
+    prepare,
+)
+from checkin_jax.kernels.devices import float64
+from checkin_jax.protocols import REPLACE, CheckInProtocol
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
+
+# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+_HOPELESS = 4.0
+# So many kinds of units take the fast bounds alone, where these are nearly as good.
+_MANY = 16
+
+# The choices of `bounds=` beside labels.
+BEST, FAST_ONES = "best", "fast"
+
+
+class Chosen(NamedTuple):
+    """The bound on one unit, and the theorems behind it; none where only the local bound is known."""
+
+    bound: UnitBound
+    theorems: tuple[Bound, ...]
+    unit: Unit
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Label, sentence and reference of each theorem, in words for what is seen."""
+        return tuple(each.stated(self.unit) for each in self.theorems)
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What the theorems need besides the protocol's own assumptions."""
+        return tuple(text for each in self.theorems for text in each.assumes)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a careful reader should be told about the theorem, if there is only one."""
+        if len(self.theorems) != 1 or self.theorems[0].caveat is None:
+            return ()
+        told = self.theorems[0].caveat(self.unit)
+        return (told,) if told else ()
+
+
+def check_bounds(bounds: Any) -> str | tuple[str, ...]:
+    """ "best", "fast", or labels of the table as a tuple.
+
+    Raises:
+      TypeError, ValueError: anything else.
+    """
+    if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
+        return bounds
+    labels = (bounds,) if isinstance(bounds, str) else bounds
+    if isinstance(labels, Sequence) and labels and all(label in table.LABELS for label in labels):
+        return tuple(labels)
+    raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.LABELS)}"
+    )
+
+
+def check_protocol(protocol: Any) -> CheckInProtocol:
+    """Raises TypeError unless it is a protocol."""
+    if not isinstance(protocol, CheckInProtocol):
+        raise TypeError(
+            f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
+        )
+    return protocol
+
+
+def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
+    """Raises ValueError unless all units of the protocol are one of it: others are for `whole_run`."""
+    if protocol.alike(False)[0].above is not protocol:
+        raise ValueError(
+            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+        )
+    return protocol
+
+
+def check_randomizer(randomizer: Any) -> Randomizer:
+    """Raises TypeError unless it is a randomizer."""
+    if not isinstance(randomizer, Randomizer):
+        raise TypeError(
+            f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+        )
+    return randomizer
+
+
+def check_relation(protocol: CheckInProtocol, view: str, relation: str) -> str:
+    """Raises ValueError where no bound is known for this relation, one of `protocols.RELATIONS`."""
+    why = protocol.refuses(relation, view)
+    if why is None:
+        return relation
+    raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+
+
+def unit_bound(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    total: float,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...] = BEST,
+    relation: str = REPLACE,
+    client_rate: float | None = None,
+) -> Chosen:
+    """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
+
+    Args:
+      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Labels: these alone.
+      view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+      client_rate: as in `account`.
+
+    Raises:
+      ValueError: there is no bound for this neighboring relation, or none of the labels applies; or no client has the
+        rate.
+    """
+    check_relation(protocol, view, relation)
+    check_alike(protocol)
+    with float64():
+        mass = log_inverse_mass(total, delta)
+        return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
+
+
+def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
+    view, relation, randomizer = unit.view, unit.relation, unit.randomizer
+    local = families.local(unit)
+    if view == "local" or unit.alone:
+        return Chosen(local, (), unit)
+    tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
+    built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
+    if not built and not isinstance(bounds, str):
+        apply = [bound.label for bound in table.BOUNDS if bound.build(unit) is not None]
+        raise ValueError(
+            f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
+        )
+    built = _promising(built)
+    # What takes longest begins first.
+    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
+    if relation != REPLACE:
+        if not built:
+            why = f"no bound is known for {randomizer.words}"
+            raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+        known = [made for _, made in built]
+    elif not built:
+        return Chosen(LocalOnly(local), (), unit)
+    else:
+        # Whoever sees less than the named messages learns no more.
+        beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
+        known = [made for _, made in built] + ([local] if beside else [])
+    instances = families.instances(unit, [made for _, made in built])
+    if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
+        found = known[0]
+    else:
+        found = least(known, instances)
+    # Some bounds are made with the help of others, which their names tell.
+    named = {word.strip("(),") for word in found.name.split()}
+    used = [bound for bound, _ in built]
+    theorems = tuple(bound for bound in table.BOUNDS if bound in used or bound.label in named)
+    return Chosen(found, theorems, unit)
+
+
+def stronger(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    relation: str,
+    client_rate: float | None = None,
+) -> Exact | None:
+    """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
+
+    The composer takes the smaller end, so that no view has more than `local`.
+    """
+    if view == "local" or relation != REPLACE:
+        return None
+    local = families.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
+    return local if isinstance(local, Exact) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(bound: Bound, unit: Unit) -> UnitBound | None:
+    return bound.build(unit)
+
+
+def _built(bound: Bound, unit: Unit) -> UnitBound | None:
+    """What the theorem says of the unit, made once: what it has evaluated serves the next call."""
+    try:
+        hash(unit)
+    except TypeError:  # a description with fields that cannot be hashed
+        return bound.build(unit)
+    return _kept(bound, unit)
+
+
+class WholeRun(NamedTuple):
+    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
+
+    The first of `chosen` is the run's own: of each kind of its units.
+    """
+
+    chosen: list[list[Chosen]]
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
+    run = WholeRun([], [], [])
+    with float64():
+        for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
+            # Among clients of one rate everybody is meant.
+            meant = None if i and whole.coins is None else client_rate
+            finest = bounds != BEST or its.largest_loss <= MAX_EPSILON0
+            kinds = whole.alike(finest)
+            wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
+            found = []
+            for above, below, count in kinds:
+                # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
+                seen = "messages" if view == "aggregate" and above.rate != below.rate else view
+                how = {"relation": relation, "client_rate": meant}
+                one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
+                if below != above:
+                    low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
+                    # Grids are made from the bound; other instances of the view "aggregate" are left out.
+                    scaled = [
+                        dataclasses.replace(cast(Any, each), scale=one.bound)
+                        for each in (low.instances if seen == view else ())
+                        if dataclasses.is_dataclass(each) and hasattr(each, "scale")
+                    ]
+                    one = one._replace(bound=least((one.bound,), scaled))
+                found.append(one)
+                run.units.append((one.bound, count))
+                if (alone := stronger(above, its, view, **how)) is not None:
+                    run.stronger.append((alone, count))
+            run.chosen.append(found)
+    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+
+
+def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
+    if bounds == BEST:
+        return True
+    return bound.seconds <= table.FAST if bounds == FAST_ONES else bound.label in bounds
+
+
+def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
+    """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
+    included = {name for _, made in built for name in getattr(made, "includes", ())}
+    built = [each for each in built if each[1].name not in included]
+    known = [made.variance for _, made in built if isinstance(made, Graded)]
+    if not known:
+        return built
+    most = _HOPELESS * min(known)
+    return [each for each in built if not isinstance(each[1], Graded) or each[1].variance <= most]

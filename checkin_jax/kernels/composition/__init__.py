@@ -1,0 +1,1 @@
+"""Privacy loss distributions and their composition: what turns profiles of one unit into an epsilon of a run."""
