@@ -121,7 +121,7 @@ def test_every_transcript_of_three_rounds():
             float(delta_of_responses(epsilon0, 0.25, 3, mp.log(mp.mpf(c.numerator) / c.denominator))),
             rel=1e-9,
         )
-        profile = counted._profile(LocalPureLDP(0.25, epsilon0), 3, 40.0)
+        profile = counted.profile_of(LocalPureLDP(0.25, epsilon0), 3, math.exp(-23.0))
         assert profile is not None
         assert profile.lower(np.array([epsilon]))[0] <= float(total) * (1 + 1e-12)
         assert profile.upper(np.array([epsilon]))[0] >= float(total) * (1 - 1e-12)
