@@ -12,7 +12,11 @@ from oracles import unequal_rates as brute
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.messages.hiding import Shuffled
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
 from checkin_jax.accounting.bounds.table import BOUNDS
+from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
+from checkin_jax.numerics import pools
 
 DELTA = 1e-6
 FEW = cj.Rates([0.05, 0.3, 0.3, 0.8])
@@ -262,3 +266,37 @@ def test_every_theorem_has_its_proof_in_the_documentation():
     for label in ("T1h", "T3h", "S", "T1m", "G1h", "G4h"):
         bound = next(each for each in BOUNDS if each.label == label)
         assert bound.reference.startswith("docs/theory_rates.md")
+
+
+@pytest.mark.parametrize("values", [(0.05, 0.3, 0.3, 0.8), (0.1, 1.0, 1.0), (0.2, 0.4, 0.9)])
+@pytest.mark.parametrize("k", [3, 4])
+def test_known_messages_at_unequal_rates_are_above_brute_force(k, values):
+    """A and t_k by T1h; what is said of one value more is below the truth."""
+    p, rate, cs = 3.0, max(values), np.array([1.0, 1.1, 1.3, 1.7, 2.6])
+    epsilon0, fleet = math.log(p), run(cj.Rates(values))
+    others = [x for i, x in enumerate(values) if i != values.index(rate)]
+    truth = brute.worst(krr.krr_channel(k, p), rate, others, cs)
+    worst = profile(fleet, cj.PureLDP(epsilon0=epsilon0), np.log(cs), client_rate=rate)
+    stated = cj.PureLDP(epsilon0=epsilon0, total_variation=(p - 1.0) / (p + k - 1.0))
+    for label, randomizer in (("t_k", cj.KaryResponse(epsilon0=epsilon0, num_values=k)), ("A", stated)):
+        if rate < 1.0:
+            bound = profile(fleet, randomizer, np.log(cs), bounds=(label,), client_rate=rate)
+            assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all()
+            assert bound[0] < 1.12 * truth[0] < worst[0]
+        assert (profile(fleet, randomizer, np.log(cs), client_rate=rate) >= truth * (1 - 1e-9)).all()
+    if rate < 1.0:
+        more = cj.KaryResponse(epsilon0=epsilon0, num_values=k + 2)
+        assert profile(fleet, more, np.log(cs[:1]), bounds=("t_k",), client_rate=rate)[0] < truth[0]
+
+
+@pytest.mark.parametrize("theta", [0.1, 0.7])
+def test_known_messages_at_one_rate_are_t_k(theta):
+    """A pool of known size at the client's own rate is T1 with t_k; a slower client has less, in proportion at most."""
+    n, epsilon0, loss = 2000, 2.0, np.array([0.0, 0.01, 0.05])
+    with jax.enable_x64(True):
+        plain = KaryBound(Shuffled(n, theta), epsilon0, 10, 40.0).upper(loss)
+        law, pool = kary_law(epsilon0, 10), pools.certain(n - 1.0)
+        same = UnequalSteps(theta, theta, pool, epsilon0, law, 40.0, "").upper(loss)
+        slower = UnequalSteps(0.5 * theta, theta, pool, epsilon0, law, 40.0, "").upper(loss)
+    np.testing.assert_allclose(same, plain, rtol=1e-4)
+    assert (slower <= 0.5 * plain * (1 + 1e-3)).all()

@@ -18,12 +18,13 @@ from checkin_jax.accounting.bounds.messages.hidden import (
     SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_shares
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
@@ -103,6 +104,8 @@ def total_variation(unit: Unit) -> UnitBound | None:
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
+    if unit.crowd is not None:
+        return builders.with_step(unit, total_variation_law(epsilon0, beta), "for a total variation")
     return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
 
 
@@ -111,6 +114,8 @@ def t_k(unit: Unit) -> UnitBound | None:
     values, epsilon0 = unit.randomizer.kary, unit.epsilon0
     if values is None or epsilon0 is None:
         return None
+    if unit.crowd is not None:
+        return builders.with_step(unit, kary_law(epsilon0, values), "for k-ary randomized response")
     return _each(unit, lambda hiding: KaryBound(hiding, epsilon0, values, unit.log_inverse_mass))
 
 

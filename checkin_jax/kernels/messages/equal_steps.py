@@ -113,6 +113,56 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
+class PoolSteps(NamedTuple):
+    """Of one client among a pool (T1h): n' other members with their masses, [parts]; theta, and the client's rate g."""
+
+    sizes: Array
+    masses: Array
+    theta: Array
+    rate: Array
+
+
+# Relative: what places are rounded by moves the mean of a step, of which there are 1e12 at most.
+_PLACED = 1e-9
+
+
+def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
+    """E of (1/n) E( sum_{j <= n} t_j )_+ over n = n' + 1 (T1h): absent alpha (1 - c), else beta times a step."""
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    alpha, beta = (1.0 - pool.rate) / (1.0 - pool.theta), pool.rate / pool.theta
+    shift = c_minus_1 / unit
+    at = beta * jnp.append(places(c_minus_1, epsilon0), 0.0) - (beta - 1.0) * shift
+    at = jnp.append(at, (1.0 - alpha) * shift)
+    plain = jnp.maximum(1.0 - 2.0 * law.pair - law.high - law.low, 0.0)
+    shown = pool.theta * jnp.stack([law.pair, law.pair, law.high, law.low, plain])
+    weights = jnp.append(shown, 1.0 - pool.theta)
+
+    def part(size: Array) -> Array:
+        count = size + 1.0
+        x = -count * shift
+        order, deviation = saddle(at[None], weights[None], count, x)
+        path = contour(order, deviation, beta * jnp.ones_like(order))
+        theta = stop_loss.nodes(path, NODES)
+        step, real = moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
+        total = stop_loss.add(stop_loss.start(path, theta), path, theta, step, real, count)
+        return stop_loss.stop_loss(total, path, theta, x) / count
+
+    values = jnp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
+    alone = pool.rate * jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
+    alone = alone * (1.0 + ROUNDING) + FLUSHED
+    value = (pool.masses @ values) * unit * (1.0 + _PLACED) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+
+
+@compiled()
+def pooled_upper(
+    law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
+    """Upper bounds on the round's H at e^losses among clients of unequal rates, 0 <= losses < epsilon0; [losses]."""
+    require_float64(law, pool, epsilon0, losses)
+    return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
+
+
 def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)

@@ -47,6 +47,13 @@ class ThirdRecord:
         return lines, lines
 
 
+def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
+    """t_k."""
+    p_minus_1 = math.expm1(epsilon0)
+    each = 1.0 / (p_minus_1 + num_values)
+    return equal_steps.Law(host(each), host(0.0), host(p_minus_1 * each))
+
+
 @dataclasses.dataclass(frozen=True)
 class KaryBound:
     """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
@@ -83,10 +90,8 @@ class KaryBound:
 
     @property
     def law(self) -> equal_steps.Law:
-        """t_k."""
-        p_minus_1 = math.expm1(self.epsilon0)
-        each = 1.0 / (p_minus_1 + self.num_values)
-        return equal_steps.Law(host(each), host(0.0), host(p_minus_1 * each))
+        """The dominating step."""
+        return kary_law(self.epsilon0, self.num_values)
 
     @functools.cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:

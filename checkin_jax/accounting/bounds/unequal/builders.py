@@ -13,10 +13,12 @@ import numpy as np
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import pools
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -148,6 +150,20 @@ def _pooled(unit: Unit, label: str) -> UnitBound | None:
     if len(bounds) <= 1:
         return bounds[0] if bounds else None
     return least(bounds, bounds[0].instances)
+
+
+def with_step(unit: Unit, law: equal_steps.Law, what: str) -> UnitBound | None:
+    """T1h (T3h) with another dominating step. Needs: as T1h."""
+    found = _crowd(unit)
+    if found is None or unit.epsilon0 is None:
+        return None
+    theorem = "T1h" if unit.protocol.averaged_crowd is None else "T3h"
+    mass = unit.log_inverse_mass
+    bounds = [
+        UnequalSteps(found.rate, theta, found.pool(theta), unit.epsilon0, law, mass, f"{theorem} {what}")
+        for theta in found.thetas
+    ]
+    return least(bounds, ()) if bounds else None
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
