@@ -74,11 +74,15 @@ odd = st.one_of(
 # What each argument should be, whichever function it belongs to.
 PROPER: dict[str, st.SearchStrategy[Any]] = {
     "num_clients": whole(1e12),
+    "num_colluding": st.one_of(st.just(0), st.just(0), whole(1e12)),
     "num_slots": whole(1e12),
     "window": whole(1e6),
     "num_rounds": whole(1e9),
     "num_epochs": whole(1e4),
     "check_in_prob": spread(1e-12, 1.0),
+    "largest_rate": spread(1e-12, 1.0),
+    "expected_check_ins": spread(1e-9, 1e12),
+    "client_rate": spread(1e-12, 1.0),
     "drop_out_prob": st.sampled_from([0.0, 0.1, 0.999999]),
     "empty_slots": st.sampled_from(["dummy", "visible"]),
     "minibatch": st.one_of(st.just(1), whole(1e3)),

@@ -13,12 +13,21 @@ _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 
 
 def quick_account(
-    protocol, randomizer, *, delta, view="messages", bounds="best", neighboring_relation=REPLACE, before=()
+    protocol,
+    randomizer,
+    *,
+    delta,
+    view="messages",
+    bounds="best",
+    neighboring_relation=REPLACE,
+    client_rate=None,
+    before=(),
 ) -> Guarantee:
     """A guarantee that grows with the rounds and differs from view to view, of no meaning."""
     epsilon = _FACTORS[view] * (protocol.repeats + sum(one.repeats for one, _ in before))
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     about = {"protocol": protocol, "randomizer": randomizer, "neighboring_relation": neighboring_relation}
+    about["client_rate"] = client_rate
     return Guarantee(epsilon=epsilon, lower=epsilon / 2, before=tuple(before), **about, **common)
 
 

@@ -244,5 +244,6 @@ def check(question: Question, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
-    if free is not None and free not in (*searched, *fields):
-        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join((*fields, *searched))}")
+    free_ones = [*(name for name in fields if name != "num_colluding"), *searched]
+    if free is not None and free not in free_ones:
+        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")

@@ -38,11 +38,13 @@ from hypothesis import strategies as st
 import checkin_jax as cj
 from checkin_jax import protocols
 from checkin_jax.accounting import published
+from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
 from checkin_jax.auditing.setting import small
+from checkin_jax.rates import CheckInRates
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.published import BOUNDS
@@ -146,6 +148,24 @@ def accounting(protocol, randomizer, values, other):
         repeats = max(1, protocol.repeats // 2)
         less = cj.account(protocol.repeated(repeats), randomizer, **values)
     assert less.lower <= g.epsilon * (1.0 + ROUNDING)
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta"], 1),
+    st.floats(0.0, 1.0),
+    spread(1e-9, 0.999),
+    covers=(AttackTerms, Ends),
+    few=2,
+    many=120,
+)
+def attacking(protocol, randomizer, values, fpr, prior):
+    g = call(cj.account, protocol, randomizer, bounds="fast", **values)
+    for ends in (g.advantage, g.tpr(fpr), g.mu, g.posterior(prior)):
+        assert 0.0 <= ends.lower <= ends.upper
+    assert g.tpr(fpr).upper >= fpr
 
 
 @case(
@@ -467,6 +487,37 @@ def published_directions(values):
         )
 
 
+@case(
+    CASES,
+    arguments(
+        [],
+        0,
+        available=st.lists(whole(1e12), min_size=1, max_size=5),
+        coin=spread(1e-12, 1.0),
+        drop_out_prob=PROPER["drop_out_prob"],
+        rates=st.lists(spread(1e-12, 1.0), min_size=1, max_size=5),
+        largest=spread(1e-12, 1.0),
+        expected_check_ins=PROPER["expected_check_ins"],
+    ),
+    covers=(
+        cj.from_availability,
+        type(cj.from_availability([9], 0.5)),
+        cj.Rates,
+        cj.RateLimits,
+        CheckInRates,
+    ),
+    few=30,
+    many=3_000,
+)
+def describing_fleets(values):
+    of_log = ("available", "coin", "drop_out_prob")
+    log = call(cj.from_availability, **{name: values[name] for name in of_log})
+    assert log.num_rounds == len(values["available"])
+    rates = call(cj.Rates, values=values["rates"])
+    assert rates.num_clients == len(values["rates"])
+    call(cj.RateLimits, **{name: values[name] for name in ("largest", "expected_check_ins")})
+
+
 training_fields = {
     "protocol": any_protocol,
     "randomizer": any_randomizer,
@@ -477,6 +528,9 @@ training_fields = {
     "averaging": st.floats(0.0, 0.99),
     "simulate": st.sampled_from(["aggregate", "messages", "central-limit"]),
     "delta": spread(1e-300, 0.99),
+    "target_epsilon": st.one_of(st.none(), spread(1e-9, 1e9)),
+    "target_view": st.sampled_from(["local", "messages", "aggregate"]),
+    "before": st.lists(st.tuples(any_protocol, any_randomizer), max_size=2).map(tuple),
     "eval_every": whole(1e9),
     "target_accuracy": st.one_of(st.none(), spread(1e-3, 1.0)),
     "seed": st.one_of(st.none(), st.integers(0, 2**128)),

@@ -32,7 +32,7 @@ from stand_in import image_training, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
-from checkin_jax.auditing.auditor import Audit, Finding, audit
+from checkin_jax.auditing.auditor import Audit, Finding, OperatingPoint, audit
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
@@ -319,6 +319,8 @@ training_options = {
     "averaging": st.floats(0.0, 0.99),
     "simulate": st.sampled_from(["aggregate", "messages", "central-limit"]),
     "delta": spread(1e-300, 0.99),
+    "target_epsilon": spread(1e-9, 1e9),
+    "target_view": st.sampled_from(["local", "messages", "aggregate"]),
     "eval_every": few(5),
     "target_accuracy": spread(1e-3, 1.0),
     "seed": st.integers(0, 2**128),
@@ -456,13 +458,26 @@ def reading_a_run(damages):
         json.dumps(found.about)
 
 
+# Of runs that there are, test_statement.py: epsilons of the stand-in have no profile.
+@case(
+    CASES,
+    st.sampled_from(["text", "json", "registry", "model-card", "html", "x", ""]),
+    word,
+    covers=("statement",),
+    few=3,
+    many=100,
+)
+def asking_for_a_statement(kind, folder):
+    run(["statement", f"no-{folder}", "--format", kind])
+
+
 @case(
     CASES,
     damages,
-    st.sampled_from(["report", "report", "audit"]),
+    st.sampled_from(["report", "report", "audit", "budget"]),
     st.sampled_from([[], ["--json"], ["--out", "page.html"], ["--seed", "1"], ["--runs", "x"]]),
-    covers=("report",),
-    few=4,
+    covers=("report", "budget", OperatingPoint),
+    few=6,
     many=400,
 )
 def asking_about_a_run(damages, command, more):

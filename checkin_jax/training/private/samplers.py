@@ -234,8 +234,7 @@ class L2Messages(Mechanism):
         least, distance = math.tanh(0.5 * epsilon0), self.randomizer.total_variation
         if distance < least * (1.0 - 1e-9):
             raise ValueError(
-                f"{self.randomizer.words}: expected a total variation of at least {least!r}, which the l2 mechanism "
-                f"has, not {distance!r}"
+                f"total_variation={distance!r}: expected at least {least!r}, which the l2 mechanism has"
             )
 
     def __str__(self) -> str:
