@@ -5,6 +5,7 @@ what was measured (that is in docs/accounting.md). To be run with every supporte
 JAX=0.10.0` runs this file with that one in an environment of its own; JAX is the oldest one when left out.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -283,8 +284,9 @@ def composition(points, upper):
     real = jax.ShapeDtypeStruct((), jnp.float64)
     row, rows = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((1,), (1, 9)))
     whole, wholes = (jax.ShapeDtypeStruct(shape, jnp.int64) for shape in ((), (1, 9)))
-    lowered = pld.compose.lower(
-        pld.Atoms(rows, rows, row), wholes, row, real, pld.Tilt(real, real, real, real), whole, points, upper
+    # Traced, as sweeps do: by itself it runs in NumPy.
+    lowered = jax.jit(functools.partial(pld.compose, points=points, upper=upper)).lower(
+        pld.Atoms(rows, rows, row), wholes, row, real, pld.Tilt(real, real, real, real), whole
     )
     return lowered.compile().as_text()
 

@@ -482,7 +482,7 @@ def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp
     ("args", "words"),
     [
         ([*SMALL_OPTIONS, "--runs", "5"], "runs=5"),
-        (["--epsilon0", "1", "--check-in-prob", "0.5"], "num_clients=0"),
+        (["--epsilon0", "1", "--check-in-prob", "0.5"], "needs --num-clients"),
         (["--num-clients", "3", "--check-in-prob", "0.5"], "exactly one of"),
         (["nowhere"], "nowhere"),
         (["--data-dir", "x", *SMALL_OPTIONS], "--data-dir is for the audit of a run"),

@@ -89,7 +89,7 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        ([], "epsilon, calibrate, compare, sweep, train, report, audit"),
+        ([], "epsilon, calibrate, compare, sweep, train, budget, report, statement, audit"),
         (["train"], "digits, mnist"),
         (["fly"], "fly"),
         (["epsilon", "--check-in-prob", "0.1"], "--num-clients"),
