@@ -113,6 +113,36 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
+class _Way(NamedTuple):
+    """A contour for sums of one law, its nodes, and the law's T there and at the order."""
+
+    path: stop_loss.Contour
+    theta: Array
+    step: Array
+    real: Array
+
+    def value(self, count: Array, x: Array) -> Array:
+        """E(x + the sum of so many steps)_+, from above."""
+        total = stop_loss.start(self.path, self.theta)
+        total = stop_loss.add(total, self.path, self.theta, self.step, self.real, count)
+        return stop_loss.stop_loss(total, self.path, self.theta, x)
+
+
+def _way(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Way:
+    """A good contour for `count` steps of the law (at, weights), none above about `jump`; every one is valid."""
+    order, deviation = saddle(at[None], weights[None], count, x)
+    path = contour(order, deviation, jump)
+    theta = stop_loss.nodes(path, NODES)
+    return _Way(
+        path, theta, moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
+    )
+
+
+def _alone(law: Law, epsilon0: Array, loss: Array) -> Array:
+    """At most what one message by itself gives away."""
+    return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
+
+
 class PoolSteps(NamedTuple):
     """Of one client among a pool (T1h): n' other members with their masses, [parts]; theta, and the client's rate g."""
 
@@ -140,16 +170,10 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     def part(size: Array) -> Array:
         count = size + 1.0
         x = -count * shift
-        order, deviation = saddle(at[None], weights[None], count, x)
-        path = contour(order, deviation, beta * jnp.ones_like(order))
-        theta = stop_loss.nodes(path, NODES)
-        step, real = moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
-        total = stop_loss.add(stop_loss.start(path, theta), path, theta, step, real, count)
-        return stop_loss.stop_loss(total, path, theta, x) / count
+        return _way(at, weights, count, x, beta).value(count, x) / count
 
     values = jnp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
-    alone = pool.rate * jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
-    alone = alone * (1.0 + ROUNDING) + FLUSHED
+    alone = pool.rate * _alone(law, epsilon0, loss) * (1.0 + ROUNDING) + FLUSHED
     value = (pool.masses @ values) * unit * (1.0 + _PLACED) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
@@ -169,18 +193,9 @@ def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
     x = -seen.clients * c_minus_1 / unit
     most = jnp.max(jnp.where(seen.masses > 0, seen.counts, 0.0))
-    order, deviation = saddle(at[None], weights[None], most, x)
-    path = contour(order, deviation, jnp.ones_like(order))
-    theta = stop_loss.nodes(path, NODES)
-    step, real = moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
-    begun = stop_loss.start(path, theta)
-
-    def part(count: Array) -> Array:
-        return stop_loss.stop_loss(stop_loss.add(begun, path, theta, step, real, count), path, theta, x)
-
-    values = jnp.where(seen.masses > 0, jax.vmap(part)(seen.counts), 0.0)
-    # At most what one message by itself gives away.
-    alone = jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
+    way = _way(at, weights, most, x, jnp.ones_like(x))
+    values = jnp.where(seen.masses > 0, jax.vmap(lambda count: way.value(count, x))(seen.counts), 0.0)
+    alone = _alone(law, epsilon0, loss)
     value = (seen.masses @ values) * unit / seen.clients * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 

@@ -13,13 +13,12 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import Binary, Mixture, largest_loss
+from checkin_jax.accounting.bounds.clones import Binary, Mixture
 from checkin_jax.accounting.bounds.messages.hiding import Hiding
-from checkin_jax.accounting.bounds.messages.total_variation import profile_of
+from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics import convex
 
 # Buckets of the number of labels that tell, at least.
 _BUCKETS = 256
@@ -55,7 +54,7 @@ def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
 
 
 @dataclasses.dataclass(frozen=True)
-class KaryBound:
+class KaryBound(HiddenSteps):
     """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
 
     Any number of participants, everybody included; both directions. Certified.
@@ -73,8 +72,6 @@ class KaryBound:
     num_values: int
     log_inverse_mass: float
 
-    sharp = True
-
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.integer(2, 2**42, num_values=self.num_values)
@@ -85,21 +82,9 @@ class KaryBound:
         return f"{self.hiding.theorem} for k-ary randomized response"
 
     @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.hiding.used)
-
-    @property
     def law(self) -> equal_steps.Law:
-        """The dominating step."""
+        """t_k."""
         return kary_law(self.epsilon0, self.num_values)
-
-    @functools.cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
-        return profile_of(self.law, self.hiding, self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
 
     @functools.cached_property
     def _found(self) -> Instance:

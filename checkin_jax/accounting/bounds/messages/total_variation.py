@@ -6,6 +6,7 @@ all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `de
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -79,8 +80,61 @@ def losses_of(
     return np.append(losses[losses < epsilon0], epsilon0)
 
 
+class DominatingSteps(abc.ABC):
+    """A bound that one dominating step makes, whose profile is that of a symmetric pair.
+
+    Attributes of subclasses: epsilon0: nats, in (0, 50]. log_inverse_mass: as of all bounds.
+    """
+
+    epsilon0: float
+    log_inverse_mass: float
+
+    sharp = True
+
+    @property
+    @abc.abstractmethod
+    def top(self) -> float: ...
+
+    @abc.abstractmethod
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        """Losses from 0 on, epsilon0 the last, and upper bounds there."""
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds there), linear in e^loss between them."""
+        losses, value = self.evaluated()
+        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
+        above, value = convex.full_hull(np.expm1(losses), value)
+        return np.log1p(above), value
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+
+
+class HiddenSteps(DominatingSteps):
+    """The same where all clients have one rate. Attributes of subclasses: hiding: the protocol's unit."""
+
+    hiding: Hiding
+
+    @property
+    @abc.abstractmethod
+    def law(self) -> equal_steps.Law:
+        """The dominating step."""
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.hiding.used)
+
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        seen = self.hiding.sums(self.log_inverse_mass)
+        losses = losses_of(self.law, seen, self.epsilon0, self.log_inverse_mass)
+        return losses, np.asarray(
+            equal_steps.profile_upper(self.law, seen, host(self.epsilon0), host(losses))
+        )
+
+
 @dataclasses.dataclass(frozen=True)
-class TotalVariationBound:
+class TotalVariationBound(HiddenSteps):
     """A: eps0-LDP messages of the same randomizer, any two records' laws at total variation `total_variation` at most.
 
     Adaptive within the round, any number of participants, everybody included; both directions. Certified.
@@ -100,8 +154,6 @@ class TotalVariationBound:
     log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
-    sharp = True
-
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.real(0.0, 1.0, open_low=True, total_variation=self.total_variation)
@@ -112,31 +164,7 @@ class TotalVariationBound:
         return f"{self.hiding.theorem} for a total variation"
 
     @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.hiding.used)
-
-    @property
     def law(self) -> equal_steps.Law:
-        """The dominating step."""
+        """t*_beta."""
         beta = min(self.total_variation, most_total_variation(self.epsilon0))
         return total_variation_law(self.epsilon0, beta)
-
-    @functools.cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
-        return profile_of(self.law, self.hiding, self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
-
-
-def profile_of(
-    law: equal_steps.Law, hiding: Hiding, epsilon0: float, log_inverse_mass: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and upper bounds of the round that this step makes, a symmetric pair's profile."""
-    seen = hiding.sums(log_inverse_mass)
-    losses = losses_of(law, seen, epsilon0, log_inverse_mass)
-    value = np.asarray(equal_steps.profile_upper(law, seen, host(epsilon0), host(losses)))
-    value = np.where(losses >= epsilon0, 0.0, np.minimum.accumulate(value))
-    above, value = convex.full_hull(np.expm1(losses), value)
-    return np.log1p(above), value

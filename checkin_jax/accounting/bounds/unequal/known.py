@@ -7,20 +7,18 @@ section 3]. Call inside `devices.float64()`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.messages.total_variation import losses_of
+from checkin_jax.accounting.bounds.messages.total_variation import DominatingSteps, losses_of
 from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics import convex
 from checkin_jax.numerics.pools import Pool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalSteps:
+class UnequalSteps(DominatingSteps):
     """T1h with a dominating step of one's own. Certified; both directions, adaptive within the round.
 
     Attributes:
@@ -37,15 +35,11 @@ class UnequalSteps:
     name: str
     instances: tuple[Instance, ...] = ()
 
-    sharp = True
-
     @property
     def top(self) -> float:
         return self.epsilon0
 
-    @functools.cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         one, number = np.ones(1), self.pool.mean + 1.0
         # Where there is something to see: about as among n members at rate theta, beta times as much each.
         like = equal_steps.StepCounts(
@@ -55,11 +49,4 @@ class UnequalSteps:
         pool = equal_steps.PoolSteps(
             host(self.pool.sizes), host(self.pool.masses), host(self.theta), host(self.rate)
         )
-        value = np.asarray(equal_steps.pooled_upper(self.law, pool, host(self.epsilon0), host(losses)))
-        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
-        above, value = convex.full_hull(np.expm1(losses), value)
-        return np.log1p(above), value
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        loss = np.asarray(loss)
-        return np.where(loss >= self.top, 0.0, convex.chords(*self.profile, loss))
+        return losses, np.asarray(equal_steps.pooled_upper(self.law, pool, host(self.epsilon0), host(losses)))
