@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.options import UsageError
+from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import Train
@@ -104,36 +103,22 @@ def _close_output() -> None:
 
 def _parse(args: list[str]) -> Command:
     """tyro's parser, its boxed errors cut down to one line."""
-    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                Command,  # type: ignore[arg-type]
-                prog="checkin",
-                description="Check-in privacy: account for a protocol, or train under it. Compiled kernels are "
-                "kept in $XDG_CACHE_HOME/checkin-jax/xla (by default ~/.cache), which makes the next run start "
-                "fast; JAX_COMPILATION_CACHE_DIR names another folder.",
-                args=args,
-                config=(
-                    tyro.conf.OmitArgPrefixes,
-                    tyro.conf.OmitSubcommandPrefixes,
-                    tyro.conf.FlagCreatePairsOff,
-                ),
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        _refuse(_one_line(errors.getvalue()))
-
-
-def _one_line(boxed: str) -> str:
-    """The first section of tyro's boxed error, without title and box, as one line that is cut where it is long."""
-    lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
-    section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
-    # Where the output is no terminal the box is drawn with hyphens.
-    words = " ".join(line for line in section if line).split()
-    text = " ".join(word for word in words if word.strip("-"))
-    return _validate.cut(text, 500) + " (see checkin --help)"
+        return parsed(
+            Command,
+            args,
+            prog="checkin",
+            description="Check-in privacy: account for a protocol, or train under it. Compiled kernels are "
+            "kept in $XDG_CACHE_HOME/checkin-jax/xla (by default ~/.cache), which makes the next run start "
+            "fast; JAX_COMPILATION_CACHE_DIR names another folder.",
+            config=(
+                tyro.conf.OmitArgPrefixes,
+                tyro.conf.OmitSubcommandPrefixes,
+                tyro.conf.FlagCreatePairsOff,
+            ),
+        )
+    except UsageError as error:
+        _refuse(str(error))
 
 
 def _refuse(message: str) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -87,8 +88,9 @@ class _TrainingOptions(ProtocolOptions):
         from checkin_jax.training.learning_rate import suggested_learning_rate
         from checkin_jax.training.loop import RoundError
         from checkin_jax.training.reports import recorded
+        from checkin_jax.training.reports.report import Report
         from checkin_jax.training.run import PrivateRun
-        from checkin_jax.training.runs.run_directory import ResumeError
+        from checkin_jax.training.runs.run_directory import FinishedError, ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
@@ -115,6 +117,7 @@ class _TrainingOptions(ProtocolOptions):
             )
         config = ImageTraining(run=run, **options)
         by_rule = self.learning_rate is None and config.learning_rate != self._learning_rate
+        config = dataclasses.replace(config, tuning=self._tuning(config.learning_rate, by_rule))
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
         every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
@@ -139,6 +142,10 @@ class _TrainingOptions(ProtocolOptions):
                             after=self.after,
                             account_fn=account,
                         )
+                except FinishedError as error:
+                    # A job that is begun again and again has reached its end.
+                    print(f"checkin: {error}", file=sys.stderr)
+                    report = recorded.read(self.run_dir)
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error
                 except MemoryError as error:
@@ -146,11 +153,23 @@ class _TrainingOptions(ProtocolOptions):
                         f"not enough memory: {error or 'fewer clients or slots a round need less'}"
                     ) from error
                 if self.json:
-                    print(json.dumps(report.as_dict(), allow_nan=False))
+                    values = report.as_dict() if isinstance(report, Report) else report.report
+                    print(json.dumps(values, allow_nan=False))
                 else:
-                    print(f"{report}\nSaved in {self.run_dir}")
+                    text = str(report) if isinstance(report, Report) else report.statement
+                    print(f"{text}\nSaved in {self.run_dir}")
 
         return job
+
+    def _tuning(self, rate: float, by_rule: bool) -> str:
+        """How the learning rate was chosen, for the report."""
+        from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED
+
+        if by_rule:
+            return BY_RULE
+        if self.learning_rate is None:
+            return f"learning rate {rate:g} of the default setting, found by looking at accuracies on this public data"
+        return f"learning rate {rate:g} was given; {NOT_STATED}"
 
     def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
         """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""

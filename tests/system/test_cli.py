@@ -450,7 +450,19 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
     assert "config.learning_rate was " in _refused(capsys, [*run, "--learning-rate", "5"])
     cli.main(run)
     assert "Saved in" in capsys.readouterr().out
-    assert "has finished" in _refused(capsys, run)
+    cli.main(run)
+    again = capsys.readouterr()
+    assert (
+        again.err
+        == f"checkin: run_dir={str(tmp_path / 'run')!r}: this run has finished; there is nothing to resume\n"
+    )
+    assert again.out == f"{(tmp_path / 'run' / 'report.txt').read_text()}\nSaved in {tmp_path / 'run'}\n"
+    cli.main([*run, "--json"])
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run" / "report.json").read_text())
+    # Another run than the one that has finished there.
+    assert "learning_rate, tuning differ" in _refused(capsys, [*run, "--learning-rate", "5"])
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert "not that of the run to be resumed" in _refused(capsys, run)
 
 
 def test_entropy_from_a_file_is_refused_where_it_cannot_serve(capsys, tmp_path, quick):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from checkin_jax._plain import finite
 from checkin_jax._rounding import up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
@@ -14,6 +15,10 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.training.run import PrivateRun
 
+POST_PROCESSING = (
+    "optimizer, learning rate and averages see the released sums alone: post-processing costs no privacy"
+)
+PUBLIC = "is public: no guarantee covers its records, and metrics on it may be published"
 # As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
 AccountFn = Callable[..., Guarantee]
 SEEDED = "reproducible run: not private against someone who knows the seed"
@@ -64,6 +69,11 @@ class Report:
         return self.metrics.get("accuracy")
 
     @property
+    def leading(self) -> dict[str, Guarantee]:
+        """The figures to quote: of all planned rounds where the run ended early, since looking may have ended it."""
+        return self.planned or self.guarantees
+
+    @property
     def units(self) -> int:
         """Rounds of the protocol, or windows, that are accounted for: a window counts whole once it has begun."""
         return self.run.schedule.units(self.rounds)
@@ -92,8 +102,8 @@ class Report:
                     "all planned rounds" if allowed == planned else f"the {allowed:,} rounds that fit"
                 )
                 ended += (
-                    f"; where the moment of stopping was chosen by looking at results, the figures of {all_rounds} "
-                    f"apply: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"; since the moment of stopping may have been chosen by looking at results, the figures of "
+                    f"{all_rounds} come first: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             elif self.rounds == allowed:
@@ -116,6 +126,8 @@ class Report:
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "entropy": self.entropy,
+            "tuning": self.settings.get("tuning"),
+            "epsilon": finite({view: each.epsilon for view, each in self.leading.items()}),
             "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
             "guarantees_of_all_planned_rounds": {
                 view: guarantee.as_dict() for view, guarantee in self.planned.items()
@@ -141,14 +153,30 @@ class Report:
             f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}{made}",
             f"  drawn as   {run.simulate!r}",
         ]
+        if self.metrics:
+            lines.append(f"  test set   {PUBLIC}")
+        lines.append(f"  server     {POST_PROCESSING}")
+        if "tuning" in settings:
+            lines.append(f"  tuning     {settings['tuning']}")
         lines += [f"  note       {note}" for note in self.notes()]
+        if self.planned:
+            lines += [
+                "",
+                f"Over all {_allowed(run, settings):,} rounds that were to run, which is what to quote:",
+            ]
         for view in VIEWS:
-            lines += ["", str(self.guarantees[view])]
+            lines += ["", str(self.leading[view])]
             if view == "local":
                 lines.append(
                     f"  a message  is ({up(self.message[0])}, {up(self.message[1], 3)})-locally private "
                     f"by itself; a client is expected to send {self.messages_per_client:,.4g}"
                 )
+        if self.planned:
+            lines += [
+                "",
+                f"Over the {self.rounds:,} rounds that ran, right only if no result had a part in ending there:",
+                *(f"  {view:<10} epsilon <= {up(each.epsilon)}" for view, each in self.guarantees.items()),
+            ]
         return "\n".join(lines) + "\n"
 
 

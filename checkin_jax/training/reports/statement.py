@@ -17,7 +17,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, every_view
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, every_view
 
 # Raised whenever the meaning of a field changes.
 SCHEMA = 1
@@ -29,7 +29,7 @@ TRUSTED = {
 NOT_COVERED = (
     "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds up",
     "preparing, selecting or labelling the data",
-    "metrics: they were measured on data that no guarantee here protects",
+    "metrics: they were measured on a public test set, which no guarantee here protects",
     "anything else that was released about the same clients, before or after",
     "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
 )
@@ -52,7 +52,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     private = run.run
     protocol = private.schedule.so_far(run.rounds)
     found = every_view(private, protocol, account_fn=account_fn)
-    whole = private.protocol
+    whole = private.schedule.so_far(run.rounds_within_budget)
     planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
     held = run.about.get("records_per_client")
     return {
@@ -74,15 +74,16 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             "rounds": run.rounds,
             "ended": run.report is not None,
         },
-        "guarantees": [_guarantee(each, attack) for each in found.values()],
-        "guarantees_of_all_planned_rounds": [_guarantee(each, False) for each in planned.values()],
+        # Of an attacker's terms those of the figures that are to be quoted.
+        "guarantees": [_guarantee(each, attack and not planned) for each in found.values()],
+        "guarantees_of_all_planned_rounds": [_guarantee(each, attack) for each in planned.values()],
         "accounting": {
             "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
             "software": f"checkin-jax {__version__}",
             "run_by": f"checkin-jax {run.about.get('version', 'unknown')}",
         },
-        "tuning": {"covered": False, "in_words": NOT_COVERED[0]},
-        "releases": [_RELEASED],
+        "tuning": {"covered": False, "in_words": NOT_COVERED[0], "stated": run.about.get("tuning")},
+        "releases": [_RELEASED, POST_PROCESSING],
         "notes": list(run.report["notes"]) if run.report else ["this run has not ended, or was killed"],
         "not_covered": list(NOT_COVERED),
     }
@@ -116,7 +117,8 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Headings and sentences of a record of `record`; what all formats for people are made of."""
     unit, mechanism = values["unit"], values["mechanism"]
     guaranteed, assumed = [], []
-    for each in values["guarantees"]:
+    planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
+    for each in planned or ran:
         text = f"View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} at delta {each['delta']!r}"
         text += f", {each['validity']}; trusted: {each['trusted']}. Method: {each['method']}."
         if each["attack"]:
@@ -125,9 +127,13 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
-    for each in values["guarantees_of_all_planned_rounds"]:
-        guaranteed.append(f"All planned rounds, view {each['view']!r}: epsilon {_bracket(each)}.")
+    if planned:  # they hold however the moment of ending was chosen, and come first
+        only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
+        guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
+        guaranteed.append(f"Over the {only}:")
+        guaranteed += [f"View {each['view']!r}: epsilon {_bracket(each)}." for each in ran]
     records = unit["records_per_client"]
+    stated = [f"Stated: {values['tuning']['stated']}."] if values["tuning"]["stated"] else []
     return [
         ("Data", [f"{values['data']['name']}, {values['data']['clients']:,} clients."]),
         (
@@ -148,7 +154,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("Assumed", list(dict.fromkeys(assumed))),
         ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
         ("Released", values["releases"]),
-        ("Tuning", [f"Not covered: {values['tuning']['in_words']}."]),
+        ("Tuning", [*stated, f"Not covered: {values['tuning']['in_words']}."]),
         ("Notes", values["notes"] or ["None."]),
         ("Not covered", values["not_covered"]),
     ]
@@ -208,7 +214,7 @@ def as_registry(values: dict[str, Any]) -> str:
                 "delta": each["delta"],
                 "mu": each["attack"] and each["attack"]["mu"]["upper"],
             }
-            for each in values["guarantees"]
+            for each in values["guarantees_of_all_planned_rounds"] or values["guarantees"]
         ],
         "accounting": {**values["accounting"], "post_processing": values["releases"]},
         "implementation": values["mechanism"],
