@@ -18,6 +18,7 @@ from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import LabelledImages
+    from checkin_jax.training.reports.recorded import RecordedRun
     from checkin_jax.training.run import PrivateRun
 
 # Options beside protocol and randomizer that a learning rate is tuned for.
@@ -88,7 +89,6 @@ class _TrainingOptions(ProtocolOptions):
         from checkin_jax.training.learning_rate import suggested_learning_rate
         from checkin_jax.training.loop import RoundError
         from checkin_jax.training.reports import recorded
-        from checkin_jax.training.reports.report import Report
         from checkin_jax.training.run import PrivateRun
         from checkin_jax.training.runs.run_directory import FinishedError, ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
@@ -145,7 +145,8 @@ class _TrainingOptions(ProtocolOptions):
                 except FinishedError as error:
                     # A job that is begun again and again has reached its end.
                     print(f"checkin: {error}", file=sys.stderr)
-                    report = recorded.read(self.run_dir)
+                    self._show(recorded.read(self.run_dir))
+                    return
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error
                 except MemoryError as error:
@@ -153,13 +154,18 @@ class _TrainingOptions(ProtocolOptions):
                         f"not enough memory: {error or 'fewer clients or slots a round need less'}"
                     ) from error
                 if self.json:
-                    values = report.as_dict() if isinstance(report, Report) else report.report
-                    print(json.dumps(values, allow_nan=False))
+                    print(json.dumps(report.as_dict(), allow_nan=False))
                 else:
-                    text = str(report) if isinstance(report, Report) else report.statement
-                    print(f"{text}\nSaved in {self.run_dir}")
+                    print(f"{report}\nSaved in {self.run_dir}")
 
         return job
+
+    def _show(self, finished: RecordedRun) -> None:
+        """Prints the report of a run that had finished before."""
+        if self.json:
+            print(json.dumps(finished.report, allow_nan=False))
+        else:
+            print(f"{finished.statement}\nSaved in {self.run_dir}")
 
     def _tuning(self, rate: float, by_rule: bool) -> str:
         """How the learning rate was chosen, for the report."""
