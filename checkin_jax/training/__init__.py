@@ -30,8 +30,8 @@ if _TYPE_CHECKING:
     from checkin_jax.training.reports.report import Report as Report
     from checkin_jax.training.run import PrivateRun as PrivateRun
     from checkin_jax.training.runs.run_directory import ResumeError as ResumeError
-    from checkin_jax.training.schedules.exported import batch_selection as batch_selection
     from checkin_jax.training.schedules.draws import EntropyError as EntropyError
+    from checkin_jax.training.schedules.exported import batch_selection as batch_selection
     from checkin_jax.training.schedules.schedule import Schedule as Schedule
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 

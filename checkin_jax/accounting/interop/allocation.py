@@ -221,7 +221,7 @@ def random_allocation(
       >>> import checkin_jax as cj
       >>> g = cj.random_allocation(1.0, 1_000, delta=1e-6, neighboring_relation="add-or-remove-one", num_epochs=10)
       >>> print(f"{g.lower:.3f} <= epsilon <= {g.epsilon:.3f}")
-      0.539 <= epsilon <= 0.541
+      0.540 <= epsilon <= 0.541
     """
     delta = _validate.real(MIN_DELTA, 1, delta=delta)
     num_epochs = _validate.integer(1, MAX_ROUNDS, num_epochs=num_epochs)
