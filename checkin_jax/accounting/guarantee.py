@@ -206,6 +206,10 @@ class Guarantee(Stated):
         ]
 
     @property
+    def _attacked(self) -> list[tuple[str, str]]:
+        return list(self.attack.lines)
+
+    @property
     def _rests_on(self) -> list[tuple[str, str]]:
         return [
             *(("theorem", each) for each in self.theorems),

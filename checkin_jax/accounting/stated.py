@@ -5,12 +5,9 @@ from __future__ import annotations
 import abc
 import html
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from checkin_jax._rounding import down, up
-
-if TYPE_CHECKING:
-    from checkin_jax.accounting.attack import AttackTerms
+from checkin_jax.protocols import REPLACE
 
 
 def in_short(against: str) -> str:
@@ -35,6 +32,7 @@ class Stated(abc.ABC):
     lower: float
     delta: float
     validity: str
+    neighboring_relation: str
 
     @property
     @abc.abstractmethod
@@ -43,8 +41,8 @@ class Stated(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def attack(self) -> AttackTerms:
-        """The same in an attacker's terms."""
+    def _attacked(self) -> list[tuple[str, str]]:
+        """Names and texts of an attacker's terms."""
 
     @property
     @abc.abstractmethod
@@ -63,14 +61,16 @@ class Stated(abc.ABC):
 
     @property
     def headline(self) -> str:
-        """The answer in one line: both ends to five digits, rounded outwards, the adversary in short, and delta."""
+        """The answer in one line: both ends to five digits, rounded outwards, the adversary in short, delta; and the
+        neighboring relation where it is not replace-one."""
         delta = repr(self.delta).replace("e-0", "e-")
         ends = f"epsilon <= {up(self.epsilon, 5)} (at least {down(self.lower, 5)})"
-        return f"{ends} against {in_short(self.against)}, delta {delta}"
+        relation = "" if self.neighboring_relation == REPLACE else f", {self.neighboring_relation}"
+        return f"{ends} against {in_short(self.against)}, delta {delta}{relation}"
 
     def statement(self, *, attack: bool = False) -> str:
         """The guarantee in words, line by line; attack: an attacker's terms, too."""
-        rows = [*self._about, *(self.attack.lines if attack else ()), *self._rests_on]
+        rows = [*self._about, *(self._attacked if attack else ()), *self._rests_on]
         first = f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, {self._seen}"
         return "\n".join([first, *(f"  {name:<10} {text}" for name, text in rows)])
 

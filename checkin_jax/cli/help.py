@@ -101,7 +101,8 @@ def _texts(kind: type) -> dict[str, str]:
         field.target.id: " ".join(below.value.value.split())
         for field, below in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below, ast.Expr)
+        if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
     }
 
 

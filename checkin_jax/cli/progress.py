@@ -102,7 +102,7 @@ class FirstTime:
 
             jax.monitoring.unregister_event_duration_listener(self._count)
 
-    def _count(self, event: str, seconds: float, **_: Any) -> None:
+    def _count(self, event: str, duration_secs: float, **kwargs: Any) -> None:
         # A program goes to XLA when it has been lowered, and comes back when its compilation has been timed.
         self._compiling += event.endswith("/jaxpr_to_mlir_module_duration")
         self._compiling -= event.endswith("/backend_compile_duration")

@@ -318,6 +318,9 @@ def test_the_headline_rounds_outwards():
     assert g.headline.startswith("epsilon <= 1.2346 (at least 1.2335) against")
     assert "delta 1e-6" in g.headline
     assert "delta 1e-10" in dataclasses.replace(g, delta=1e-10).headline
+    assert g.headline.endswith("delta 1e-6")
+    other = dataclasses.replace(g, neighboring_relation="add-or-remove-one")
+    assert other.headline.endswith("delta 1e-6, add-or-remove-one")
 
 
 def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
@@ -665,8 +668,8 @@ def test_a_terminal_is_told_once_that_kernels_are_compiled(monkeypatch, terminal
 def test_a_real_compilation_is_counted_up_and_down():
     watch, seen = FirstTime(), []
 
-    def count(event, seconds, **_):
-        watch._count(event, seconds)
+    def count(event, duration_secs, **_):
+        watch._count(event, duration_secs)
         seen.append(watch._compiling)
 
     jax.monitoring.register_event_duration_secs_listener(count)
