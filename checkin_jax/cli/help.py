@@ -115,7 +115,7 @@ def page(name: str, kind: type) -> str:
     arguments = " ".join(option.name for option in groups["arguments"])
     about = inspect.cleandoc(kind.__doc__ or "").replace("\n", " ")
     out = [f"usage: checkin {name} {arguments}".rstrip() + " [options]", "", *textwrap.wrap(about, width)]
-    last = groups.pop("output", [])
+    last = [*groups.pop("output", []), Option("--help", "", "Print this page.", "output", ())]
     for group, members in [*groups.items(), ("output", last)]:
         if members:
             out += ["", f"{group}:"]
