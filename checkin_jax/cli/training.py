@@ -75,8 +75,8 @@ class _TrainingOptions(ProtocolOptions):
     json: bool = False
     """Print the report as one JSON object instead of text."""
 
-    # Defaults of shuffled check-in, for options that were left out.
-    _start: ClassVar[dict[str, float]] = {}
+    # Defaults of shuffled check-in, for options that were left out; the number of clients is that of all protocols.
+    _start: ClassVar[dict[str, float]]
     _learning_rate: ClassVar[float] = 1.0
 
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
@@ -94,7 +94,8 @@ class _TrainingOptions(ProtocolOptions):
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = self.build_randomizer(L2Mechanism) if given else default
         shuffled = self.protocol == "shuffled-check-in"
-        protocol = self.build_protocol(**self._start if shuffled else {})
+        others = {"num_clients": self._start["num_clients"]}
+        protocol = self.build_protocol(**self._start if shuffled else others)
         run = PrivateRun(
             protocol=protocol,
             randomizer=randomizer,
@@ -155,7 +156,7 @@ class _TrainingOptions(ProtocolOptions):
     def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
         """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
         start: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
-        tuned = ShuffledCheckIn(num_clients=start["num_clients"], **self._start)  # type: ignore[arg-type]
+        tuned = ShuffledCheckIn(**self._start)  # type: ignore[arg-type]
         return (protocol, randomizer) == (tuned, default) and all(
             getattr(self, name) == start[name] for name in _STEP_SIZES
         )
@@ -179,12 +180,12 @@ class TrainDigits(_TrainingOptions):
     By default: shuffled check-in with probability 0.01 over 1,000 rounds.
     """
 
-    num_clients: Count | None = 200_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 200,000, or as many as there are --rates or --availability."""
     eval_every: Count = 100
     """Rounds between evaluations."""
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.01, "num_rounds": 1_000}
+    _start: ClassVar[dict[str, float]] = {"num_clients": 200_000, "check_in_prob": 0.01, "num_rounds": 1_000}
     _learning_rate = 6.0
 
     def prepare(self) -> Job:
@@ -203,12 +204,12 @@ class TrainMnist(_TrainingOptions):
 
     data_dir: Path | None = None
     """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
-    num_clients: Count | None = 60_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 60,000, or as many as there are --rates or --availability."""
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.1, "num_rounds": 3_000}
+    _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate = 1.3
 
     def prepare(self) -> Job:

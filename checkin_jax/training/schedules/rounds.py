@@ -71,7 +71,7 @@ class AvailableRounds(Schedule):
         log = self.protocol.log
         return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.kept)
 
-    @functools.cached_property
+    @property
     def check_ins(self) -> tuple[int, float]:
         """The most that are available, at the mean rate of a client over them and the log."""
         number = self.protocol.num_clients
