@@ -34,6 +34,7 @@ DESCRIPTIONS = {"rates", "protocols", "randomizers"}
 OWNERS = {
     "dp_accounting": ("accounting",),
     "flax": ("training.examples",),
+    "jax_privacy": ("accounting.peers", "training.schedules"),
     "matplotlib": ("plotting", "training.reports"),
     "optax": ("training",),
     "orbax": ("training.runs",),

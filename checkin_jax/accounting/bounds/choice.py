@@ -277,8 +277,8 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
 
 def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
     """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
-    included = {name for _, made in built for name in getattr(made, "includes", ())}
-    built = [each for each in built if each[1].name not in included]
+    included = {label for _, made in built for label in getattr(made, "includes", ())}
+    built = [each for each in built if each[0].label not in included]
     known = [made.variance for _, made in built if isinstance(made, Graded)]
     if not known:
         return built
