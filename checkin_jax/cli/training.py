@@ -77,8 +77,8 @@ class _TrainingOptions(RunOptions):
     json: bool = False
     """Print the report as one JSON object instead of text."""
 
-    # Defaults of shuffled check-in, for options that were left out.
-    _start: ClassVar[dict[str, float]] = {}
+    # Defaults of shuffled check-in, for options that were left out; the number of clients is that of all protocols.
+    _start: ClassVar[dict[str, float]]
     _learning_rate: ClassVar[float] = 1.0
 
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
@@ -96,7 +96,8 @@ class _TrainingOptions(RunOptions):
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = self.build_randomizer(L2Mechanism) if given else default
         shuffled = self.protocol == "shuffled-check-in"
-        protocol = self.build_protocol(**self._start if shuffled else {})
+        others = {"num_clients": self._start["num_clients"]}
+        protocol = self.build_protocol(**self._start if shuffled else others)
         run = PrivateRun(
             protocol=protocol,
             randomizer=randomizer,
@@ -157,7 +158,7 @@ class _TrainingOptions(RunOptions):
     def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
         """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
         start: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
-        tuned = ShuffledCheckIn(num_clients=start["num_clients"], **self._start)  # type: ignore[arg-type]
+        tuned = ShuffledCheckIn(**self._start)  # type: ignore[arg-type]
         return (protocol, randomizer) == (tuned, default) and all(
             getattr(self, name) == start[name] for name in _STEP_SIZES
         )
@@ -181,8 +182,8 @@ class TrainDigits(_TrainingOptions):
     By default: shuffled check-in with probability 0.01 over 1,000 rounds.
     """
 
-    num_clients: Count | None = 200_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 200,000, or as many as there are --rates or --availability."""
     eval_every: Count = 100
     """Rounds between evaluations."""
 
@@ -191,7 +192,7 @@ class TrainDigits(_TrainingOptions):
         "--run-dir runs/window --protocol fixed-window --num-clients 2000 --num-slots 2000 --minibatch 200",
     )
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.01, "num_rounds": 1_000}
+    _start: ClassVar[dict[str, float]] = {"num_clients": 200_000, "check_in_prob": 0.01, "num_rounds": 1_000}
     _learning_rate = 6.0
 
     def prepare(self) -> Job:
@@ -210,8 +211,8 @@ class TrainMnist(_TrainingOptions):
 
     data_dir: Path | None = None
     """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
-    num_clients: Count | None = 60_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 60,000, or as many as there are --rates or --availability."""
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 
@@ -220,7 +221,7 @@ class TrainMnist(_TrainingOptions):
         "--run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume",
     )
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.1, "num_rounds": 3_000}
+    _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate = 1.3
 
     def prepare(self) -> Job:
