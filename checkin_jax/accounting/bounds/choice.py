@@ -253,11 +253,12 @@ def whole_run(
                 one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
                 if below != above:
                     low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
-                    # Grids are made from the bound; other instances of the view "aggregate" are left out.
+                    # Grids are made from the bound, if not from the instance itself; other instances of the view
+                    # "aggregate" are left out.
                     scaled = [
-                        dataclasses.replace(cast(Any, each), scale=one.bound)
+                        each if each.scale is each else dataclasses.replace(cast(Any, each), scale=one.bound)
                         for each in (low.instances if seen == view else ())
-                        if dataclasses.is_dataclass(each) and hasattr(each, "scale")
+                        if dataclasses.is_dataclass(each)
                     ]
                     one = one._replace(bound=least((one.bound,), scaled))
                 found.append(one)
