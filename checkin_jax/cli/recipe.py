@@ -127,10 +127,12 @@ def program(what: type[Any] | Callable[..., object], main: Callable[..., object]
     """
     name = Path(sys.argv[0]).name
     try:
-        if main is None:
-            options = parsed(_options_of(what), sys.argv[1:], prog=name)
-        else:
-            options = functools.partial(main, parsed(what, sys.argv[1:], prog=name))
+        options = parsed(_options_of(what) if main is None else what, sys.argv[1:], prog=name)
+    except UsageError as error:
+        _refuse(f"{error} (see {name} --help)")
+    if main is not None:
+        options = functools.partial(main, options)
+    try:
         keep_compiled()
         options()
     except ModuleNotFoundError as error:
@@ -147,7 +149,7 @@ def program(what: type[Any] | Callable[..., object], main: Callable[..., object]
             sys.stderr.flush()
             os._exit(2)
         sys.exit(2)
-    except (ValueError, TypeError, OSError, MemoryError, UsageError) as error:
+    except (ValueError, TypeError, OSError, MemoryError) as error:
         _refuse(str(error) or type(error).__name__)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from checkin_jax.training.runs.run_directory import FinishedError as FinishedError
     from checkin_jax.training.runs.run_directory import ResumeError as ResumeError
     from checkin_jax.training.schedules.draws import EntropyError as EntropyError
+    from checkin_jax.training.schedules.exported import batch_selection as batch_selection
     from checkin_jax.training.schedules.schedule import Schedule as Schedule
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 
@@ -58,6 +59,7 @@ __getattr__, __dir__ = _later.attach(
         "PrivateRun": "run",
         "FinishedError": "runs.run_directory",
         "ResumeError": "runs.run_directory",
+        "batch_selection": "schedules.exported",
         "EntropyError": "schedules.draws",
         "Schedule": "schedules.schedule",
         "register_schedule": "schedules.schedule",

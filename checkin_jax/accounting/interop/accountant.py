@@ -33,7 +33,7 @@ from checkin_jax.accounting.bounds.choice import (
     stronger,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.unit import Exact, UnitBound
+from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import central, ledger
@@ -117,7 +117,7 @@ class CheckInAccountant(PrivacyAccountant):
             self._non_private |= do_compose and count > 0
             return None
         try:
-            central.bound_of(event, self._relation)
+            central.units_of(event, self._relation)
         except (TypeError, ValueError) as error:
             return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
         if do_compose and count > 0:
@@ -141,7 +141,9 @@ class CheckInAccountant(PrivacyAccountant):
 
     @property
     def _total(self) -> int:
-        return sum(self._counts.values()) + sum(self._central.values())
+        return sum(self._counts.values()) + sum(
+            count * central.units_in(event) for event, count in self._central.items()
+        )
 
     def _units(self, delta: float) -> list[tuple[UnitBound, int]]:
         total = self._total
@@ -149,7 +151,12 @@ class CheckInAccountant(PrivacyAccountant):
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
         ours = [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
         with float64():
-            return ours + [(central.bound_of(each, self._relation), n) for each, n in self._central.items()]
+            mass = log_inverse_mass(float(max(total, 1)), max(delta, MIN_DELTA))
+            return ours + [
+                (one, number * count)
+                for each, count in self._central.items()
+                for one, number in central.units_of(each, self._relation, mass)
+            ]
 
     def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
         with float64():
@@ -296,8 +303,10 @@ class CheckInAccountant(PrivacyAccountant):
             text = "\n".join(lines)
             blocks.append(f"{count:,} x {event!r}\n{text}")
         for event, count in self._central.items():
-            one = central.bound_of(event, self._relation)
-            blocks.append(f"{count:,} x {event!r}\n  upper end  {one.name}\n  assumes    {central.ASSUMED}")
+            names = " and ".join(
+                dict.fromkeys(one.name for one, _ in central.units_of(event, self._relation))
+            )
+            blocks.append(f"{count:,} x {event!r}\n  upper end  {names}\n  assumes    {central.ASSUMED}")
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")
         return "\n\n".join(blocks) if blocks else "nothing was composed"
@@ -326,5 +335,10 @@ class CheckInAccountant(PrivacyAccountant):
         ]
         for event, count in self._central.items():
             with float64():
-                parts.append(pld_of(central.bound_of(event, self._relation), **grid).self_compose(count))
+                parts += [
+                    pld_of(one, **grid).self_compose(number * count)
+                    for one, number in central.units_of(
+                        event, self._relation, 17.0 - math.log(grid["tail_mass"])
+                    )
+                ]
         return functools.reduce(lambda one, other: one.compose(other), parts)
