@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View
+from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
@@ -24,7 +24,9 @@ _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_
 
 
 @dataclasses.dataclass(kw_only=True)
-class _TrainingOptions(ProtocolOptions):
+class _TrainingOptions(RunOptions):
+    heading: ClassVar[str] = "training"
+
     run_dir: Path
     """Folder for config, metrics, parameters and report; new or empty, unless --resume."""
     learning_rate: float | None = None
@@ -185,6 +187,11 @@ class TrainDigits(_TrainingOptions):
     eval_every: Count = 100
     """Rounds between evaluations."""
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "--run-dir runs/digits",
+        "--run-dir runs/window --protocol fixed-window --num-clients 2000 --num-slots 2000 --minibatch 200",
+    )
+
     _start: ClassVar[dict[str, float]] = {"num_clients": 200_000, "check_in_prob": 0.01, "num_rounds": 1_000}
     _learning_rate = 6.0
 
@@ -209,6 +216,11 @@ class TrainMnist(_TrainingOptions):
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "--run-dir runs/mnist --data-dir FOLDER --epsilon0 2 --target-accuracy 0.9",
+        "--run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume",
+    )
+
     _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate = 1.3
 
@@ -217,6 +229,9 @@ class TrainMnist(_TrainingOptions):
         from checkin_jax.training.examples import data
 
         return self._job(data.mnist(self.data_dir), L2Mechanism(epsilon0=2.0))
+
+
+DATA_SETS: dict[str, type] = {"digits": TrainDigits, "mnist": TrainMnist}
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -174,7 +174,7 @@ def test_a_log_is_written_and_read_back():
 def test_the_statement_says_what_a_fresh_coin_is(tmp_path, capsys):
     path = tmp_path / "log.csv"
     path.write_text("round,available,coin\n1,500,0.1\n3,700,0.1\n")
-    cli.main(["epsilon", "--availability", str(path), "--epsilon0", "1", "--view", "messages"])
+    cli.main(["epsilon", "--availability", str(path), "--epsilon0", "1", "--view", "messages", "--verbose"])
     shown = capsys.readouterr().out
     assert "plugged in all night" in shown
     assert "among 500 to 700 available" in shown
