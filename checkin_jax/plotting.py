@@ -106,27 +106,27 @@ def by_rate(
 ) -> Figure:
     """Brackets of epsilon against the check-in rate, and beneath them how many clients have which.
 
-    Args:
-      tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name.
-      rates, counts: of all clients, [groups].
+    tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates, counts: of all
+    clients, [groups].
     """
     drawn, (above, beneath) = figure(2, height=4.6)
     drawn.set_figwidth(5.2)
-    grid = drawn.add_gridspec(2, 1, height_ratios=(3, 1))
-    above.set_subplotspec(grid[0])
-    beneath.set_subplotspec(grid[1])
+    for axis, place in zip((above, beneath), drawn.add_gridspec(2, 1, height_ratios=(3, 1))):
+        axis.set_subplotspec(place)
     above.sharex(beneath)
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
         x, lower, upper = ([row[i] for row in kept] for i in range(3))
         bracket(above, x, lower, upper, name, colors[name])
     above.set(yscale="log", ylabel="epsilon (nats)")
-    above.tick_params(labelbottom=False)
-    if len(tables) > 1:
-        above.legend(frameon=False)
-    edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31)
+    above.legend(frameon=False)
+    edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()
     beneath.hist(rates, edges, weights=counts, color=SERIES[-1])
     beneath.set(xscale="log", xlabel="check-in rate", ylabel="clients")
+    ticks = [d * 10.0**e for e in range(-12, 1) for d in (1, 2, 5) if edges[0] <= d * 10.0**e <= edges[-1]]
+    beneath.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    beneath.set_xticks([], minor=True)
+    above.tick_params(labelbottom=False)
     return drawn
 
 
