@@ -24,6 +24,7 @@ from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
+from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.report import ReportPage, Statement
@@ -40,6 +41,7 @@ Command = (
     | Annotated[ReportPage, tyro.conf.subcommand("report")]
     | Annotated[Statement, tyro.conf.subcommand("statement")]
     | Annotated[Audit, tyro.conf.subcommand("audit")]
+    | Annotated[FlowerCheck, tyro.conf.subcommand("flower-check")]
 )
 
 
