@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds.choice import (
     BEST,
     Chosen,
@@ -37,6 +38,7 @@ UNSEEN_CHANGES = (
 CAP = 0.99
 
 
+@named
 def account(
     protocol: CheckInProtocol,
     randomizer: Randomizer,

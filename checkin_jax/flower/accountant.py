@@ -36,10 +36,12 @@ class Accountant:
       config: flwr's PrivacyConfig.
 
     Raises:
-      ValueError: sampling without replacement.
+      ValueError: sampling without replacement. TypeError: no such config.
     """
 
     def __init__(self, config: Any) -> None:
+        if any(not hasattr(config, name) for name in _FIELDS):
+            raise TypeError(f"config={_validate.shown(config)}: expected flwr's PrivacyConfig")
         sampling, relation = (
             getattr(config, name).value for name in ("sampling_method", "neighboring_relation")
         )
@@ -69,6 +71,8 @@ class Accountant:
         return dp_accounting.PoissonSampledDpEvent(sample_size / self._config.population_size, noise)
 
     def _checked(self, event: Any) -> tuple[float, int]:
+        if any(not hasattr(event, name) for name in ("noise_multiplier", "sample_size", "population_size")):
+            raise TypeError(f"event={_validate.shown(event)}: expected flwr's GaussianPrivacyEvent")
         if event.population_size != self._config.population_size:
             raise ValueError(
                 f"population_size={event.population_size!r}: expected {self._config.population_size}, the config's"

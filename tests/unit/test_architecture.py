@@ -91,8 +91,8 @@ def complaints(found: dict[str, set[str]], package: str) -> list[str]:
     for module, targets in sorted(found.items()):
         here = room(module)
         if here.startswith("_") or not here:
-            # Tools serve every room and ask none; the package itself is the front door.
-            if here:
+            # Tools serve every room and ask none; the package itself, and the command's `-m`, are front doors.
+            if here not in ("", "__main__"):
                 inside = [name for name in targets if name.split(".")[0] == package]
                 wrong += [f"{module} -> {name}" for name in inside if not room(name).startswith("_")]
             continue

@@ -11,6 +11,7 @@ from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds.choice import (
     BEST,
     check_bounds,
@@ -30,6 +31,7 @@ from checkin_jax.randomizers import Randomizer
 _MAX_KNOTS = 2_000_000
 
 
+@named
 def to_pld(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
