@@ -42,6 +42,7 @@ from checkin_jax import flower, protocols
 from checkin_jax.accounting import published
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.compare import ComparedBound, compare
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
@@ -195,6 +196,7 @@ def accounting_tightly(protocol, randomizer, values):
     st.integers(1, 10**10),
     covers=(
         cj.CheckInAccountant,
+        LedgerGuarantee,
         cj.to_event,
     ),
     few=10,
@@ -205,6 +207,9 @@ def composing(protocol, randomizer, values, count):
     accountant = cj.CheckInAccountant(bounds="fast").compose(event)
     found = call(accountant.get_epsilon, values["delta"])
     assert found >= call(accountant.get_lower_epsilon, values["delta"]) >= 0.0
+    stated = accountant.guarantee(values["delta"])
+    assert (stated.epsilon, stated.validity) == (found, "certified")
+    assert str(stated).count("\n  composed   ") == 1
     again = cj.CheckInAccountant(bounds="fast")
     again.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
     assert again.get_epsilon(values["delta"]) == found
