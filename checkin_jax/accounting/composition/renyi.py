@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds.choice import BEST, FAST_ONES, check_protocol, check_randomizer, unit_bound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
@@ -21,6 +22,7 @@ _KNOTS = 4096
 _MIN_EPSILON0 = 1e-9
 
 
+@named
 def rdp(
     protocol: CheckInProtocol, randomizer: Randomizer, orders: Sequence[float] | np.ndarray
 ) -> np.ndarray:
