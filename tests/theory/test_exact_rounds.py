@@ -97,7 +97,7 @@ def test_colluders_are_no_cover(name):
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
 def test_mechanisms_of_unequal_rates(name):
     """For a client of any rate and for all slower ones; the instances are the named client's."""
-    randomizer, channel, attained = MECHANISMS[name]
+    randomizer, channel, _ = MECHANISMS[name]
     rates = (0.05, 0.6, 0.9)
     run = cj.ShuffledCheckIn(num_clients=len(rates), check_in_prob=cj.Rates(rates))
     pairs = {g: list(exact.rounds(channel, [*(x for x in rates if x != g), g])) for g in rates}
