@@ -1,30 +1,30 @@
 """The same privacy loss distribution composed by us, by dp_accounting and by PLD_accounting (where installed).
 
-    python benchmarks/peers.py
+    python benchmarks/peers.py [--allocation]
 
 What the peers are given is one round of shuffled check-in as T1 has it (`cj.to_pld`, a grid pair from above): none
 of them has a bound for the protocol. "excess" is over our certified T1 upper end.
 
-A second table is about random allocation, one Gaussian message in one of m slots: our pair of both ends against
-PLD_accounting's own bounds (where installed), which are adaptive up to upper / lower of about 1.1.
+A second table is about random allocation, k of t noisy sums, added or removed: `cj.random_allocation` against
+PLD_accounting's own bounds (where installed), which are adaptive up to upper / lower of about 1.1, and Monte Carlo: the
+epsilon at which delta is estimated from draws of the losses, where few draws still show delta; no bound.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import math
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.accounting.composition import composer
 
 INTERVALS = (1e-4, 1e-5)
 
@@ -103,33 +103,45 @@ def rows(setting: Setting) -> list[tuple[str, Callable[[], float]]]:
 
 
 class Allocation(NamedTuple):
-    """Epochs of one Gaussian message in one of m slots; noise over sensitivity."""
+    """Epochs in which a record is in k of t sums; noise over sensitivity."""
 
     noise: float
-    slots: int
-    epochs: int
+    steps: int
+    selected: int = 1
+    epochs: int = 1
+    delta: float = 1e-6
 
 
 ALLOCATIONS = [
-    Allocation(1.0, 10, 1),
-    Allocation(1.0, 100, 1),
-    Allocation(1.0, 100, 10),
-    Allocation(2.0, 100, 1),
-    Allocation(0.5, 10_000, 10),
-    Allocation(4.0, 10_000, 10),
+    Allocation(1.0, 10),
+    Allocation(1.0, 100),
+    Allocation(1.0, 100, 1, 10),
+    Allocation(1.0, 100, 1, 10, 1e-3),
+    Allocation(2.0, 100),
+    Allocation(2.0, 100, 10),
+    Allocation(2.0, 100, 10, 1, 1e-3),
+    Allocation(0.5, 10_000, 1, 10),
+    Allocation(4.0, 10_000, 1, 10),
+    Allocation(4.0, 1_000_000),
 ]
 # PLD_accounting takes minutes for more.
 PEERS_UP_TO = 100
-DELTA = 1e-6
+# Losses are drawn only where so many of them show delta.
+DRAWS, LEAST_DELTA = 400_000, 1e-3
+ADDED = "add-or-remove-one"
 
 
 def our_allocation(one: Allocation) -> tuple[float, float]:
-    """Lower and upper end of the pair, in both orders."""
-    mass = unit.log_inverse_mass(one.epochs, DELTA)
-    with jax.enable_x64(True):
-        pair = AllocationGaussian(one.slots, 1.0, 1.0 / one.noise, mass)
-    found = composer.bracket([(pair, one.epochs)], DELTA)
-    return found.lower, found.upper
+    """Certified lower and upper end, the larger of both directions."""
+    found = cj.random_allocation(
+        one.noise,
+        one.steps,
+        num_selected=one.selected,
+        num_epochs=one.epochs,
+        delta=one.delta,
+        neighboring_relation=ADDED,
+    )
+    return found.lower, found.epsilon
 
 
 def their_allocation(one: Allocation) -> tuple[float, float]:
@@ -137,18 +149,49 @@ def their_allocation(one: Allocation) -> tuple[float, float]:
     from PLD_accounting import random_allocation_api  # pyright: ignore[reportMissingImports]
 
     upper, lower = random_allocation_api.gaussian_allocation_epsilon_range(
-        delta=DELTA, sigma=one.noise, num_steps=one.slots, num_epochs=one.epochs
+        delta=one.delta,
+        sigma=one.noise,
+        num_steps=one.steps,
+        num_selected=one.selected,
+        num_epochs=one.epochs,
     )
     return lower, upper
 
 
+def drawn_allocation(one: Allocation) -> tuple[float, float]:
+    """Epsilon by losses drawn with the record, and three standard errors of delta either way: no bound."""
+    rng = np.random.default_rng(0)
+    losses = np.zeros(DRAWS)
+    for _ in range(one.epochs):
+        # e_k of the steps' likelihood ratios, which is symmetric: the record may be in the first k.
+        sums = np.zeros((one.selected + 1, DRAWS))
+        sums[0] = 1.0
+        for step in range(one.steps):
+            y = rng.standard_normal(DRAWS) + (1.0 / one.noise if step < one.selected else 0.0)
+            sums[1:] += sums[:-1] * np.exp(y / one.noise - 0.5 / one.noise**2)
+        losses += np.log(sums[-1] / math.comb(one.steps, one.selected))
+
+    def crossing(errors: float) -> float:
+        low, high = 0.0, float(np.max(losses))
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            lost = np.maximum(-np.expm1(middle - losses), 0.0)
+            delta = np.mean(lost) + errors * np.std(lost) / math.sqrt(DRAWS)
+            low, high = (middle, high) if delta > one.delta else (low, middle)
+        return high
+
+    return crossing(-3.0), crossing(3.0)
+
+
 def allocations(console: Console, peer: bool) -> None:
     """Prints the table of random allocation."""
-    table = Table("noise, slots, epochs", "tool", "lower", "upper", "upper/lower", "first s", "again s")
+    table = Table("noise, t, k, epochs, delta", "tool", "lower", "upper", "upper/lower", "first s", "again s")
     for one in ALLOCATIONS:
         tools = [("checkin-jax", our_allocation)]
-        if peer and one.slots <= PEERS_UP_TO:
+        if peer and one.steps <= PEERS_UP_TO:
             tools.append(("PLD_accounting", their_allocation))
+        if one.delta >= LEAST_DELTA:
+            tools.append(("Monte Carlo", drawn_allocation))
         for name, compute in tools:
             seconds, ends = [], (float("nan"), float("nan"))
             for _ in range(2):
@@ -161,7 +204,7 @@ def allocations(console: Console, peer: bool) -> None:
                 name,
                 *numbers,
                 *(f"{s:.2f}" for s in seconds),
-                end_section=name != "checkin-jax",
+                end_section=(name, compute) == tools[-1],
             )
     console.print(table)
 
@@ -170,6 +213,8 @@ def main() -> None:
     """Prints a table for each setting, and one of random allocation."""
     peer = importlib.util.find_spec("PLD_accounting") is not None
     allocations(Console(width=110), peer)
+    if "--allocation" in sys.argv[1:]:
+        return
     for setting in SETTINGS:
         base = ours(setting, False)
         table = Table("tool", "epsilon", "excess over T1", "first s", "again s", title=str(setting))

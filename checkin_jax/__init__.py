@@ -53,6 +53,9 @@ if _TYPE_CHECKING:
     from checkin_jax import training as training
     from checkin_jax.accounting import published as published
     from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
+    from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
+    from checkin_jax.accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
+    from checkin_jax.accounting.interop.allocation import random_allocation as random_allocation
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
     from checkin_jax.accounting.interop.pld import to_pld as to_pld
@@ -62,6 +65,9 @@ __getattr__, __dir__ = _later.attach(
     __name__,
     {
         "CheckInAccountant": "accounting.interop.accountant",
+        "AllocationGuarantee": "accounting.interop.allocation",
+        "RandomAllocationDpEvent": "accounting.interop.allocation",
+        "random_allocation": "accounting.interop.allocation",
         "CheckInDpEvent": "accounting.interop.events",
         "to_event": "accounting.interop.events",
         "to_pld": "accounting.interop.pld",

@@ -9,7 +9,8 @@ from pathlib import Path
 def end_at_once() -> None:
     """Leaves SIGINT to the operating system if this process is the command and nobody else has taken it."""
     name = Path(sys.argv[0] if sys.argv else "").stem
-    if name != "checkin" or threading.current_thread() is not threading.main_thread():
+    module = sys.orig_argv[1:3] == ["-m", "checkin_jax"]
+    if (name != "checkin" and not module) or threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

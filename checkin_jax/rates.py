@@ -181,9 +181,14 @@ class Rates(CheckInRates):
 
     @property
     def examples(self) -> tuple[float, ...]:
+        return self.quantiles(11)
+
+    def quantiles(self, count: int) -> tuple[float, ...]:
+        """`count` >= 1 rates evenly over the clients, from the slowest client's to the fastest's; of one the latter."""
         order = np.argsort(self.values)
         reached = np.cumsum(self.counts[order]) / self.num_clients
-        places = np.searchsorted(reached, np.linspace(0.0, 1.0, 11))
+        shares = np.linspace(0.0, 1.0, count) if count > 1 else np.ones(1)
+        places = np.searchsorted(reached, shares)
         return tuple(self.values[order][np.minimum(places, order.size - 1)].tolist())
 
     @property

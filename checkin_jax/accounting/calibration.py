@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
@@ -35,7 +37,7 @@ _TOLERANCE = 1e-4
 _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Calibration:
     """The answer of `calibrate`.
 
@@ -50,6 +52,15 @@ class Calibration:
     value: float
     guarantee: Guarantee
 
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value:.10g}\n\n{self.guarantee}"
+
+    def __repr__(self) -> str:
+        return f"<Calibration: {self.name} = {self.value:.10g}, {self.guarantee!r}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{html.escape(self.name)} = {self.value:.10g}</b></p>{self.guarantee._repr_html_()}"
+
     @property
     def protocol(self) -> CheckInProtocol:
         """The protocol with the value."""
@@ -61,6 +72,7 @@ class Calibration:
         return self.guarantee.randomizer
 
 
+@named
 def calibrate(
     protocol: CheckInProtocol,
     randomizer: Randomizer | type[Randomizer],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.published.record import PublishedBound
@@ -49,6 +50,7 @@ def _orders(largest: int) -> np.ndarray:
 _LARGE, _MIDDLE, _SMALL = _orders(4096), _orders(512), _orders(128)
 
 
+@named
 def compare(
     protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, delta0: float | None = None
 ) -> list[ComparedBound]:

@@ -14,13 +14,9 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
 from checkin_jax.accounting.bounds.choice import BEST, whole_run
 from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.stated import Stated
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-
-# In place of the last one where slots are summed.
-_ADVERSARY_OF_SUMS = (
-    "somebody who sees the sums of the messages used in {:,} successive slots each, and no single message"
-)
 
 
 def assumptions(protocol: CheckInProtocol, randomizer: Randomizer, view: str) -> tuple[str, ...]:
@@ -48,8 +44,8 @@ class RateRow(NamedTuple):
     epsilon: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Guarantee:
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Guarantee(Stated):
     """(epsilon, delta)-differential privacy of a whole run, as a bracket.
 
     Attributes:
@@ -179,38 +175,44 @@ class Guarantee:
         return finite(out)
 
     @property
-    def _client(self) -> list[str]:
-        """Whom the guarantee is for, where that matters."""
+    def _seen(self) -> str:
+        return f"view {self.view!r}"
+
+    @property
+    def covers(self) -> list[tuple[str, str]]:
+        """The line of the statement that says which clients are covered; none where all have the same check-in rate."""
         coins = self.protocol.coins
         if coins is None or self.client_rate is None:
             return []
         everybody = ", which is everybody" if self.client_rate == coins.fastest() else ", and nobody faster"
-        return [f"  covers     clients of check-in rates up to {self.client_rate:.6g}{everybody}"]
+        return [("covers", f"clients of check-in rates up to {self.client_rate:.6g}{everybody}")]
 
-    def __str__(self) -> str:
-        return self.statement()
-
-    def statement(self, *, attack: bool = False) -> str:
-        """The guarantee in words, line by line; attack: an attacker's terms, too."""
+    @property
+    def _about(self) -> list[tuple[str, str]]:
         p = self.protocol
-        lines = [
-            f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, view {self.view!r}",
-            f"  protects   one client's record among {p.num_clients:,}, {p.what}",
-            *self._client,
-            f"  against    {self.against}",
-            f"  adjacency  {self.neighboring_relation}: {self.compared}",
-            f"  randomizer {self.randomizer.words}",
+        return [
+            ("protects", f"one client's record among {p.num_clients:,}, {p.what}"),
+            *self.covers,
+            ("against", self.against),
+            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
+            ("randomizer", self.randomizer.words),
             *(
-                f"  and before {one.num_clients:,} clients {one.what}, {its.words}"
+                ("and before", f"{one.num_clients:,} clients {one.what}, {its.words}")
                 for one, its in self.before
             ),
-            f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}",
-            f"  upper end  {self.method}",
-            f"  lower end  {self.lower_method}",
+            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
+            ("upper end", self.method),
+            ("lower end", self.lower_method),
         ]
-        if attack:
-            lines += [f"  {name:<10} {text}" for name, text in self.attack.lines]
-        lines += [f"  theorem    {each}" for each in self.theorems]
-        lines += [f"  assumes    {a}" for a in self.assumptions]
-        lines += [f"  warning    {w}" for w in self.warnings]
-        return "\n".join(lines)
+
+    @property
+    def _attacked(self) -> list[tuple[str, str]]:
+        return list(self.attack.lines)
+
+    @property
+    def _rests_on(self) -> list[tuple[str, str]]:
+        return [
+            *(("theorem", each) for each in self.theorems),
+            *(("assumes", each) for each in self.assumptions),
+            *(("warning", each) for each in self.warnings),
+        ]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax._plain import to_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
@@ -169,6 +170,7 @@ class Audit:
         return "\n".join(lines + [f"  note       {note}" for note in self.notes])
 
 
+@named
 def audit(
     run: PrivateRun,
     *,

@@ -8,38 +8,75 @@ command (the library itself keeps the accountant's programs only), see `keep_com
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
+import operator
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
 from checkin_jax import _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
+from checkin_jax._names import did_you_mean
 from checkin_jax._version import __version__
+from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
+from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
+from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
-from checkin_jax.cli.training import Train
+from checkin_jax.cli.training import DATA_SETS, Train
 
-Command = (
-    Annotated[Epsilon, tyro.conf.subcommand("epsilon")]
-    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[SpentBudget, tyro.conf.subcommand("budget")]
-    | Annotated[ReportPage, tyro.conf.subcommand("report")]
-    | Annotated[Statement, tyro.conf.subcommand("statement")]
-    | Annotated[Audit, tyro.conf.subcommand("audit")]
+COMMANDS: dict[str, type] = {
+    "epsilon": Epsilon,
+    "calibrate": Calibrate,
+    "compare": Compare,
+    "sweep": Sweep,
+    "train": Train,
+    "budget": SpentBudget,
+    "report": ReportPage,
+    "statement": Statement,
+    "audit": Audit,
+    "flower-check": FlowerCheck,
+}
+if TYPE_CHECKING:
+    Command = (
+        Epsilon
+        | Calibrate
+        | Compare
+        | Sweep
+        | Train
+        | SpentBudget
+        | ReportPage
+        | Statement
+        | Audit
+        | FlowerCheck
+    )
+else:
+    _KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())
+    Command = functools.reduce(operator.or_, _KINDS)
+CONFIG = (
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.OmitSubcommandPrefixes,
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.DisallowNone,
+)
+SHELLS = ("bash", "zsh", "fish")
+ABOUT = "How private federated learning with check-ins is: account for a protocol, or train under it."
+BELOW = (
+    "checkin --version prints the version, checkin --completion bash (or zsh, fish) completions for a shell. "
+    "What XLA compiles is kept in $XDG_CACHE_HOME/checkin-jax (by default ~/.cache), so that the next run starts fast."
 )
 
 
@@ -72,6 +109,9 @@ def _run(args: list[str]) -> None:
     if args == ["--version"]:
         print(f"checkin-jax {__version__}")
         return
+    if args[:1] == ["--completion"]:
+        print(_completions(args[1:]))
+        return
     with AtOnce():
         command = _parse(args)
         try:
@@ -85,7 +125,11 @@ def _run(args: list[str]) -> None:
         except (ValueError, TypeError, OSError) as error:
             _refuse(str(error))
         keep_compiled()
-    with contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")):
+    waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else FirstTime()
+    with (
+        contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")),
+        waiting,
+    ):
         try:
             job()
         except BrokenPipeError:
@@ -103,27 +147,59 @@ def _close_output() -> None:
 
 
 def _parse(args: list[str]) -> Command:
-    """tyro's parser, its boxed errors cut down to one line."""
+    """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant."""
+    name, kinds, kind = _asked(args)
+    if kind is None and args and not args[0].startswith("-"):
+        words = args[1 if name else 0 :]
+        if words and not words[0].startswith("-"):
+            hint = did_you_mean(words[0], kinds)
+            _refuse(f"no command {words[0]}: expected one of {', '.join(kinds)}{hint}")
+    if "-h" in args or "--help" in args:
+        print(help.overview(name, ABOUT, kinds, BELOW) if kind is None else help.page(name, kind))
+        sys.exit(0)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             return tyro.cli(
                 Command,  # type: ignore[arg-type]
                 prog="checkin",
-                description="Check-in privacy: account for a protocol, or train under it. Compiled kernels are "
-                "kept in $XDG_CACHE_HOME/checkin-jax/xla (by default ~/.cache), which makes the next run start "
-                "fast; JAX_COMPILATION_CACHE_DIR names another folder.",
                 args=args,
-                config=(
-                    tyro.conf.OmitArgPrefixes,
-                    tyro.conf.OmitSubcommandPrefixes,
-                    tyro.conf.FlagCreatePairsOff,
-                ),
+                config=CONFIG,
             )
     except SystemExit as stop:
         if not stop.code:
             raise
-        _refuse(_one_line(errors.getvalue()))
+        where = f" (see checkin {name} --help)".replace("  ", " ")
+        nearest = "" if kind is None else help.nearest(args[len(name.split()) :], kind)
+        _refuse((nearest or _one_line(errors.getvalue())) + where)
+
+
+def _completions(words: list[str]) -> str:
+    """The completions of a shell, as a script that the shell reads."""
+    if len(words) != 1 or words[0] not in SHELLS:
+        _refuse(f"--completion {' '.join(words)}: expected one of {', '.join(SHELLS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "completions"
+        with contextlib.suppress(SystemExit):
+            tyro.cli(
+                Command,  # type: ignore[arg-type]
+                prog="checkin",
+                args=["--tyro-write-completion", words[0], str(script)],
+                config=CONFIG,
+            )
+        return script.read_text()
+
+
+def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:
+    """The command that the first words name, those that could come next, and its options; None: it is not whole."""
+    if not args or args[0] not in COMMANDS:
+        return "", COMMANDS, None
+    name = args[0]
+    if name != "train":
+        return name, {}, COMMANDS[name]
+    if len(args) > 1 and args[1] in DATA_SETS:
+        return f"train {args[1]}", {}, DATA_SETS[args[1]]
+    return name, DATA_SETS, None
 
 
 def _one_line(boxed: str) -> str:
@@ -133,7 +209,7 @@ def _one_line(boxed: str) -> str:
     # Where the output is no terminal the box is drawn with hyphens.
     words = " ".join(line for line in section if line).split()
     text = " ".join(word for word in words if word.strip("-"))
-    return _validate.cut(text, 500) + " (see checkin --help)"
+    return _validate.cut(text, 500)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -7,94 +7,98 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
-from checkin_jax.cli.options import Job, ProtocolOptions, Relation, UsageError, View, bounds_of
+from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
+    from checkin_jax.accounting.calibration import Calibration
     from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import RateRow
 
+MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 
 @dataclasses.dataclass(kw_only=True)
-class Epsilon(ProtocolOptions):
-    """How private a run is: (epsilon, delta) brackets, per view."""
+class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
+    """How private a run is: epsilon in every view, both ends."""
 
-    delta: float = 1e-6
-    """Delta of the guarantee, in [1e-300, 1]."""
-    view: View | None = None
-    """What the adversary sees; all three when left out."""
-    neighboring_relation: Relation = "replace-one"
-    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
-    client_rate: float | None = None
-    """Where rates differ: the rate of the client meant; the fastest's when left out, which covers everybody."""
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = (
+        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
+        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --noise-multiplier 2 --view aggregate",
+        "--protocol fixed-window --num-clients 1e5 --num-slots 1e4 --epsilon0 1 --verbose",
+    )
+
     by_rate: bool = False
-    """Where rates differ: a table of epsilon by rate below the statement."""
-    bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Where rates differ: also a table of epsilon by rate."""
     attack: bool = False
     """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
     trade_off: Path | None = None
     """Also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra plots."""
-    json: bool = False
-    """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
-        """Checks the arguments; the job prints the guarantees."""
+        """Checks the arguments; the job prints the answer, and the other views beside it."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.bounds.choice import check_relation
-        from checkin_jax.protocols import ADD_OR_REMOVE, VIEWS
+        from checkin_jax.cli.views import in_view, notes, table, views_of
 
         protocol = self.build_protocol()
         randomizer = self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
         bounds = bounds_of(self.bounds)
-        views = VIEWS if self.view is None else (self.view,)
-        if self.view is None and self.neighboring_relation == ADD_OR_REMOVE:
-            views = tuple(view for view in VIEWS if view != "local")  # which has no bound then
-        for view in views:
-            check_relation(protocol, view, self.neighboring_relation)
+        asked = self.view or "messages"
+        check_relation(protocol, asked, self.neighboring_relation)
         protocol.rate_of(self.client_rate)
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
         out = None if self.trade_off is None else plotting.check(self.trade_off)
+        shown = views_of(protocol, self.neighboring_relation, asked)
+        # Those whose statement, attack terms or JSON is wanted.
+        wanted = shown if self.view is None else (asked,)
 
         def job() -> None:
-            guarantees = {
-                view: account(
+            try:
+                answer = account(
                     protocol,
                     randomizer,
                     delta=delta,
-                    view=view,
+                    view=asked,
                     bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
                     client_rate=self.client_rate,
                 )
-                for view in views
-            }
+            except ValueError as error:  # labels of theorems that do not apply
+                raise UsageError(str(error)) from error
+            if not self.json:
+                print(answer.headline, flush=True)
+            others = (view for view in (wanted if self.json else shown) if view != asked)
+            found = {asked: answer} | {view: in_view(answer, view) for view in others}
+            told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
             if out is not None:
-                drawn, rows = plotting.trade_off({view: g.attack for view, g in guarantees.items()})
+                drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
                 plotting.save(drawn, out, rows)
-            tables = {view: g.by_rate() if self.by_rate else () for view, g in guarantees.items()}
+            tables = {view: g.by_rate() if self.by_rate else () for view, g in told.items()}
             if self.json:
                 plain = {
-                    view: g.as_dict(attack=self.attack) | _rows(tables[view])
-                    for view, g in guarantees.items()
+                    view: g.as_dict(attack=self.attack) | _rows(tables[view]) for view, g in told.items()
                 }
                 print(json.dumps(plain, allow_nan=False))
-            else:
-                texts = (
-                    f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in guarantees.items()
-                )
-                print("\n\n".join(texts))
+                return
+            print("", table(found.values()), sep="\n")
+            if self.verbose:
+                texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
+                print("", "\n\n".join(texts), sep="\n")
+                return
+            below = "\n".join(notes(answer, attack=self.attack)) + _by_rate(tables[asked])
+            print("", *([below.lstrip("\n"), ""] if below else []), MORE, sep="\n")
 
         return job
 
@@ -112,8 +116,15 @@ def _by_rate(table: Sequence[RateRow]) -> str:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Calibrate(ProtocolOptions):
+class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     """The value of one variable that just meets a target epsilon or advantage, on the feasible side."""
+
+    heading: ClassVar[str] = "target"
+    examples: ClassVar[tuple[str, ...]] = (
+        "--num-clients 60000 --check-in-prob 0.1 --epsilon0 2 --target-epsilon 1 --free num-rounds",
+        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --target-epsilon 1 --free noise-multiplier "
+        "--view aggregate",
+    )
 
     target_epsilon: float | None = None
     """The epsilon to meet, > 0."""
@@ -129,26 +140,20 @@ class Calibrate(ProtocolOptions):
         "window",
     ]
     """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window)."""
-    delta: float = 1e-6
-    """Delta of the guarantee, in [1e-300, 1]."""
-    view: View = "messages"
-    """What the adversary sees."""
-    neighboring_relation: Relation = "replace-one"
-    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
-    bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
-    json: bool = False
-    """Print one JSON object instead of text."""
 
     def prepare(self) -> Job:
-        """Checks the arguments; the job prints the value and the statement that holds at it."""
+        """Checks the arguments; the job prints the value and what holds at it, in every view."""
         from checkin_jax.accounting.account import MIN_DELTA
         from checkin_jax.accounting.bounds.choice import check_relation
         from checkin_jax.accounting.calibration import calibrate
+        from checkin_jax.cli.views import views_of
 
+        view = self.view or "messages"
         name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
-        check_relation(protocol, self.view, self.neighboring_relation)
+        check_relation(protocol, view, self.neighboring_relation)
+        protocol.rate_of(self.client_rate)
+        views = views_of(protocol, self.neighboring_relation, view)
         if (self.target_epsilon is None) == (self.target_advantage is None):
             raise UsageError("expected one of --target-epsilon and --target-advantage")
         if self.target_epsilon is not None:
@@ -177,9 +182,10 @@ class Calibrate(ProtocolOptions):
                     target_epsilon=self.target_epsilon,
                     target_advantage=self.target_advantage,
                     delta=delta,
-                    view=self.view,
+                    view=view,
                     bounds=bounds,
                     neighboring_relation=self.neighboring_relation,
+                    client_rate=self.client_rate,
                     free=None if isinstance(randomizer, type) else name,
                 )
             except ValueError as error:  # no value meets the target, which only the search can tell
@@ -189,15 +195,33 @@ class Calibrate(ProtocolOptions):
                 values = {"name": found.name, "value": found.value, "guarantee": plain}
                 print(json.dumps(values, allow_nan=False))
             else:
-                words = found.guarantee.statement(attack=self.target_advantage is not None)
-                print(f"{found.name} = {found.value:.10g}\n\n{words}")
+                self._print(found, views)
 
         return job
 
+    def _print(self, found: Calibration, views: Sequence[str]) -> None:
+        """The value, what it promises in the view asked for, and then in the others."""
+        from checkin_jax.cli.views import in_view, notes, table
+
+        g, attack = found.guarantee, self.target_advantage is not None
+        print(f"{found.name} = {found.value:.10g}\n{g.headline}", flush=True)
+        rows = [g if view == g.view else in_view(g, view) for view in views]
+        print("", table(rows), sep="\n")
+        if self.verbose:
+            print("", g.statement(attack=attack), sep="\n")
+        else:
+            print("", *notes(g, attack=attack), MORE, sep="\n")
+
 
 @dataclasses.dataclass(kw_only=True)
-class Compare(ProtocolOptions):
+class Compare(RunOptions):
     """All bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
+
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = (
+        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
+        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1 --out bounds.svg",
+    )
 
     delta: float = 1e-6
     """Delta of the run, in [1e-300, 1)."""

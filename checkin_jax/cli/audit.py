@@ -6,11 +6,11 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View
+from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
 from checkin_jax.randomizers import L2Mechanism
 
 if TYPE_CHECKING:
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Audit(ProtocolOptions):
+class Audit(RunOptions):
     """Attack the trainer, and hold what is learnt against what is certified; exit code 1 on a violation."""
+
+    heading: ClassVar[str] = "audit"
+    examples: ClassVar[tuple[str, ...]] = (
+        "runs/digits",
+        "--num-clients 20000 --check-in-prob 0.01 --num-rounds 1000 --noise-multiplier 2",
+    )
 
     run_dir: tyro.conf.Positional[Path | None] = None
     """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
@@ -71,7 +77,7 @@ class Audit(ProtocolOptions):
             from checkin_jax.training.examples import data
             from checkin_jax.training.reports import recorded
 
-            for field in dataclasses.fields(ProtocolOptions):
+            for field in dataclasses.fields(RunOptions):
                 if getattr(self, field.name) != getattr(Audit, field.name):
                     given[field.name] = getattr(self, field.name)
             if given or self.delta is not None:

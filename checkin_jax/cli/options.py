@@ -1,4 +1,4 @@
-"""What the subcommands have in common: numbers as people write them, and protocols from options."""
+"""Options that several commands share, and what is made of them: protocols, randomizers, counts and rates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class UsageError(ValueError):
 
 @dataclasses.dataclass(kw_only=True)
 class ProtocolOptions:
-    """A protocol and its messages."""
+    """A protocol."""
 
     num_clients: Count | None = None
     """How many clients there are (n); as many as there are --rates when left out."""
@@ -106,40 +106,6 @@ class ProtocolOptions:
     """Successive slots of fixed-window and sliding-window whose messages the server sums; 1 when left out."""
     num_colluding: Count | None = None
     """How many of the clients may be in league with the adversary; 0 when left out."""
-    epsilon0: float | None = None
-    """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
-    noise_multiplier: float | None = None
-    """Messages carry Gaussian noise of this many clip norms per coordinate."""
-    mechanism: MechanismName | None = None
-    """What makes messages epsilon0-LDP: any mechanism (the worst case; default when accounting) or a known one, which
-    may leak much less; l2 is what training runs (LDP-SGD)."""
-    num_values: Count | None = None
-    """Number of values (k) of --mechanism k-ary."""
-    total_variation: float | None = None
-    """With --mechanism any: at most how far apart the messages of two records are, in (0, 1]."""
-    differ: float | None = None
-    """With --mechanism one-bit: the largest share of the public coins with which two records' bits differ."""
-
-    def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
-        """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
-
-        Raises:
-          ValueError, TypeError: not one of --epsilon0 and --noise-multiplier, or options that do not go together.
-        """
-        if (self.epsilon0 is None) == (self.noise_multiplier is None):
-            raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
-        kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
-        values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
-        for name, owner in OWN.items():
-            if name in values and MECHANISMS[owner] is not kind:
-                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {owner}")
-        if self.mechanism == OWN["num_values"] and self.num_values is None:
-            raise UsageError("--mechanism k-ary needs --num-values")
-        if self.noise_multiplier is not None:
-            if self.mechanism is not None or values:
-                raise UsageError("--mechanism goes with --epsilon0")
-            return Gaussian(noise_multiplier=self.noise_multiplier)
-        return kind(epsilon0=self.epsilon0, **values)
 
     def _rates(self) -> Rates | RateLimits | None:
         """What is given of check-in rates that differ."""
@@ -183,6 +149,78 @@ class ProtocolOptions:
             if field.default is dataclasses.MISSING and name not in given:
                 raise UsageError(f"--protocol {self.protocol} needs --{name.replace('_', '-')}")
         return kind(**given)
+
+
+@dataclasses.dataclass(kw_only=True)
+class RandomizerOptions:
+    """What a client applies to its messages."""
+
+    epsilon0: float | None = None
+    """Messages are epsilon0-LDP. Give this or --noise-multiplier."""
+    noise_multiplier: float | None = None
+    """Messages carry Gaussian noise of this many clip norms per coordinate."""
+    mechanism: MechanismName | None = None
+    """What makes messages epsilon0-LDP: any mechanism (the worst case; default when accounting) or a known one, which
+    may leak much less; l2 is what training runs (LDP-SGD)."""
+    num_values: Count | None = None
+    """Number of values (k) of --mechanism k-ary."""
+    total_variation: float | None = None
+    """With --mechanism any: at most how far apart the messages of two records are, in (0, 1]."""
+    differ: float | None = None
+    """With --mechanism one-bit: the largest share of the public coins with which two records' bits differ."""
+
+    def build_randomizer(self, usual: type[PureLDP] | type[L2Mechanism] = PureLDP) -> Randomizer:
+        """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
+
+        Raises:
+          ValueError, TypeError: not one of --epsilon0 and --noise-multiplier, or options that do not go together.
+        """
+        if (self.epsilon0 is None) == (self.noise_multiplier is None):
+            raise UsageError("give exactly one of --epsilon0 and --noise-multiplier")
+        kind: Any = usual if self.mechanism is None else MECHANISMS[self.mechanism]
+        values = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
+        for name, owner in OWN.items():
+            if name in values and MECHANISMS[owner] is not kind:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {owner}")
+        if self.mechanism == OWN["num_values"] and self.num_values is None:
+            raise UsageError("--mechanism k-ary needs --num-values")
+        if self.noise_multiplier is not None:
+            if self.mechanism is not None or values:
+                raise UsageError("--mechanism goes with --epsilon0")
+            return Gaussian(noise_multiplier=self.noise_multiplier)
+        return kind(epsilon0=self.epsilon0, **values)
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunOptions(ProtocolOptions, RandomizerOptions):
+    """A protocol and its messages."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class GuaranteeOptions:
+    """What is asked of a run."""
+
+    delta: float = 1e-6
+    """Delta of the guarantee, in [1e-300, 1]."""
+    view: View | None = None
+    """What the adversary sees: messages without names (messages, the default), sums only (aggregate), or a client's own
+    messages with its name (local). The others are shown beside it."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared; add-or-remove-one is for windows with hidden dummies."""
+    client_rate: float | None = None
+    """Where rates differ: the rate of the client meant; the fastest's when left out, which covers everybody."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class OutputOptions:
+    """How the answer is printed."""
+
+    verbose: bool = False
+    """Also print whole statements: who is protected from whom, theorems and assumptions."""
+    json: bool = False
+    """Print one JSON object instead of text."""
 
 
 def rates_of(text: str) -> Rates:

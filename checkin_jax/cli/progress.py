@@ -1,7 +1,9 @@
-"""Progress bars for a terminal, on standard error; they write nothing where that is none."""
+"""Progress bars for a terminal, and a word where it must wait, on standard error; nothing where that is no terminal."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any, Self
 
 from rich.console import Console
@@ -75,3 +77,41 @@ class RowBar(_Bar):
         speed = self._progress.tasks[0].speed
         rate = "-" if speed is None else f"{speed:,.0f}"
         self._progress.update(self._task, completed=done, total=total, rate=rate)
+
+
+class FirstTime:
+    """Says on a terminal, once, that kernels are being compiled, where that takes a while; use as a context manager."""
+
+    def __init__(self, patience: float = 1.0) -> None:
+        self._patience = patience
+        self._compiling, self._over = 0, threading.Event()
+        self._watch = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> Self:
+        if sys.stderr is not None and sys.stderr.isatty():
+            import jax.monitoring
+
+            jax.monitoring.register_event_duration_secs_listener(self._count)
+            self._watch.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        if self._watch.ident is not None:
+            import jax.monitoring
+
+            jax.monitoring.unregister_event_duration_listener(self._count)
+
+    def _count(self, event: str, duration_secs: float, **kwargs: Any) -> None:
+        # A program goes to XLA when it has been lowered, and comes back when its compilation has been timed.
+        self._compiling += event.endswith("/jaxpr_to_mlir_module_duration")
+        self._compiling -= event.endswith("/backend_compile_duration")
+
+    def _tell(self) -> None:
+        while not self._over.wait(self._patience):
+            if self._compiling > 0:
+                print(
+                    "checkin: compiling kernels, which takes a while the first time ...",
+                    file=sys.stderr,
+                )
+                return

@@ -33,6 +33,12 @@ class Sweep:
     """Many settings in one call: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
 
     kept: ClassVar[str] = _KEPT
+    heading: ClassVar[str] = "sweep"
+    examples: ClassVar[tuple[str, ...]] = (
+        "--num-clients 1e4:1e8:log5 --check-in-prob .01,.1 --epsilon0 1,2 --num-rounds 1000 --out sweep.csv",
+        "--what calibration --free epsilon0 --target-epsilon 1,2 --num-clients 1e6 --check-in-prob .001,.01 "
+        "--num-rounds 1000 --out needed.parquet",
+    )
 
     out: Path
     """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""

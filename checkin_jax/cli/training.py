@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax.cli.options import Count, Job, ProtocolOptions, UsageError, View
+from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
@@ -24,7 +24,9 @@ _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_
 
 
 @dataclasses.dataclass(kw_only=True)
-class _TrainingOptions(ProtocolOptions):
+class _TrainingOptions(RunOptions):
+    heading: ClassVar[str] = "training"
+
     run_dir: Path
     """Folder for config, metrics, parameters and report; new or empty, unless --resume."""
     learning_rate: float | None = None
@@ -75,8 +77,8 @@ class _TrainingOptions(ProtocolOptions):
     json: bool = False
     """Print the report as one JSON object instead of text."""
 
-    # Defaults of shuffled check-in, for options that were left out.
-    _start: ClassVar[dict[str, float]] = {}
+    # Defaults of shuffled check-in, for options that were left out; the number of clients is that of all protocols.
+    _start: ClassVar[dict[str, float]]
     _learning_rate: ClassVar[float] = 1.0
 
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
@@ -94,7 +96,8 @@ class _TrainingOptions(ProtocolOptions):
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         randomizer = self.build_randomizer(L2Mechanism) if given else default
         shuffled = self.protocol == "shuffled-check-in"
-        protocol = self.build_protocol(**self._start if shuffled else {})
+        others = {"num_clients": self._start["num_clients"]}
+        protocol = self.build_protocol(**self._start if shuffled else others)
         run = PrivateRun(
             protocol=protocol,
             randomizer=randomizer,
@@ -155,7 +158,7 @@ class _TrainingOptions(ProtocolOptions):
     def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
         """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
         start: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
-        tuned = ShuffledCheckIn(num_clients=start["num_clients"], **self._start)  # type: ignore[arg-type]
+        tuned = ShuffledCheckIn(**self._start)  # type: ignore[arg-type]
         return (protocol, randomizer) == (tuned, default) and all(
             getattr(self, name) == start[name] for name in _STEP_SIZES
         )
@@ -179,12 +182,17 @@ class TrainDigits(_TrainingOptions):
     By default: shuffled check-in with probability 0.01 over 1,000 rounds.
     """
 
-    num_clients: Count | None = 200_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 200,000, or as many as there are --rates or --availability."""
     eval_every: Count = 100
     """Rounds between evaluations."""
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.01, "num_rounds": 1_000}
+    examples: ClassVar[tuple[str, ...]] = (
+        "--run-dir runs/digits",
+        "--run-dir runs/window --protocol fixed-window --num-clients 2000 --num-slots 2000 --minibatch 200",
+    )
+
+    _start: ClassVar[dict[str, float]] = {"num_clients": 200_000, "check_in_prob": 0.01, "num_rounds": 1_000}
     _learning_rate = 6.0
 
     def prepare(self) -> Job:
@@ -203,12 +211,17 @@ class TrainMnist(_TrainingOptions):
 
     data_dir: Path | None = None
     """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
-    num_clients: Count | None = 60_000
-    """How many clients there are (n)."""
+    num_clients: Count | None = None
+    """How many clients there are (n); left out: 60,000, or as many as there are --rates or --availability."""
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 
-    _start: ClassVar[dict[str, float]] = {"check_in_prob": 0.1, "num_rounds": 3_000}
+    examples: ClassVar[tuple[str, ...]] = (
+        "--run-dir runs/mnist --data-dir FOLDER --epsilon0 2 --target-accuracy 0.9",
+        "--run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume",
+    )
+
+    _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate = 1.3
 
     def prepare(self) -> Job:
@@ -216,6 +229,9 @@ class TrainMnist(_TrainingOptions):
         from checkin_jax.training.examples import data
 
         return self._job(data.mnist(self.data_dir), L2Mechanism(epsilon0=2.0))
+
+
+DATA_SETS: dict[str, type] = {"digits": TrainDigits, "mnist": TrainMnist}
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -29,7 +29,7 @@ from checkin_jax import _compiled
 from checkin_jax.kernels import devices
 from checkin_jax.kernels.engine import traced, tracing
 
-# Compiles in half the time what runs as fast; tests/bounds/test_engines.py measures what it computes.
+# Compiles in half the time what mostly runs as fast; tests/bounds/test_engines.py measures what it computes.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 _KERNELS: list[Kernel] = []
 _LOCK = threading.Lock()
@@ -38,9 +38,9 @@ _LOCK = threading.Lock()
 class Kernel:
     """A function of arrays that XLA runs; `static` arguments select one of its programs."""
 
-    def __init__(self, function: Callable[..., Any], static: tuple[str, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], static: tuple[str, ...], quick: bool) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._static = function, static
+        self._function, self._static, self._quick = function, static, quick
         self._signature = inspect.signature(function)
         self._jitted = jax.jit(function, static_argnames=static)
         self._programs: dict[Any, Future[Callable[..., Any]]] = {}
@@ -96,7 +96,7 @@ class Kernel:
     ) -> None:
         function = self._function
         name = f"{function.__module__}.{function.__qualname__}"
-        place = hashlib.sha256(f"{name} {key} {_surroundings(device)}".encode()).hexdigest()
+        place = hashlib.sha256(f"{name} {key} {surroundings(device)}".encode()).hexdigest()
         loaded = _load(place, leaves, device)
 
         def flat(*leaves: Any) -> Any:
@@ -109,13 +109,13 @@ class Kernel:
                 return jax.jit(flat).lower(*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves))
 
         if loaded is not None:
-            found.set_result(_Loaded(loaded, lambda: _compile(lowered(), device)[0]))
+            found.set_result(_Loaded(loaded, lambda: _compile(lowered(), device, self._quick)[0]))
             return
         traced_once = lowered()
 
         def compile_it() -> None:
             try:
-                program, fresh = _compile(traced_once, device)
+                program, fresh = _compile(traced_once, device, self._quick)
             except BaseException as error:
                 found.set_exception(error)
                 return
@@ -126,9 +126,9 @@ class Kernel:
         _pool().submit(compile_it)
 
 
-def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Kernel]:
-    """Makes a function a `Kernel`."""
-    return lambda function: Kernel(function, static)
+def compiled(*, static: tuple[str, ...] = (), quick: bool = True) -> Callable[[Callable[..., Any]], Kernel]:
+    """Makes a function a `Kernel`; quick: that it is compiled soon counts for more than that it runs fast."""
+    return lambda function: Kernel(function, static, quick)
 
 
 def forget() -> None:
@@ -160,7 +160,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @functools.cache
-def _surroundings(device: Any) -> str:
+def surroundings(device: Any) -> str:
     """Everything besides its arguments that a program may depend on."""
     folder = Path(__file__).parent
     sources = hashlib.sha256()
@@ -204,12 +204,12 @@ def _listen() -> None:
     jax.monitoring.register_event_listener(count)
 
 
-def _compile(lowered: Any, device: Any) -> tuple[Callable[..., Any], bool]:
+def _compile(lowered: Any, device: Any, quick: bool) -> tuple[Callable[..., Any], bool]:
     """The program, and whether it is fresh: one from JAX's own cache, written again, lacks its functions."""
     _listen()
     before = _FOUND.count
     try:
-        program = lowered.compile(compiler_options=_QUICK if device.platform == "cpu" else None)
+        program = lowered.compile(compiler_options=_QUICK if quick and device.platform == "cpu" else None)
     except jax.errors.JaxRuntimeError:  # another release, which does not know the option
         program = lowered.compile()
     return program, _FOUND.count == before

@@ -13,6 +13,7 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
+from checkin_jax.kernels.ahead import Kernel
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -65,18 +66,19 @@ def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> stage
 
 
 class Problem(NamedTuple):
-    """What the kernel is to evaluate: its arguments, and e^loss - 1 at its losses."""
+    """A kernel, its arguments, of which the second is the message, and e^loss - 1 at its losses."""
 
+    kernel: Kernel
     arguments: tuple[Any, ...]
     above: np.ndarray
 
     def prepare(self) -> None:
         """Begins to compile what evaluates it."""
-        staged_clones.profile_upper.prepare(*self.arguments)
+        self.kernel.prepare(*self.arguments)
 
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """Losses and proven upper bounds there, as `profile` returns them."""
-        upper = np.asarray(staged_clones.profile_upper(*self.arguments))
+        upper = np.asarray(self.kernel(*self.arguments))
         epsilon0 = float(self.arguments[1].epsilon0)
         return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
 
@@ -95,7 +97,7 @@ def problem(
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     binomial = bool(float(seen.rate) < 1.0)
     arguments = seen, message, host(everybody), chosen, losses, rules, binomial
-    return Problem(arguments, above)
+    return Problem(staged_clones.profile_upper, arguments, above)
 
 
 def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
@@ -122,18 +124,17 @@ def bound(
     return None if found is None else found.profile()
 
 
-def pool_profile(
+def pool(
     sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, epsilon0: float, log_inverse_mass: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """T1h+: `profile` where check-in rates differ; a pool stands in for the client (docs/theory_rates.md).
+) -> Problem | None:
+    """T1h+: what is to be evaluated where check-in rates differ, as a pool stands in for the client.
 
     Args:
       sizes, masses: of n', whole and increasing, [parts]. theta: the pool's rate, in (0, 1).
       rate: g, in (0, 1]; above theta nothing is proved here. epsilon0: nats, in (0, 50].
       log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
 
-    Returns:
-      (losses, upper), as `profile`; None where that has none.
+    None as for `profile`.
     """
     message = Message(host(epsilon0), host(1.0))
     p_minus_1, kept = math.expm1(epsilon0), (masses > 0) & (sizes >= 1.0)
@@ -154,8 +155,7 @@ def pool_profile(
         host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
-    upper = np.asarray(staged_clones.pool_upper(seen, message, host(lost), chosen, losses))
-    return _hull(above, upper, p_minus_1, epsilon0)
+    return Problem(staged_clones.pool_upper, (seen, message, host(lost), chosen, losses), above)
 
 
 def profile(

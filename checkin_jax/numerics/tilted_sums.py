@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax.kernels import round_off
 from checkin_jax.kernels.round_off import UNIT
@@ -86,6 +86,11 @@ def _order(steps: Steps, target: float) -> float:
     return math.exp(low)
 
 
+def _norm(values: np.ndarray) -> float:
+    """Euclidean; not by BLAS, which starts threads for it."""
+    return math.sqrt(float(np.square(values).sum()))
+
+
 class _Window(NamedTuple):
     """Values for the window's points, in its order; the first point's index."""
 
@@ -144,8 +149,8 @@ def _tilted(
     drift = math.expm1(number * UNIT * (64.0 + 4.0 * order * float(np.abs(at).max()))) + 8.0 * points * UNIT
     away = h * np.arange(1.0, points + 1)
     fade = np.exp(-order * away)
-    value_error = drift * value_size + scale * noise * float(np.linalg.norm(away * fade))
-    mass_error = drift * mass_size + scale * noise * float(np.linalg.norm(fade))
+    value_error = drift * value_size + scale * noise * _norm(away * fade)
+    mass_error = drift * mass_size + scale * noise * _norm(fade)
     # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
     end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
     above = max(_order(steps, end / number), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
 
 from checkin_jax.kernels import gaussian, host
 from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.messages import triples
+from checkin_jax.numerics.kept import kept
 
 # The range of mu, and the nodes in c between which V is linear.
 LEAST_MU, MOST_MU = 0.02, 3.0
@@ -38,9 +37,11 @@ _CHUNK = 64
 # Degrees: the grid for the first programme, the first cells' half width, and how often they are halved. What a cell may
 # lack (in variances) before it is halved; W may be raised by so much without counting.
 _GRID, _CELL, _HALVINGS = 7.5, 1.875, 3
-_EXCESS, _FREE = 0.006, 1.05
+_EXCESS, _FREE = 0.004, 1.05
 # How much more the larger ratio's exponent matters than the smaller one's when cells are covered.
 _WEIGHT = 30.0
+# Of the interval in which the best lambda lies.
+_BISECTIONS = 12
 # Rounds of adding triples to the programme, and how many at a time.
 _ROUNDS, _ADDED = 3, 60
 # Rounding of V, relatively, with a wide margin.
@@ -116,6 +117,11 @@ def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
     return middle + half[:, None] * (by_a + by_b) + rest + least
 
 
+def prepare(mu: float, reach: float) -> None:
+    """Begins to compile what `dominating` needs."""
+    triples.transforms_upper.prepare(np.zeros((_CHUNK, 3)), np.zeros(()), knots_of(mu, reach))
+
+
 def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np.ndarray) -> np.ndarray:
     """Both transforms at both c of every triple; [triples, 2 c 2 sides knots]."""
     count = len(grams)
@@ -133,78 +139,6 @@ def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np
     return np.concatenate(parts, axis=1)[:count]
 
 
-def _bends(knots: np.ndarray) -> Any:
-    """By how much a function on the knots falls faster before each inner knot than after it, for four functions."""
-    gaps, sparse = np.diff(knots), cast(Any, scipy.sparse)
-    rows = sparse.diags(
-        [1.0 / gaps[:-1], -1.0 / gaps[:-1] - 1.0 / gaps[1:], 1.0 / gaps[1:]],
-        [0, 1, 2],
-        (gaps.size - 1, gaps.size + 1),
-    )
-    # In units of the gaps, so that rows are of size one.
-    return scipy.sparse.kron(
-        scipy.sparse.eye(4), scipy.sparse.diags(np.minimum(gaps[:-1], gaps[1:])) @ rows
-    ).tocsr()
-
-
-def _least(
-    cost: np.ndarray,
-    above: Any,
-    value: np.ndarray,
-    bounds: list[tuple[float, float | None]],
-) -> np.ndarray:
-    """About the least cost @ x with above @ x >= value."""
-    found = scipy.optimize.linprog(cost, A_ub=-above, b_ub=-value, bounds=bounds)
-    return np.zeros(cost.size) if found.x is None else found.x
-
-
-class _Problem(NamedTuple):
-    """X and Y (transforms at all places), weights of the places, and second differences that must not be negative."""
-
-    first: np.ndarray
-    second: np.ndarray
-    weight: np.ndarray
-    bends: Any
-
-    def shares(self, value: np.ndarray) -> np.ndarray:
-        """lambda of every triple, as it is where the same W is added to X and Y; the least W, by weight."""
-        rows, places = value.shape
-        above = scipy.sparse.hstack(
-            [
-                scipy.sparse.kron(np.ones((rows, 1)), scipy.sparse.eye(places)),
-                scipy.sparse.kron(scipy.sparse.eye(rows), np.reshape(self.first - self.second, (-1, 1))),
-            ]
-        )
-        convex = scipy.sparse.hstack([self.bends, scipy.sparse.csr_matrix((self.bends.shape[0], rows))])
-        least = _least(
-            np.concatenate([self.weight, np.zeros(rows)]),
-            scipy.sparse.vstack([above, convex]).tocsr(),
-            np.concatenate([(value - self.second).ravel(), -self.bends @ self.first]),
-            [(0.0, None)] * places + [(0.0, 1.0)] * rows,
-        )
-        return np.clip(least[places:], 0.0, 1.0)
-
-    def added(self, value: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What to add to X and to Y, with these lambda: the least of both, by weight, so that both stay convex."""
-        places, share = value.shape[1], shares[:, None]
-        above = scipy.sparse.hstack(
-            [
-                scipy.sparse.kron(scipy.sparse.csr_matrix(part), scipy.sparse.eye(places))
-                for part in (share, 1.0 - share)
-            ]
-        )
-        lacking = value - share * self.first - (1.0 - share) * self.second
-        binding = (lacking > 0).ravel()
-        convex = scipy.sparse.block_diag([self.bends, self.bends])
-        least = _least(
-            np.concatenate([self.weight, self.weight]),
-            scipy.sparse.vstack([above.tocsr()[binding], convex]).tocsr(),
-            np.concatenate([lacking.ravel()[binding], -self.bends @ self.first, -self.bends @ self.second]),
-            [(0.0, None)] * (2 * places),
-        )
-        return np.maximum(least[:places], 0.0), np.maximum(least[places:], 0.0)
-
-
 class _Fit(NamedTuple):
     """The best lambda of every triple, what it still needs, [triples, places], and how much that is by weight."""
 
@@ -214,19 +148,16 @@ class _Fit(NamedTuple):
 
 
 def _fit(value: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> _Fit:
-    least, share = np.full(len(value), math.inf), np.zeros(len(value))
+    """By bisection: the excess is a convex function of lambda."""
     over, apart = value - second, first - second
-
-    def tried(shares: np.ndarray) -> None:
-        excess = np.maximum(over - shares[:, None] * apart, 0.0) @ weight
-        better = excess < least
-        least[better], share[better] = excess[better], shares[better]
-
-    for width, points in ((0.5, 17), (1.0 / 16.0, 9), (1.0 / 64.0, 9)):
-        centre = np.full(len(value), 0.5) if width == 0.5 else share.copy()
-        for step in np.linspace(-width, width, points):
-            tried(np.clip(centre + step, 0.0, 1.0))
-    return _Fit(share, np.maximum(over - share[:, None] * apart, 0.0), least)
+    low, high = np.zeros(len(value)), np.ones(len(value))
+    for _ in range(_BISECTIONS):
+        share = 0.5 * (low + high)
+        falls = (over > share[:, None] * apart) @ (weight * apart) > 0
+        low, high = np.where(falls, share, low), np.where(falls, high, share)
+    share = 0.5 * (low + high)
+    needed = np.maximum(over - share[:, None] * apart, 0.0)
+    return _Fit(share, needed, needed @ weight)
 
 
 def _halved(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -250,7 +181,7 @@ def _places(spacing: float, first: float) -> tuple[np.ndarray, np.ndarray]:
     return a.ravel(), b.ravel()
 
 
-@functools.lru_cache(maxsize=64)
+@kept(TwoLaws)
 def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
     """V_X and V_Y for c between C_NODES[interval] and the next node, by the cover.
 
@@ -258,6 +189,8 @@ def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
       mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message up to which the knots go.
       interval: 0, 1 or 2.
     """
+    from checkin_jax.numerics import covering  # half a second of scipy, which a table from the disk saves
+
     cs = C_NODES[interval], C_NODES[interval + 1]
     knots = knots_of(mu, reach)
     ends = np.stack([of_ends(mu * (1.0 + _RAISED), c, knots) for c in cs])
@@ -266,7 +199,7 @@ def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
     variance = math.expm1(mu * mu)
     weight = (np.append(gaps, 0.0) + np.append(0.0, gaps)) * (1.0 + knots / (3.0 * math.sqrt(variance)))
     weight = np.tile(weight, 4) / (2.0 * variance)
-    problem = _Problem(first, second, weight, _bends(knots))
+    problem = covering.Problem(first, second, weight, covering.bends(knots))
     get = functools.partial(_transforms, mu, cs, knots)
 
     a, b = _places(_GRID, 0.0)

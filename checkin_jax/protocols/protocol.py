@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
+from checkin_jax._names import ByName
 from checkin_jax._variables import FreeVariable
 from checkin_jax.rates import CheckInRates
 
@@ -185,7 +186,7 @@ class Analysis(NamedTuple):
     setting: Mapping[str, Any]
 
 
-class CheckInProtocol(abc.ABC):
+class CheckInProtocol(ByName, abc.ABC):
     """How devices check in: subclass it to account for another protocol.
 
     Subclasses are frozen dataclasses with a field `num_clients` and one that counts units, named in `_unit`. They state

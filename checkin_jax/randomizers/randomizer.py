@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from checkin_jax._names import ByName
 from checkin_jax._variables import FreeVariable
 
 MAX_EPSILON0 = 50.0
@@ -26,7 +27,7 @@ class LabelLaws(NamedTuple):
     name: str
 
 
-class Randomizer(abc.ABC):
+class Randomizer(ByName, abc.ABC):
     """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
     Subclasses are frozen dataclasses whose fields are plain public values. Two things must be said, `words` and the

@@ -14,7 +14,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.composition.renyi import UnitCurve, unit_curve
 from checkin_jax.kernels import batching, host
-from checkin_jax.kernels import moments as kernels
+from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.devices import float64
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
 
 
 def log_moments(lanes: Sequence[moments.Plan]) -> list[np.ndarray]:
-    """`kernels.moments.log_moments` of every lane, those of one shape in one compiled call; inside `float64()`."""
+    """`kernels.composition.moments.log_moments` of every lane, those of one shape in one compiled call; inside `float64()`."""
     groups: dict[Any, list[int]] = {}
     counts = [len(lane.where) for lane in lanes]
     for i, lane in enumerate(lanes):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import did_you_mean
 
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
 WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch", "num_colluding")
@@ -69,6 +70,7 @@ def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray
     if name not in known:
         raise ValueError(
             f"{name}={_validate.shown(given)}: no argument of a sweep; expected one of {', '.join(known)}"
+            f"{did_you_mean(name, known)}"
         )
     if known[name] is str:
         words = [given] if isinstance(given, str) else list(given)

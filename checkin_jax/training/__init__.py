@@ -31,6 +31,7 @@ if _TYPE_CHECKING:
     from checkin_jax.training.run import PrivateRun as PrivateRun
     from checkin_jax.training.runs.run_directory import ResumeError as ResumeError
     from checkin_jax.training.schedules.draws import EntropyError as EntropyError
+    from checkin_jax.training.schedules.exported import batch_selection as batch_selection
     from checkin_jax.training.schedules.schedule import Schedule as Schedule
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 
@@ -54,6 +55,7 @@ __getattr__, __dir__ = _later.attach(
         "Report": "reports.report",
         "PrivateRun": "run",
         "ResumeError": "runs.run_directory",
+        "batch_selection": "schedules.exported",
         "EntropyError": "schedules.draws",
         "Schedule": "schedules.schedule",
         "register_schedule": "schedules.schedule",

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
@@ -58,6 +59,7 @@ class _Round(NamedTuple):
     evaluated: bool
 
 
+@named
 def train(
     run: PrivateRun,
     model: Model,

@@ -10,7 +10,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.composition.renyi import unit_curve
-from checkin_jax.kernels import moments as kernels
+from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.devices import float64
 from checkin_jax.sweeps import curves
 from tests.oracles import large, pairs

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import checkin_jax
-from checkin_jax.kernels import FLUSHED, gaussian, round_off, stop_loss
+from checkin_jax.kernels import FLUSHED, elementary, gaussian, round_off, stop_loss
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages import hidden_messages_lower
@@ -140,6 +140,8 @@ UNARY = [
     ("log of the normal law", gaussian.log_cdf, lambda x: mp.log(mp.ncdf(x)), uniform(-60, 0), 8.0),
     # 1e-12 relatively is what docs/theory_gaussian.md counts: 4,500 ulp.
     ("normal law", jax.scipy.special.ndtr, mp.ncdf, uniform(-37, 0), 4500.0),
+    ("normal law, near", elementary.ndtr, mp.ncdf, uniform(-1, 37), 90.0),
+    ("normal law, far", elementary.ndtr, mp.ncdf, uniform(-37, -1), 4500.0),
 ]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 
 import jax
@@ -16,10 +19,15 @@ from stand_in import quick_account
 from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
+from checkin_jax.cli.progress import FirstTime
+from checkin_jax.cli.training import DATA_SETS, Train
+from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
+PROTOCOL = ShuffledCheckIn(num_clients=2000, check_in_prob=0.1, num_rounds=20)
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
 
 
@@ -158,8 +166,16 @@ def test_calibrate_prints_the_value_and_what_holds_at_it(capsys):
     assert found["guarantee"]["randomizer"]["epsilon0"] == found["value"]
     cli.main(args)
     out = capsys.readouterr().out
-    assert out.startswith(f"epsilon0 = {found['value']:.10g}\n")
-    assert "certified" in out
+    value, headline, _, head, asked, *others = out.splitlines()
+    assert value == f"epsilon0 = {found['value']:.10g}"
+    assert headline.startswith("epsilon <= 0.")
+    assert "against somebody who sees every privatised message" in headline
+    assert head.split()[:3] == ["view", "at", "least"]
+    assert [line.split()[0] for line in (asked, *others[:2])] == ["messages", "local", "aggregate"]
+    # The message of a client with its name is far less private, which the target does not show.
+    assert float(others[0].split()[2]) > 5 * float(asked.split()[2])
+    cli.main([*args, "--verbose"])
+    assert "differential privacy, certified, view 'messages'" in capsys.readouterr().out
 
 
 def test_compare_marks_what_is_not_a_bound(capsys, tmp_path):
@@ -253,13 +269,58 @@ def test_epsilon_of_sums_of_slots(capsys):
     assert "1.76" not in json.dumps(found[0])
 
 
-def test_epsilon_prints_every_view(capsys, quick):
+def test_epsilon_answers_in_one_line_and_then_in_every_view(capsys, quick):
     cli.main(RUN)
+    first, empty, _, *rows = capsys.readouterr().out.splitlines()
+    assert first == (
+        "epsilon <= 0.04 (at least 0.02) against somebody who sees every privatised message of every round, shuffled, "
+        "without names, delta 1e-6"
+    )
+    assert empty == ""
+    assert [row.split()[:3] for row in rows[:3]] == [
+        ["messages", "0.02", "0.04"],
+        ["local", "0.03", "0.06"],
+        ["aggregate", "0.01", "0.02"],
+    ]
+    assert "--verbose" in rows[-1]
+
+
+@pytest.mark.parametrize("view", ["local", "messages", "aggregate"])
+def test_the_view_asked_for_is_on_top_and_its_statement_alone_is_printed(capsys, quick, view):
+    cli.main([*RUN, "--view", view, "--verbose"])
+    first, *rest = capsys.readouterr().out.splitlines()
+    words = PROTOCOL.observed(view).partition(" (")[0]
+    assert f"against {words}, delta" in first
+    assert sorted(row.split()[0] for row in rest[2:5]) == ["aggregate", "local", "messages"]
+    assert rest[2].split()[0] == view
+    assert "\n".join(rest).count("view '") == "\n".join(rest).count("replace-one") == 1
+    assert f"view {view!r}" in rest[6]
+
+
+def test_the_statements_are_printed_at_length_with_verbose(capsys, quick):
+    cli.main([*RUN, "--verbose"])
     text = capsys.readouterr().out
     assert all(f"view {view!r}" in text for view in ("local", "messages", "aggregate"))
     assert text.count("replace-one") == 3
-    cli.main([*RUN, "--view", "messages"])
-    assert capsys.readouterr().out.count("view '") == 1
+
+
+def test_labels_that_do_not_apply_are_one_line_or_a_row(capsys):
+    assert "expected labels that apply here: T1" in _refused(capsys, [*RUN, "--bounds", "G1"])
+    noisy = [*_replaced(RUN[:-2], "--num-rounds", "1"), "--noise-multiplier", "2", "--bounds", "G1"]
+    # G1 is about sums; the local view has one bound, which needs no label.
+    cli.main([*noisy, "--view", "aggregate"])
+    assert capsys.readouterr().out.splitlines()[3].startswith("aggregate ")
+
+
+def test_the_headline_rounds_outwards():
+    g = quick_account(PROTOCOL, PureLDP(epsilon0=1.0), delta=1e-6)
+    g = dataclasses.replace(g, epsilon=1.234561, lower=1.234569 - 1e-3)
+    assert g.headline.startswith("epsilon <= 1.2346 (at least 1.2335) against")
+    assert "delta 1e-6" in g.headline
+    assert "delta 1e-10" in dataclasses.replace(g, delta=1e-10).headline
+    assert g.headline.endswith("delta 1e-6")
+    other = dataclasses.replace(g, neighboring_relation="add-or-remove-one")
+    assert other.headline.endswith("delta 1e-6, add-or-remove-one")
 
 
 def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
@@ -486,13 +547,138 @@ def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
         assert sum(arrays[name].size for name in arrays) == 10_650
 
 
-def test_version_and_help(capsys):
+def _help(capsys, *args: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*args, "--help"])
+    assert not stop.value.code
+    return capsys.readouterr().out
+
+
+def test_version_also_of_the_module(capsys):
     cli.main(["--version"])
     assert capsys.readouterr().out == f"checkin-jax {__version__}\n"
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["epsilon", "--help"])
-    assert stop.value.code == 0
-    assert "--check-in-prob" in capsys.readouterr().out
+    done = subprocess.run(
+        [sys.executable, "-m", "checkin_jax", "--version"], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == f"checkin-jax {__version__}\n"
+
+
+EVERY_COMMAND = [
+    *({name: kind for name, kind in cli.COMMANDS.items() if name != "train"}).items(),
+    *((f"train {name}", kind) for name, kind in DATA_SETS.items()),
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), EVERY_COMMAND, ids=lambda each: str(each))
+def test_help_names_every_option_in_one_group(capsys, name, kind):
+    text = _help(capsys, *name.split())
+    assert "{None}" not in text
+    assert "None" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    for field in dataclasses.fields(kind):
+        typed = f"--{field.name.replace('_', '-')}"
+        lines = [
+            line for line in text.splitlines() if line.split(" ")[2:3] == [typed] and line.startswith("  --")
+        ]
+        shown = (
+            field.name.upper() in text.splitlines()[0] if "RUN_DIR" in text and not lines else len(lines) == 1
+        )
+        assert shown, field.name
+    if hasattr(kind, "examples"):
+        below = text.partition("examples:\n")[2].replace("\\\n", " ")
+        told = [line.split() for line in below.splitlines()]
+        assert len(told) == len(kind.examples) > 0
+        for words in told:
+            assert isinstance(cli._parse(words[1:]), kind | Train)
+
+
+def test_help_is_in_groups(capsys):
+    text = _help(capsys, "epsilon")
+    places = [
+        text.index(f"\n{group}:\n") for group in ("protocol", "randomizer", "guarantee", "output", "examples")
+    ]
+    assert places == sorted(places)
+    assert places[0] < text.index("--check-in-prob") < places[1] < text.index("--epsilon0") < places[2]
+    assert places[2] < text.index("--view") < places[3] < text.index("--json")
+    whole = _help(capsys)
+    assert all(f"\n  {name} " in whole for name in cli.COMMANDS)
+    assert all(f"\n  {name} " in _help(capsys, "train") for name in DATA_SETS)
+
+
+@pytest.mark.parametrize(
+    ("args", "right"),
+    [
+        (["epsilno"], "epsilon"),
+        (["train", "mnits"], "mnist"),
+        (["epsilon", "--num-client", "5"], "--num-clients"),
+        (["epsilon", "--num_cleints=5"], "--num-clients"),
+        (["epsilon", "--sigma", "5"], "--noise-multiplier"),
+        (["epsilon", "--n", "5"], "--num-clients"),
+        (["calibrate", "--eps", "5"], "--target-epsilon"),
+        (["epsilon", "--protocol", "fixed"], "fixed-window"),
+        (["epsilon", "--view", "message"], "messages"),
+        (["sweep", "--outt", "a.csv"], "--out"),
+    ],
+)
+def test_what_was_meant_is_said(capsys, args, right):
+    told = _refused(capsys, args)
+    assert f"did you mean {right}?" in told
+    assert "--help)" in told or "expected one of" in told
+
+
+def test_a_word_like_none_of_them_gets_no_guess(capsys):
+    assert "did you mean" not in _refused(capsys, ["epsilon", "--zzz", "1"])
+    assert "--num-clients None: expected a whole number" in _refused(
+        capsys, ["epsilon", "--num-clients", "None"]
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_know_the_options(capsys, shell):
+    cli.main(["--completion", shell])
+    script = capsys.readouterr().out
+    assert "num-clients" in script
+    assert "averaged-updates" in script
+    assert "expected one of bash, zsh, fish" in _refused(capsys, ["--completion", f"{shell}ful"])
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
+def test_a_terminal_is_told_once_that_kernels_are_compiled(monkeypatch, terminal):
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with FirstTime(patience=0.01):
+        for _ in range(2):
+            jax.monitoring.record_event_duration_secs("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.1)
+        time.sleep(0.2)
+    assert terminal.getvalue().count("compiling") == terminal.isatty()
+    # Nothing to tell where programs are ready at once.
+    with FirstTime(patience=0.01):
+        for event in ("jaxpr_to_mlir_module", "backend_compile"):
+            jax.monitoring.record_event_duration_secs(f"/jax/core/compile/{event}_duration", 0.1)
+        time.sleep(0.1)
+    assert terminal.getvalue().count("compiling") == terminal.isatty()
+
+
+def test_a_real_compilation_is_counted_up_and_down():
+    watch, seen = FirstTime(), []
+
+    def count(event, duration_secs, **_):
+        watch._count(event, duration_secs)
+        seen.append(watch._compiling)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        jax.jit(lambda x: x + 17.0)(np.arange(3.0))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert max(seen) == 1
+    assert seen[-1] == 0
 
 
 def test_accounting_does_not_load_the_training_stack():
@@ -578,9 +764,10 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
     path.write_text("rate,count\n0.05,5000\n0.3,5000\n")
     cli.main([*RATES, "--rates", str(path), "--by-rate"])
     out = capsys.readouterr().out
-    assert "one client's record among 10,000" in out
     assert "clients of check-in rates up to 0.3, which is everybody" in out
-    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["0.05", "0.3"]
+    assert [line.split()[0] for line in out.splitlines()[-4:-2]] == ["0.05", "0.3"]
+    cli.main([*RATES, "--rates", str(path), "--verbose"])
+    assert "one client's record among 10,000" in capsys.readouterr().out
     cli.main([*RATES, "--rates", str(path), "--client-rate", "0.05", "--json"])
     found = json.loads(capsys.readouterr().out)["messages"]
     assert found["client_rate"] == 0.05

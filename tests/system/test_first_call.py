@@ -53,11 +53,12 @@ def test_the_package_imports_nothing_that_only_some_need():
     }
     assert not heavy & set(run(code))
     code = "import sys, checkin_jax; print(*(name for name in sys.modules if name.startswith('scipy.')))"
-    assert not {"scipy.signal", "scipy.stats", "scipy.optimize", "scipy.sparse"} & set(run(code))
+    unused = {"scipy.special", "scipy.signal", "scipy.stats", "scipy.optimize", "scipy.sparse"}
+    assert not unused & set(run(code))
 
 
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
-@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 3), (HIDDEN, 5), (SLOTS, 1)])
+@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 3), (HIDDEN, 7), (SLOTS, 1)])
 def test_a_bracket_compiles_few_programs(question, most):
     asked, lower, upper = run(COUNT.format(question=question))
     assert int(asked) <= most

@@ -14,8 +14,9 @@ from oracles import hexagon, krr
 from oracles import unequal_rates as brute
 from scipy.stats import binom
 
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, StagedClones
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
+from checkin_jax.accounting.bounds.staged import StagedClones, UnequalStaged
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.numerics import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

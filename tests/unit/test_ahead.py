@@ -47,9 +47,9 @@ def compilations(monkeypatch):
     """The names of what is compiled."""
     made, compile_it = [], ahead._compile
 
-    def counted(lowered, device):
+    def counted(lowered, device, quick):
         made.append(lowered)
-        return compile_it(lowered, device)
+        return compile_it(lowered, device, quick)
 
     monkeypatch.setattr(ahead, "_compile", counted)
     return made
@@ -183,12 +183,12 @@ def test_programs_that_nobody_reads_are_removed(folder):
 
 def test_another_source_release_or_platform_has_other_programs(monkeypatch):
     device = jax.local_devices()[0]
-    here = ahead._surroundings.__wrapped__(device)
+    here = ahead.surroundings.__wrapped__(device)
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    assert ahead._surroundings.__wrapped__(device) != here
+    assert ahead.surroundings.__wrapped__(device) != here
     monkeypatch.undo()
     monkeypatch.setattr(ahead.importlib.metadata, "version", lambda name: "0")
-    assert ahead._surroundings.__wrapped__(device) != here
+    assert ahead.surroundings.__wrapped__(device) != here
 
 
 def test_names_of_static_arguments_are_the_same_in_every_process():

@@ -25,15 +25,17 @@ LEVELS = (
     ("accounting",),
     ("plotting",),
     ("sweeps", "training"),
-    ("auditing",),
+    ("auditing", "flower"),
     ("cli",),
 )
 # Those that describe what runs may name each other.
 DESCRIPTIONS = {"rates", "protocols", "randomizers"}
 # Packages that only some rooms may ask for: most are extras, or cost seconds of import.
 OWNERS = {
-    "dp_accounting": ("accounting",),
+    "dp_accounting": ("accounting", "flower"),
     "flax": ("training.examples",),
+    "flwr": ("flower",),
+    "jax_privacy": ("accounting.peers", "training.schedules"),
     "matplotlib": ("plotting", "training.reports"),
     "optax": ("training",),
     "orbax": ("training.runs",),
@@ -89,8 +91,8 @@ def complaints(found: dict[str, set[str]], package: str) -> list[str]:
     for module, targets in sorted(found.items()):
         here = room(module)
         if here.startswith("_") or not here:
-            # Tools serve every room and ask none; the package itself is the front door.
-            if here:
+            # Tools serve every room and ask none; the package itself, and the command's `-m`, are front doors.
+            if here not in ("", "__main__"):
                 inside = [name for name in targets if name.split(".")[0] == package]
                 wrong += [f"{module} -> {name}" for name in inside if not room(name).startswith("_")]
             continue

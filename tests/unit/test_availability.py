@@ -174,7 +174,7 @@ def test_a_log_is_written_and_read_back():
 def test_the_statement_says_what_a_fresh_coin_is(tmp_path, capsys):
     path = tmp_path / "log.csv"
     path.write_text("round,available,coin\n1,500,0.1\n3,700,0.1\n")
-    cli.main(["epsilon", "--availability", str(path), "--epsilon0", "1", "--view", "messages"])
+    cli.main(["epsilon", "--availability", str(path), "--epsilon0", "1", "--view", "messages", "--verbose"])
     shown = capsys.readouterr().out
     assert "plugged in all night" in shown
     assert "among 500 to 700 available" in shown
@@ -197,3 +197,17 @@ def test_arguments_of_a_log_that_do_not_go_together(tmp_path):
         cj.from_availability(tmp_path / "log.csv", 0.1)
     with pytest.raises(ValueError, match="num_clients=6: expected 5"):
         cj.AvailableCheckIn(log=availability.log([5], 0.1), num_clients=6)
+
+
+def test_whoever_sees_names_learns_of_a_log_what_its_coins_say():
+    gaussian = cj.Gaussian(noise_multiplier=2.0)
+    found = cj.account(cj.from_availability([5, 900, 40], 0.3), gaussian, delta=1e-6, view="local")
+    same = cj.account(
+        cj.ShuffledCheckIn(num_clients=900, check_in_prob=0.3, num_rounds=3),
+        gaussian,
+        delta=1e-6,
+        view="local",
+    )
+    assert found.lower <= same.epsilon <= found.epsilon * (1 + 1e-4)
+    assert found.epsilon <= same.epsilon * (1 + 1e-4)
+    assert found.lower >= same.lower * (1 - 1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import stats
 
 from checkin_jax.accounting.published import utility
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
-from checkin_jax.training.schedules import draws
+from checkin_jax.training.schedules import draws, exported
 from checkin_jax.training.schedules.schedule import schedule_of
 
 ACCEPT = 1e-4
@@ -209,3 +210,10 @@ def test_clients_may_hold_several_records():
     shared = draws.client_records(1, 2_000, 100, each=5)
     assert shared.shape == (2_000, 5)
     assert stats.chisquare(np.bincount(shared.ravel(), minlength=100)).pvalue > ACCEPT
+
+
+def test_jax_privacys_batches_want_jax_privacy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax_privacy", None)
+    exported._kind.cache_clear()
+    with pytest.raises(ImportError, match=r"\.\[jax-privacy\]"):
+        exported.batch_selection(Shuffle(num_clients=5))

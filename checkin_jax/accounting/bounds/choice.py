@@ -262,11 +262,12 @@ def whole_run(
                 one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
                 if below != above:
                     low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
-                    # Grids are made from the bound; other instances of the view "aggregate" are left out.
+                    # Grids are made from the bound, if not from the instance itself; other instances of the view
+                    # "aggregate" are left out.
                     scaled = [
-                        dataclasses.replace(cast(Any, each), scale=one.bound)
+                        each if each.scale is each else dataclasses.replace(cast(Any, each), scale=one.bound)
                         for each in (low.instances if seen == view else ())
-                        if dataclasses.is_dataclass(each) and hasattr(each, "scale")
+                        if dataclasses.is_dataclass(each)
                     ]
                     one = one._replace(bound=least((one.bound,), scaled))
                 found.append(one)
@@ -285,8 +286,8 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
 
 def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
     """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
-    included = {name for _, made in built for name in getattr(made, "includes", ())}
-    built = [each for each in built if each[1].name not in included]
+    included = {label for _, made in built for label in getattr(made, "includes", ())}
+    built = [each for each in built if each[0].label not in included]
     known = [made.variance for _, made in built if isinstance(made, Graded)]
     if not known:
         return built

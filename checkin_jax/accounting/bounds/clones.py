@@ -17,7 +17,7 @@ from jax import Array
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count, prepare
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import NO_LOSSES, at_losses
-from checkin_jax.numerics import convex, occupancy, staged_clones
+from checkin_jax.numerics import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY
 
 # Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
@@ -268,47 +268,6 @@ class ShuffledPureLDP(_Instances):
         buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
         messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
-
-
-@dataclasses.dataclass(frozen=True)
-class StagedClones:
-    """T1+: shuffled check-in of eps0-LDP messages, where `numerics.staged_clones.profile` has a bound below T1's."""
-
-    num_clients: int
-    rate: float
-    epsilon0: float
-    log_inverse_mass: float
-
-    name = "T1+"
-    instances: tuple[Instance, ...] = ()
-
-    @functools.cached_property
-    def _problem(self) -> staged_clones.Problem | None:
-        if self.epsilon0 == 0.0:
-            return None
-        return staged_clones.check_in(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        return None if self._problem is None else self._problem.profile()
-
-    @property
-    def gains(self) -> bool:
-        """True if the bound exists for this unit."""
-        return self._problem is not None
-
-    def prepare(self) -> None:
-        if self._problem is not None:
-            self._problem.prepare()
-
-    @property
-    def top(self) -> float:
-        return self.epsilon0
-
-    def upper(self, loss: np.ndarray) -> Values:
-        if self._profile is None:
-            return np.ones(np.shape(loss))
-        return convex.chords(*self._profile, loss)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -137,8 +137,8 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Names of bounds that are never below this one.
-    includes: ClassVar[tuple[str, ...]] = ("G1 (subsampling)", "G2")
+    # Labels of theorems that are never below this one where it applies.
+    includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @functools.cached_property
     def _everybody(self) -> G2Shuffled:

@@ -1,4 +1,4 @@
-"""Renyi moments of one unit: by the kernel of `kernels.moments` where its bound is a mixture of clones' counts."""
+"""Renyi moments of one unit: by the kernel of `kernels.composition.moments` where its bound is a mixture of clones' counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from checkin_jax.accounting.bounds import clones
 from checkin_jax.accounting.bounds.clones import SPREADS, Mixture
-from checkin_jax.kernels import host, moments
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import moments
 
 # Orders that move the law by as many standard deviations as this, or by as many times two, share their nodes.
 _TILT = 3.0

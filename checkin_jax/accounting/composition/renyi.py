@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.bounds.choice import (
     BEST,
@@ -33,12 +34,13 @@ _MIN_EPSILON0 = 1e-9
 _ALONE = "a message by itself"
 
 
+@named
 def rdp(
     protocol: CheckInProtocol, randomizer: Randomizer, orders: Sequence[float] | np.ndarray
 ) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
-    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.moments`), other bounds through their privacy
+    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), other bounds through their privacy
     profile, whichever is smallest; replace-one, both directions, units chosen adaptively. Certified.
 
     Args:

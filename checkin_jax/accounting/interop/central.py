@@ -17,6 +17,7 @@ from dp_accounting import DpEvent
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
 from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, UnitBound
+from checkin_jax.accounting.interop import allocation
 from checkin_jax.accounting.interop.mechanisms import (
     EpsilonDelta,
     GaussianNoise,
@@ -36,6 +37,7 @@ _KINDS: dict[str, type[DpEvent]] = {
         dp_accounting.LaplaceDpEvent,
         dp_accounting.RandomizedResponseDpEvent,
         dp_accounting.PoissonSampledDpEvent,
+        allocation.RandomAllocationDpEvent,
         _EPSILON_DELTA,
     )
     if kind is not None
@@ -44,6 +46,24 @@ ASSUMED = (
     "each record of a central event is one client's, the same client's in all of them; its server is trusted"
 )
 _MOST_NOISE, _LEAST_RATE = 1e6, 1e-9
+
+
+def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:
+    """One application of a central event: the bound on it, or on each of the units that it is composed of.
+
+    mass: what may be left out of a unit, as -log, see `unit.log_inverse_mass`; only random allocation asks.
+
+    Raises:
+      ValueError: as `bound_of`.
+    """
+    if isinstance(event, allocation.RandomAllocationDpEvent):
+        return allocation.units_of(event, relation, mass)
+    return [(bound_of(event, relation), 1)]
+
+
+def units_in(event: DpEvent) -> int:
+    """How many units one application counts as."""
+    return event.num_selected if isinstance(event, allocation.RandomAllocationDpEvent) else 1
 
 
 def bound_of(event: DpEvent, relation: str) -> UnitBound:

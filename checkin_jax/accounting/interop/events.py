@@ -11,6 +11,7 @@ import attr
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds.choice import check_alike, check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -39,6 +40,7 @@ class Unit(NamedTuple):
     view: str
 
 
+@named
 def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "messages") -> DpEvent:
     """The event of a whole run: one unit, composed with itself as often as the protocol repeats it.
 

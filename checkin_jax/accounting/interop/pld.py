@@ -11,6 +11,7 @@ from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting.bounds.choice import (
     BEST,
     check_bounds,
@@ -30,6 +31,7 @@ from checkin_jax.randomizers import Randomizer
 _MAX_KNOTS = 2_000_000
 
 
+@named
 def to_pld(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
@@ -61,14 +63,23 @@ def to_pld(
     check_randomizer(randomizer)
     _validate.choice(VIEWS, view=view)
     relation = relation_of(neighboring_relation)
-    spacing = _validate.real(
-        0, 500, open_low=True, value_discretization_interval=value_discretization_interval
-    )
-    tail_mass = _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
+    spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
     with float64():
         wanted = check_bounds(bounds)
         one = unit_bound(protocol, randomizer, view, 1.0, tail_mass, bounds=wanted, relation=relation).bound
         return pld_of(one, spacing=spacing, tail_mass=tail_mass)
+
+
+def grid_of(value_discretization_interval: float, tail_mass: float) -> tuple[float, float]:
+    """Both numbers, checked.
+
+    Raises:
+      TypeError, ValueError: one outside its range.
+    """
+    spacing = _validate.real(
+        0, 500, open_low=True, value_discretization_interval=value_discretization_interval
+    )
+    return spacing, _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
 
 
 def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDistribution:

@@ -20,6 +20,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.messages import hidden_messages, one_bit
 
 # Values of c treated at a time.
@@ -61,7 +62,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
 
 
-@jax.jit
+@compiled()
 def profile_upper(
     clients: Float64[Array, ""],
     rate: Float64[Array, ""],

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, every_view
+from checkin_jax.training.reports.report import AccountFn, by_rate, every_view, plain_rows
 
 # Raised whenever the meaning of a field changes.
 SCHEMA = 1
@@ -52,6 +52,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     private = run.run
     protocol = private.schedule.so_far(run.rounds)
     found = every_view(private, protocol, account_fn=account_fn)
+    rates = by_rate(private, protocol, found, account_fn=account_fn)
     whole = private.protocol
     planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
     held = run.about.get("records_per_client")
@@ -74,7 +75,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             "rounds": run.rounds,
             "ended": run.report is not None,
         },
-        "guarantees": [_guarantee(each, attack) for each in found.values()],
+        "guarantees": [_guarantee(each, attack, rates.get(view, ())) for view, each in found.items()],
         "guarantees_of_all_planned_rounds": [_guarantee(each, False) for each in planned.values()],
         "accounting": {
             "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
@@ -88,7 +89,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     }
 
 
-def _guarantee(g: Guarantee, attack: bool) -> dict[str, Any]:
+def _guarantee(g: Guarantee, attack: bool, rates: Sequence[RateRow] = ()) -> dict[str, Any]:
     about = {
         "view": g.view,
         "against": g.against,
@@ -102,6 +103,7 @@ def _guarantee(g: Guarantee, attack: bool) -> dict[str, Any]:
         "assumptions": list(g.assumptions),
         "warnings": list(g.warnings),
         "attack": g.attack.as_dict() if attack else None,
+        "by_rate": plain_rows(rates),
     }
     return finite(about)
 
@@ -123,6 +125,8 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             mu, gain = each["attack"]["mu"], each["attack"]["advantage"]
             text += f" Advantage of the best attack {_bracket(gain, 'upper', 'lower')}; "
             text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
+        for row in each["by_rate"]:
+            text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
     for each in values["guarantees_of_all_planned_rounds"]:

@@ -10,24 +10,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy import stats
 
 from checkin_jax import _validate
-from checkin_jax.protocols import (
-    AveragedUpdates,
-    FixedWindow,
-    Shuffle,
-    ShuffledCheckIn,
-    SlidingWindow,
-    highest,
-)
-from checkin_jax.rates import CheckInRates
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY
+from checkin_jax.protocols import CheckInProtocol, highest
+from checkin_jax.rates import RateLimits, Rates
+from checkin_jax.training.schedules.fleets import Fleet
 
 # The clients whose messages make round 0, 1, ...: see `Schedule.draw`.
 Clients = Callable[[int], np.ndarray]
@@ -48,7 +40,11 @@ class Schedule(abc.ABC):
     @property
     @abc.abstractmethod
     def check_ins(self) -> tuple[int, float]:
-        """(N, q): the messages of a round number at most N, and follow Binomial(N, q) or are N of them for sure."""
+        """(N, q): the messages of a round number at most N and q N on average.
+
+        They follow Binomial(N, q), vary less where check-in rates differ, and are N for sure where q is 1. Where rounds
+        differ N is that of the largest, q N the average over the rounds.
+        """
 
     @abc.abstractmethod
     def draw(self, entropy: int) -> Clients:
@@ -62,6 +58,12 @@ class Schedule(abc.ABC):
           round, in an order that tells nothing; -1 is a dummy's. Empty: no message, no step. Rounds can be drawn in any
           order, and are cheap in increasing order.
         """
+
+    @functools.cached_property
+    def fleet(self) -> Fleet | None:
+        """The clients with their rates; None where all have the same."""
+        coins = self.protocol.coins
+        return Fleet(coins.thinned(self.protocol.kept)) if isinstance(coins, Rates) else None
 
     @property
     def rounds_per_unit(self) -> int:
@@ -98,16 +100,42 @@ class Schedule(abc.ABC):
         """The chance that a message is a dummy's; here 0."""
         return 0.0
 
+    def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
+        """What the numbers of messages of the first `rounds` rounds should look like, for the report.
+
+        Args:
+          edges: rising, (cells + 1,).
+
+        Returns:
+          How many rounds are expected to have between edges[i] and edges[i + 1] messages, (cells,); the law in words.
+        """
+        number, rate = self.check_ins
+        if self.fleet is None:
+            return rounds * np.diff(stats.binom(number, rate).cdf(edges)), f"Binomial({number:,}, {rate:.4g})"
+        share = rate * number / self.fleet.expected
+        words = f"a sum of {number:,} coins of different rates"
+        return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
+
     def exposure(self, client: int) -> np.ndarray:
         """(rounds of a unit,): the chance that a given message of a round is this client's, given their number.
 
-        For the audit, which is sharpest with the true chances, and sound with any. Here equal for all clients.
+        For the audit, which is sharpest with the true chances, and sound with any. Here in proportion to rates.
         """
-        return np.full(self.rounds_per_unit, (1.0 - self.dummies) / self.protocol.num_clients)
+        fleet = self.fleet
+        share = 1.0 / self.protocol.num_clients if fleet is None else fleet.rate_of(client) / fleet.expected
+        return np.full(self.rounds_per_unit, (1.0 - self.dummies) * share)
 
     def fewer_clients(self) -> Any:
-        """A protocol of the same kind with one unit and few clients who check in often, in which leaks are large."""
-        return dataclasses.replace(self.protocol.repeated(1), num_clients=self._few)
+        """A protocol of the same kind with one unit and few clients who check in often, in which leaks are large.
+
+        Where rates differ the slowest client's, the median and the fastest client's are kept in proportion.
+        """
+        protocol = self.protocol.repeated(1)
+        if not isinstance(coins := getattr(protocol, "check_in_prob", None), Rates):
+            return dataclasses.replace(protocol, num_clients=self._few)
+        few = np.asarray(coins.quantiles(self._few))
+        faster = few * max(1.0, LEAST_RATE / few.max())
+        return dataclasses.replace(protocol, num_clients=self._few, check_in_prob=Rates(faster))
 
     @property
     def num_rounds(self) -> int:
@@ -172,10 +200,13 @@ def schedule_of(protocol: Any) -> Schedule:
     """The rounds of a protocol.
 
     Raises:
-      TypeError: nothing is registered for its very class. ValueError: check-in rates that differ, or colluders.
+      TypeError: nothing is registered for its very class. ValueError: limits in place of check-in rates, or colluders.
     """
-    if isinstance(coins := getattr(protocol, "check_in_prob", None), CheckInRates):
-        raise ValueError(f"check_in_prob={_validate.shown(coins)}: expected a number in (0, 1] for training")
+    if isinstance(coins := getattr(protocol, "check_in_prob", None), RateLimits):
+        raise ValueError(
+            f"check_in_prob={_validate.shown(coins)}: expected a number in (0, 1] or Rates for training: limits do not "
+            "say how often each client comes"
+        )
     if colluding := getattr(protocol, "num_colluding", 0):
         raise ValueError(
             f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
@@ -190,214 +221,12 @@ def schedule_of(protocol: Any) -> Schedule:
     return kind(protocol=protocol)
 
 
-@register_schedule(ShuffledCheckIn, Shuffle)
-class Rounds(Schedule):
-    """Everybody who checks in makes the round; the sum is divided by the expected number."""
-
-    protocol: ShuffledCheckIn | Shuffle
-
-    @property
-    def check_ins(self) -> tuple[int, float]:
-        """All clients, at the protocol's rate."""
-        return self.protocol.num_clients, self.protocol.rate
-
-    def draw(self, entropy: int) -> Clients:
-        """See `draws.participants`."""
-        return functools.partial(draws.participants, entropy, self.protocol)
-
-    @property
-    def words(self) -> str:
-        """Rate and expected number."""
-        number, rate = self.check_ins
-        return f"checking in at rate {rate:.6g}: about {number * rate:,.0f} a round"
-
-    def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
-        """Few clients of whom at least half check in."""
-        fewer = super().fewer_clients()
-        return _more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
+_Sparse = TypeVar("_Sparse", bound=CheckInProtocol)
 
 
-class _OneASlot(Schedule):
-    """Windows whose slots show one client's message each; sums are divided by `minibatch`, however few slots are left.
-
-    A window's last round may have fewer slots: dividing by their number would give a few messages, noise and all, the
-    weight of many.
-    """
-
-    @property
-    def check_ins(self) -> tuple[int, float]:
-        """One message a slot."""
-        return self.protocol.minibatch, 1.0
-
-    @property
-    def rounds_per_unit(self) -> int:
-        """By `minibatch` slots each, the last one of those that are left."""
-        return -(-self.protocol.slots_shown // self.protocol.minibatch)
-
-    @property
-    def has_windows(self) -> bool:
-        """Where a window has more than one slot."""
-        return self.protocol.slots_shown > 1
-
-    @property
-    def words(self) -> str:
-        """Slots of a window and of a round."""
-        slots, minibatch = self.protocol.slots_shown, self.protocol.minibatch
-        return f"one client a slot, {slots:,} slots, {minibatch:,} of them a round"
-
-    def slots(self, place: int) -> tuple[int, int]:
-        """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
-        low = place * self.protocol.minibatch
-        return low, min(low + self.protocol.minibatch, self.protocol.slots_shown)
-
-
-@register_schedule(FixedWindow)
-class FixedWindowRounds(_OneASlot):
-    """A_fix: with visible empty slots they are left out of the round, else a dummy stands in them."""
-
-    protocol: FixedWindow
-
-    def draw(self, entropy: int) -> Clients:
-        """See `draws.fixed_window`; the window last drawn is kept."""
-        protocol = self.protocol
-        window = functools.lru_cache(maxsize=1)(functools.partial(draws.fixed_window, entropy, protocol))
-
-        def clients(index: int) -> np.ndarray:
-            unit, place = divmod(index, self.rounds_per_unit)
-            low, high = self.slots(place)
-            used = window(unit)[low:high]
-            return used if protocol.empty_slots == "dummy" else used[used != DUMMY]
-
-        return clients
-
-    @property
-    def drawn_at_once(self) -> float:
-        """The slots of a window."""
-        return self.protocol.num_slots
-
-    @property
-    def dummies(self) -> float:
-        """Empty slots, where they are hidden."""
-        protocol = self.protocol
-        if protocol.empty_slots == "visible":
-            return 0.0
-        return math.pow(1.0 - protocol.rate / protocol.num_slots, protocol.num_clients)
-
-    def fewer_clients(self) -> FixedWindow:
-        """Few clients and slots, at least half of the clients in a window."""
-        slots = min(FEW_SLOTS, self.protocol.num_slots)
-        fewer = dataclasses.replace(
-            self.protocol.repeated(1), num_slots=slots, minibatch=min(self.protocol.minibatch, slots)
-        )
-        return _more_often(dataclasses.replace(fewer, num_clients=self._few))
-
-
-@register_schedule(SlidingWindow)
-class SlidingWindowRounds(_OneASlot):
-    """A_sldw: rounds are made of the slots from the window-th to the n-th, a dummy in the empty ones."""
-
-    protocol: SlidingWindow
-
-    def draw(self, entropy: int) -> Clients:
-        """See `draws.sliding_window`; the two blocks last drawn are kept, since a round may straddle them."""
-        protocol = self.protocol
-        block_of = functools.lru_cache(maxsize=2)(functools.partial(draws.sliding_window, entropy, protocol))
-        length, skipped = draws.sliding_block(protocol), protocol.window - 1
-
-        def clients(index: int) -> np.ndarray:
-            unit, place = divmod(index, self.rounds_per_unit)
-            low, high = (slot + skipped for slot in self.slots(place))
-            parts = []
-            for block in range(low // length, (high - 1) // length + 1):
-                first = max(block * length, skipped)
-                parts.append(block_of(unit, block)[max(0, low - first) : high - first])
-            return np.concatenate(parts)
-
-        return clients
-
-    @property
-    def drawn_at_once(self) -> float:
-        """The slots of a block."""
-        return draws.sliding_block(self.protocol)
-
-    @property
-    def dummies(self) -> float:
-        """Empty slots."""
-        return math.pow(1.0 - 1.0 / self.protocol.window, self.protocol.window)
-
-    def exposure(self, client: int) -> np.ndarray:
-        """By the part of the client's window, over all slots of the pass, that falls into each round."""
-        protocol = self.protocol
-        slots = np.arange(protocol.slots_shown) + protocol.window - 1
-        inside = (slots >= client) & (slots < client + protocol.window)
-        starts = np.arange(self.rounds_per_unit) * protocol.minibatch
-        shares = np.add.reduceat(inside, starts) / np.diff(np.append(starts, protocol.slots_shown))
-        return shares * (1.0 - self.dummies) / protocol.window
-
-    def fewer_clients(self) -> SlidingWindow:
-        """Few clients, one more than elsewhere, and short windows."""
-        protocol = self.protocol
-        fewer = SlidingWindow(
-            num_clients=min(self._few + 1, protocol.num_clients), window=min(FEW_SLOTS, protocol.window)
-        )
-        return dataclasses.replace(fewer, minibatch=min(protocol.minibatch, fewer.slots_shown))
-
-
-@register_schedule(AveragedUpdates)
-class AveragedUpdatesRounds(Schedule):
-    """A_avg: all clients of one slot make the round; the sum is divided by their number, which is public here."""
-
-    protocol: AveragedUpdates
-
-    @property
-    def check_ins(self) -> tuple[int, float]:
-        """Those who pick one of the slots."""
-        return self.protocol.num_clients, self.protocol.rate / self.protocol.num_slots
-
-    @property
-    def rounds_per_unit(self) -> int:
-        """One a slot."""
-        return self.protocol.num_slots
-
-    @property
-    def drawn_at_once(self) -> float:
-        """Clients and slots of a window."""
-        return self.protocol.num_clients * self.protocol.rate + self.protocol.num_slots
-
-    def divisor(self, messages: int) -> float:
-        """The realised number of messages."""
-        return float(messages)
-
-    @property
-    def words(self) -> str:
-        """Slots and expected number."""
-        number, rate = self.check_ins
-        slots = self.protocol.num_slots
-        return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
-
-    def draw(self, entropy: int) -> Clients:
-        """See `draws.averaged_updates`; the window last drawn is kept."""
-        window = functools.lru_cache(maxsize=1)(
-            functools.partial(draws.averaged_updates, entropy, self.protocol)
-        )
-
-        def clients(index: int) -> np.ndarray:
-            unit, slot = divmod(index, self.rounds_per_unit)
-            everybody, ends = window(unit)
-            return everybody[ends[slot - 1] if slot else 0 : ends[slot]]
-
-        return clients
-
-    def fewer_clients(self) -> AveragedUpdates:
-        """Few clients and slots, at least half of the clients in a window."""
-        slots = min(FEW_SLOTS, self.protocol.num_slots)
-        fewer = dataclasses.replace(self.protocol.repeated(1), num_slots=slots, num_clients=self._few)
-        return _more_often(fewer)
-
-
-_Sparse = TypeVar("_Sparse", ShuffledCheckIn, FixedWindow, AveragedUpdates)
-
-
-def _more_often(protocol: _Sparse) -> _Sparse:
-    """At least half of the clients check in."""
-    return dataclasses.replace(protocol, check_in_prob=max(LEAST_RATE, highest(protocol.check_in_prob)))
+def more_often(protocol: _Sparse) -> _Sparse:
+    """At least half of the clients check in, where all have the same rate."""
+    given: Any = protocol
+    if isinstance(given.check_in_prob, Rates):
+        return protocol
+    return dataclasses.replace(given, check_in_prob=max(LEAST_RATE, highest(given.check_in_prob)))

@@ -48,8 +48,8 @@ class HiddenMessages(HiddenSum):
     log_inverse_mass: float
     everybody: UnitBound | None = None
 
-    # Names of bounds that are never below this one.
-    includes: ClassVar[tuple[str, ...]] = ("G1 (subsampling)",)
+    # Labels of theorems that are never below this one where it applies.
+    includes: ClassVar[tuple[str, ...]] = ("G1",)
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2.0**42, num_clients=self.num_clients)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian, hidden_gaussian
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import two_laws
@@ -55,46 +56,56 @@ class TwoLawMessages(HiddenMessages):
         exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
         return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
+    def prepare(self) -> None:
+        super().prepare()
+        laws.prepare(self._mu, self.reach)
+        losses = np.zeros(LOSSES)
+        sides = host(np.zeros((LOSSES, 3, laws.knots_of(self._mu, self.reach).size)))
+        two_laws.profile_upper.prepare(*map(host, np.zeros(3)), sides[0, 0], losses, losses, sides, sides)
+
     def hidden(self) -> np.ndarray:
         star = hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
         found, losses = star.values, self.losses
         # Where T* is this small nothing matters.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
-        for interval, (low, high) in enumerate(itertools.pairwise(laws.C_NODES)):
-            here = (found > least) & (losses >= math.log(low)) & (losses < math.log(high))
-            if here.any():
-                found = np.minimum(found, self._between(interval, found, here))
-        return found
+        matters = (found > least) & (losses < math.log(laws.C_NODES[-1]))
+        if not matters.any():
+            return found
+        at = np.clip(np.searchsorted(laws.C_NODES, np.exp(losses), "right") - 1, 0, len(laws.C_NODES) - 2)
+        right, left = self._laws(np.exp(losses), np.where(matters, at, -1))
+        deviation, knots = self.steps[2], laws.knots_of(self._mu, self.reach)
+        # Nothing is refined where it does not matter.
+        arguments = (self.num_clients, self.rate, deviation, knots, losses, matters * found, right, left)
+        value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
+        value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
+        return np.where(matters, np.minimum(found, value), found)
 
-    def _between(self, interval: int, ceiling: np.ndarray, here: np.ndarray) -> np.ndarray:
-        """T** where `here`, with the laws of this interval of c; infinity elsewhere."""
-        mu, losses = self._mu, self.losses
-        both = laws.dominating(mu, self.reach, interval)
-        low, high = laws.C_NODES[interval : interval + 2]
-        c = np.exp(np.where(here, losses, math.log(low)))[:, None, None]
-        share = np.clip((c - low) / (high - low), 0.0, 1.0)
-        right, left = ((1.0 - share) * side[0] + share * side[1] for side in (both.right, both.left))
-        # T* is the larger of X and Y, at the knots; V is above both.
+    def _laws(self, c: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """X, Y and the larger of both, which is above T*, to the right and to the left; [c, 3, knots] each.
+
+        interval: of C_NODES, in which c lies; -1 where it does not matter, and the laws are those of another c.
+        """
+        needed = np.unique(interval[interval >= 0])
+        with ThreadPoolExecutor(len(needed)) as pool:
+            made = list(pool.map(functools.partial(laws.dominating, self._mu, self.reach), needed.tolist()))
+        place = np.searchsorted(needed, np.maximum(interval, needed[0]))
+        nodes = np.asarray(laws.C_NODES)
+        low, high = nodes[needed[place]], nodes[needed[place] + 1]
+        share = np.clip((c - low) / (high - low), 0.0, 1.0)[:, None, None]
+        right, left = (np.stack([getattr(both, side) for both in made])[place] for side in ("right", "left"))
+        between = ((1.0 - share) * side[:, 0] + share * side[:, 1] for side in (right, left))
         right, left = (
             np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
-            for side in (right, left)
+            for side in between
         )
-        deviation = self.steps[2]
-        arguments = (self.num_clients, self.rate, deviation, both.knots, losses, ceiling, right, left)
-        value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
-        return np.where(here, value + self._rest * self._seldom(losses) * (1.0 + ROUNDING), math.inf)
+        return right, left
 
 
 @dataclasses.dataclass(frozen=True)
 class TwoLawGaussian(HiddenGaussian):
     """`HiddenGaussian` with T** in place of T*: one randomizer for all clients, none adaptive within the round."""
 
-    # Names of bounds that are never below this one.
-    includes: ClassVar[tuple[str, ...]] = (
-        *HiddenGaussian.includes,
-        "T* (Gaussian messages)",
-        "T* (Gaussian messages) and G2",
-    )
+    includes: ClassVar[tuple[str, ...]] = (*HiddenGaussian.includes, "T*")
 
     @functools.cached_property
     def _hidden(self) -> TwoLawMessages:

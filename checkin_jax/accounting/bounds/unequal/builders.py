@@ -13,8 +13,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.staged import UnequalStaged
 from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP, UnequalStaged
+from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least

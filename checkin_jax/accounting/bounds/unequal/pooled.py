@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.losses import at_losses
-from checkin_jax.numerics import convex, poisson_binomial, pools, staged_clones
+from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import TERNARY
 
@@ -123,49 +123,6 @@ class UnequalPureLDP(AmongOthers):
 
     def upper(self, loss: np.ndarray) -> Values:
         return self.mixture.upper(loss)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalStaged:
-    """T1h+: T1h with the likelihood constraints from below, where `numerics.staged_clones.pool_profile` has a bound.
-
-    Attributes: those of `UnequalPureLDP`.
-    """
-
-    rate: float
-    theta: float
-    pool: Pool
-    epsilon0: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
-
-    name = "T1h+"
-
-    @property
-    def variance(self) -> float:
-        """Of the loss under T1h, which this exceeds nowhere by much."""
-        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        if self.epsilon0 == 0.0:
-            return None
-        pool, mass = self.pool, self.log_inverse_mass
-        return staged_clones.pool_profile(pool.sizes, pool.masses, self.theta, self.rate, self.epsilon0, mass)
-
-    @property
-    def gains(self) -> bool:
-        """Whether there is such a bound."""
-        return self._profile is not None
-
-    @property
-    def top(self) -> float:
-        return self.epsilon0
-
-    def upper(self, loss: np.ndarray) -> Values:
-        if self._profile is None:
-            return np.ones(np.shape(loss))
-        return convex.chords(*self._profile, loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,124 @@
+"""Names that were meant: an error about a wrong name says which right one is near."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, Self, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# What papers and other libraries call our arguments, in lower case and without underscores.
+_ELSEWHERE = {
+    "n": "num_clients",
+    "numdevices": "num_clients",
+    "numusers": "num_clients",
+    "p": "check_in_prob",
+    "q": "check_in_prob",
+    "gamma": "check_in_prob",
+    "rate": "check_in_prob",
+    "samplerate": "check_in_prob",
+    "samplingprob": "check_in_prob",
+    "samplingprobability": "check_in_prob",
+    "t": "num_rounds",
+    "steps": "num_rounds",
+    "numsteps": "num_rounds",
+    "iterations": "num_rounds",
+    "m": "num_slots",
+    "eps0": "epsilon0",
+    "epsilonlocal": "epsilon0",
+    "localepsilon": "epsilon0",
+    "sigma": "noise_multiplier",
+    "noise": "noise_multiplier",
+    "noisescale": "noise_multiplier",
+    "k": "num_values",
+    "targetdelta": "delta",
+    "adjacency": "neighboring_relation",
+    "relation": "neighboring_relation",
+    "adversary": "view",
+    "eps": "target_epsilon",
+    "mechanism": "randomizer",
+}
+
+
+def meant(word: str, legal: Iterable[str]) -> str | None:
+    """The legal name that is nearest to a word: what others call so, the only one that begins so, or one alike."""
+    names = {_plain(name): name for name in legal}
+    plain = _plain(word)
+    known = _ELSEWHERE.get(plain.replace("_", ""))
+    if known in names:
+        return names[known]
+    begun = [name for name in names if plain and name.startswith(plain)]
+    if len(begun) == 1:
+        return names[begun[0]]
+    near = difflib.get_close_matches(plain, names, 1, 0.6)
+    return names[near[0]] if near else None
+
+
+def _plain(word: str) -> str:
+    return word.strip("-").replace("-", "_").lower()
+
+
+def did_you_mean(word: str, legal: Iterable[str]) -> str:
+    """`; did you mean NAME?`, or nothing where no legal name is near."""
+    name = meant(word, legal)
+    return "" if name is None else f"; did you mean {name}?"
+
+
+def named(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorates a function: a call that its signature does not take raises a TypeError that says what was meant."""
+    signature = inspect.signature(function)
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(_told(name, signature, args, kwargs) or f"{name}: {error}") from None
+        return function(*args, **kwargs)
+
+    return call
+
+
+class ByName:
+    """A base of frozen dataclasses whose fields are given by name: other arguments are refused in words that help."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        told = _told(cls.__name__, _made_with(cls), args, kwargs) if args or kwargs else None
+        if told is not None:
+            raise TypeError(told)
+        return super().__new__(cls)
+
+
+@functools.cache
+def _made_with(cls: type) -> inspect.Signature:
+    """The arguments of a class's `__init__`, but for `self`."""
+    signature = inspect.signature(cls.__init__)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _told(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> str | None:
+    """What is wrong with the arguments: too many by position, or a name that is none; None if neither."""
+    parameters = signature.parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if len(args) > len(placed) and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        first = (
+            f"{len(placed)} argument{'s' * (len(placed) != 1)} by position"
+            if placed
+            else "no argument by position"
+        )
+        shown = ", ".join(f"{each}=..." for each in by_name[:4]) + ", ..." * (len(by_name) > 4)
+        return f"{name} takes {first}; give the others by name: {name}({', '.join([*(p.name for p in placed), shown])})"
+    for given in kwargs:
+        if given not in signature.parameters:
+            names = [each.name for each in parameters]
+            hint = did_you_mean(given, names) or f"; expected {', '.join(names)}"
+            return f"{name} has no argument {given!r}{hint}"
+    return None

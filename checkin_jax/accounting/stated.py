@@ -1,0 +1,86 @@
+"""How guarantees are shown: in one line, as a statement line by line, and in a notebook."""
+
+from __future__ import annotations
+
+import abc
+import html
+import re
+from collections.abc import Iterable
+
+from checkin_jax._rounding import down, up
+from checkin_jax.protocols import REPLACE
+
+
+def in_short(against: str) -> str:
+    """An adversary in words, without what stands in parentheses."""
+    return re.sub(r" \([^()]*\)", "", against)
+
+
+def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A line and, folded below it, names and texts as an HTML table, in the colours of the page it stands on."""
+    cells = "".join(
+        f"<tr><td style='text-align:left;vertical-align:top'>{html.escape(name)}</td>"
+        f"<td style='text-align:left;white-space:normal'>{html.escape(text)}</td></tr>"
+        for name, text in rows
+    )
+    return f"<details><summary><b>{html.escape(caption)}</b></summary><table>{cells}</table></details>"
+
+
+class Stated(abc.ABC):
+    """A bracket for epsilon at one delta that says in words what it promises."""
+
+    epsilon: float
+    lower: float
+    delta: float
+    validity: str
+    neighboring_relation: str
+
+    @property
+    @abc.abstractmethod
+    def against(self) -> str:
+        """The adversary in words."""
+
+    @property
+    @abc.abstractmethod
+    def _attacked(self) -> list[tuple[str, str]]:
+        """Names and texts of an attacker's terms."""
+
+    @property
+    @abc.abstractmethod
+    def _seen(self) -> str:
+        """The view, or views, as the first line of the statement ends."""
+
+    @property
+    @abc.abstractmethod
+    def _about(self) -> list[tuple[str, str]]:
+        """Names and texts of the statement above an attacker's terms."""
+
+    @property
+    @abc.abstractmethod
+    def _rests_on(self) -> list[tuple[str, str]]:
+        """Names and texts below them: theorems, assumptions and warnings."""
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: both ends to five digits, rounded outwards, the adversary in short, delta; and the
+        neighboring relation where it is not replace-one."""
+        delta = repr(self.delta).replace("e-0", "e-")
+        ends = f"epsilon <= {up(self.epsilon, 5)} (at least {down(self.lower, 5)})"
+        relation = "" if self.neighboring_relation == REPLACE else f", {self.neighboring_relation}"
+        return f"{ends} against {in_short(self.against)}, delta {delta}{relation}"
+
+    def statement(self, *, attack: bool = False) -> str:
+        """The guarantee in words, line by line; attack: an attacker's terms, too."""
+        rows = [*self._about, *(self._attacked if attack else ()), *self._rests_on]
+        first = f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, {self._seen}"
+        return "\n".join([first, *(f"  {name:<10} {text}" for name, text in rows)])
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def __repr__(self) -> str:
+        ends = f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"
+        return f"<{type(self).__name__}: {ends}, {self._seen}, {self.validity}>"
+
+    def _repr_html_(self) -> str:
+        return table(self.headline, [*self._about, *self._rests_on])

@@ -1,0 +1,207 @@
+"""`--help`: options in groups, in the words of the fields behind them, with examples below."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import shutil
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union
+
+import tyro
+
+from checkin_jax._names import did_you_mean
+from checkin_jax.cli.options import Count, GuaranteeOptions, OutputOptions, ProtocolOptions, RandomizerOptions
+
+# An option belongs to the group that has one of its name, else to those of its own command.
+_SHARED = {
+    "protocol": ProtocolOptions,
+    "randomizer": RandomizerOptions,
+    "guarantee": GuaranteeOptions,
+    "output": OutputOptions,
+}
+_ORDER = ("arguments", "protocol", "randomizer", "guarantee")
+_WORDS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
+_WIDEST = 100
+# A list of choices longer than this stands in the text.
+_INLINE = 60
+_NUMBERS = {"INT": "a whole number", "FLOAT": "a number"}
+_POSITIONAL = typing.get_args(tyro.conf.Positional[int])[1]
+
+
+class Option(NamedTuple):
+    """One option as it is typed and explained; `choices` where its value is one of some words."""
+
+    name: str
+    value: str
+    text: str
+    group: str
+    choices: tuple[str, ...]
+
+
+def options_of(kind: type) -> dict[str, Option]:
+    """The options of a command by their names, `--num-clients`; an argument by its name in capitals."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        texts |= _texts(base)
+    found = {}
+    for field in dataclasses.fields(kind):
+        positional, choices, value = _typed(hints[field.name])
+        group = next((group for group, base in _SHARED.items() if hasattr(base, field.name)), None)
+        group = "arguments" if positional else group or getattr(kind, "heading", "options")
+        name = field.name.upper() if positional else f"--{field.name.replace('_', '-')}"
+        text = texts[field.name] + _default(field, value)
+        if len(value) > _INLINE:
+            text, value = f"{text} One of {', '.join(choices)}.", "NAME"
+        found[name] = Option(name, "" if positional else value, text, group, choices)
+    return found
+
+
+def _typed(hint: Any) -> tuple[bool, tuple[str, ...], str]:
+    """Whether an argument goes without its name, the words that it may be, and how its value is shown."""
+    positional = False
+    while typing.get_origin(hint) is typing.Annotated:
+        if hint == Count:
+            return False, (), "INT"
+        base, *marks = typing.get_args(hint)
+        positional |= any(mark is _POSITIONAL for mark in marks)
+        hint = base
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        (inner,) = (each for each in typing.get_args(hint) if each is not type(None))
+        also, choices, value = _typed(inner)
+        return positional or also, choices, value
+    if typing.get_origin(hint) is Literal:
+        choices = tuple(map(str, typing.get_args(hint)))
+        return positional, choices, "|".join(choices)
+    return positional, (), "" if hint is bool else _WORDS[hint]
+
+
+def _default(field: dataclasses.Field, value: str) -> str:
+    """What holds where the option is left out, if the text about it does not say so."""
+    if field.default is dataclasses.MISSING:
+        return " (needed)"
+    if field.default is None or not value:
+        return ""
+    return f" (default: {field.default})"
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The text below each field of a class, itself only."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    body = typing.cast(Any, ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]).body
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr)
+        if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
+
+
+def page(name: str, kind: type) -> str:
+    """The help of one command."""
+    width = _width()
+    groups: dict[str, list[Option]] = {group: [] for group in _ORDER}
+    for option in options_of(kind).values():
+        groups.setdefault(option.group, []).append(option)
+    arguments = " ".join(option.name for option in groups["arguments"])
+    about = " ".join((kind.__doc__ or "").split())
+    out = [f"usage: checkin {name} {arguments}".rstrip() + " [options]", "", *textwrap.wrap(about, width)]
+    last = [*groups.pop("output", []), Option("--help", "", "Print this page.", "output", ())]
+    for group, members in [*groups.items(), ("output", last)]:
+        if members:
+            out += ["", f"{group}:"]
+            for option in members:
+                out += textwrap.wrap(
+                    f"  {option.name} {option.value}".rstrip(), width, subsequent_indent="      "
+                )
+                indent = " " * 6
+                out += textwrap.wrap(
+                    option.text,
+                    width,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+    examples = getattr(kind, "examples", ())
+    if examples:
+        out += ["", "examples:"]
+        for example in examples:
+            out += _command(f"checkin {name} {example}", width)
+    return "\n".join(out)
+
+
+def overview(name: str, about: str, kinds: Mapping[str, type], below: str = "") -> str:
+    """The help of a command that has others below it."""
+    width = _width()
+    longest = max(map(len, kinds)) + 4
+    out = [
+        f"usage: checkin {name} COMMAND [options]".replace("  ", " "),
+        "",
+        *textwrap.wrap(about, width),
+        "",
+    ]
+    for each, kind in kinds.items():
+        text = (kind.__doc__ or "").split("\n\n")[0]
+        lead = f"  {each:<{longest - 2}}"
+        out += textwrap.wrap(
+            " ".join(text.split()), width, initial_indent=lead, subsequent_indent=" " * longest
+        )
+    shown = f"checkin {name} COMMAND --help".replace("  ", " ")
+    return "\n".join([*out, "", *textwrap.wrap(f"{shown} has the options of each. {below}".rstrip(), width)])
+
+
+def _width() -> int:
+    return min(_WIDEST, shutil.get_terminal_size().columns)
+
+
+def _command(text: str, width: int) -> list[str]:
+    """A command over several lines, as a shell takes it."""
+    lines = textwrap.wrap(
+        text,
+        width - 4,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def nearest(words: list[str], kind: type) -> str:
+    """What was meant by the first option, or word in place of a choice, that the command does not have; else ''."""
+    known = options_of(kind)
+    for word, value in zip(words, [*words[1:], ""]):
+        if not word.startswith("--"):
+            continue
+        name, _, joined = word.partition("=")
+        name = name.replace("_", "-")
+        if name not in known:
+            return f"no option {name}{did_you_mean(name, known)}"
+        option, value = known[name], joined or value
+        if option.choices and value not in option.choices:
+            hint = did_you_mean(value, option.choices)
+            return f"{name} {value or 'without a value'}: expected one of {', '.join(option.choices)}{hint}"
+        if (
+            option.value in _NUMBERS
+            and value
+            and not value.startswith("--")
+            and not _reads(value, option.value)
+        ):
+            return f"{name} {value}: expected {_NUMBERS[option.value]}"
+    return ""
+
+
+def _reads(word: str, kind: str) -> bool:
+    try:
+        return float(word).is_integer() or kind == "FLOAT"
+    except ValueError:
+        return False

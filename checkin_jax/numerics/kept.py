@@ -1,0 +1,75 @@
+"""Tables that take seconds to make: held by the process, and kept on the disk for the next one.
+
+They lie beside the accountant's programs (`checkin_jax._compiled`), under a name that is made from the sources that
+they come from, releases, platform and arguments, so that no other version's table is ever used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import io
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from checkin_jax import _compiled
+from checkin_jax.kernels import ahead, devices
+
+Table = TypeVar("Table", bound=tuple)
+
+
+def kept(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., Table]]:
+    """Keeps what a function of numbers returns, a named tuple of arrays of the type `table`."""
+
+    def decorate(function: Callable[..., Table]) -> Callable[..., Table]:
+        @functools.lru_cache(maxsize=64)
+        def held(*_: float) -> tuple[threading.Lock, list[Table]]:
+            return threading.Lock(), []
+
+        @functools.wraps(function)
+        def call(*numbers: float) -> Table:
+            lock, found = held(*numbers)
+            with lock:
+                if not found:
+                    found.append(get(*numbers))
+            return found[0]
+
+        def get(*numbers: float) -> Table:
+            name = f"{function.__module__}.{function.__qualname__}{numbers}"
+            place = sha256(f"{name} {_surroundings(devices.in_use())}".encode()).hexdigest()
+            found = _read(place, table)
+            if found is None:
+                found = function(*numbers)
+                _write(place, found)
+            return found
+
+        return call
+
+    return decorate
+
+
+@functools.cache
+def _surroundings(device: Any) -> str:
+    sources = sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        sources.update(path.read_bytes())
+    return f"{ahead.surroundings(device)} {sources.hexdigest()} {importlib.metadata.version('scipy')}"
+
+
+def _read(place: str, table: type[Table]) -> Table | None:
+    content = _compiled.read(place)
+    if content is None:
+        return None
+    with np.load(io.BytesIO(content)) as arrays:
+        return table(*(arrays[name] for name in arrays.files))
+
+
+def _write(place: str, found: tuple) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, *found)
+    _compiled.write(place, buffer.getvalue())

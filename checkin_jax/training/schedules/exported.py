@@ -1,0 +1,72 @@
+"""Check-in schedules as jax_privacy's `BatchSelectionStrategy`, where that package is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from checkin_jax._extras import how_to_install
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.training.schedules.draws import DUMMY, ENTROPY_BYTES
+from checkin_jax.training.schedules.schedule import schedule_of
+
+
+def batch_selection(protocol: CheckInProtocol) -> Any:
+    """A protocol's rounds as a jax_privacy `BatchSelectionStrategy`: the same law as the trainer's.
+
+    Formal guarantees of its `batch_iterator`: batch r holds, in random order, the distinct clients who take part in
+    round r of the protocol, as `Schedule.draw` says of each; a dummy is in no batch, and a batch may be empty. Records
+    are clients: num_examples has to be the protocol's num_clients.
+
+    Who adds noise is not part of a schedule. For jax_privacy's own, a server's on each sum, rounds of ShuffledCheckIn
+    are Poisson-sampled (`PoissonSampledDpEvent(rate, ...)`) and windows of AveragedUpdates in which everybody takes
+    part are a `RandomAllocationDpEvent`; `account` is about messages that carry the clients' own noise.
+
+    Args:
+      protocol: one that can be trained; its fields are public.
+
+    Raises:
+      ImportError: jax_privacy is not installed. TypeError, ValueError: no schedule is known for the protocol.
+    """
+    schedule_of(protocol)
+    return _kind()(protocol)
+
+
+@functools.cache
+def _kind() -> type:
+    """The class, made once jax_privacy is there."""
+    try:
+        from jax_privacy import batch_selection as theirs  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ImportError(f"jax_privacy is not installed: {how_to_install('jax-privacy')}") from error
+
+    @dataclasses.dataclass(frozen=True)
+    class CheckInSelection(theirs.BatchSelectionStrategy):
+        """Rounds of a check-in protocol, see `batch_selection`.
+
+        Attributes:
+          protocol: public.
+        """
+
+        protocol: Any
+
+        def batch_iterator(
+            self, num_examples: int, rng: np.random.Generator | int | None = None
+        ) -> Iterator[np.ndarray]:
+            """Yields the clients of each round, 1D; sensitive.
+
+            rng: secret; None draws from the operating system.
+
+            Raises:
+              ValueError: num_examples is not the protocol's number of clients.
+            """
+            secret = np.random.default_rng(rng).bytes(ENTROPY_BYTES)
+            rounds = schedule_of(self.protocol).batch_iterator(num_examples, int.from_bytes(secret, "big"))
+            dtype = np.min_scalar_type(-num_examples)
+            return (clients[clients != DUMMY].astype(dtype) for clients in rounds)
+
+    return CheckInSelection

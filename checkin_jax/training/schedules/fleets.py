@@ -1,0 +1,132 @@
+"""Clients whose check-in rates differ, drawn each with its own coin at a cost that follows those who come.
+
+Trust model: that of `draws`. Clients are numbered in the order of `Rates`: those of the first value come first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.numerics import poisson_binomial
+from checkin_jax.protocols import AveragedUpdates, FixedWindow
+from checkin_jax.rates import Rates
+from checkin_jax.training.schedules.draws import DUMMY, Stream, generator
+
+# Chances up to e^-30 are left out of pictures.
+_DEEP = 30.0
+
+
+class _Octave(NamedTuple):
+    """Groups of clients whose rates are within a factor of two of the largest, `top`; [groups].
+
+    rates: of each group. first: the number of its first client. ends: clients of this and the groups before.
+    """
+
+    top: float
+    rates: np.ndarray
+    first: np.ndarray
+    ends: np.ndarray
+
+
+class Fleet:
+    """All clients with the rates at which their messages arrive.
+
+    Args:
+      rates: in (0, 1], with how many clients have each.
+
+    Attributes:
+      num_clients: how many there are. expected: how many messages arrive in a round, on average.
+    """
+
+    def __init__(self, rates: Rates) -> None:
+        values, counts = rates.values, rates.counts.astype(np.int64)
+        self._values, self._counts, self._ends = values, counts, np.cumsum(counts)
+        self.num_clients, self.expected = rates.num_clients, rates.expected_check_ins
+        octave = np.floor(-np.log2(values)).astype(np.int64)
+        self._octaves = []
+        for which in np.unique(octave):
+            mine = np.flatnonzero(octave == which)
+            ends, first = np.cumsum(counts[mine]), self._ends[mine] - counts[mine]
+            self._octaves.append(_Octave(float(values[mine].max()), values[mine], first, ends))
+
+    def rate_of(self, client: int) -> float:
+        """The rate of one client."""
+        return float(self._values[np.searchsorted(self._ends, client, side="right")])
+
+    def all_absent(self, share: float) -> float:
+        """The chance that nobody comes, if everybody who would is kept with probability `share` in (0, 1]."""
+        with np.errstate(divide="ignore"):  # who always comes
+            return float(np.exp(self._counts @ np.log1p(-share * self._values)))
+
+    def number_cdf(self, at: np.ndarray, share: float) -> np.ndarray:
+        """The chance that fewer than `at` come, [at], each who would kept with probability `share`; for a picture."""
+        law = poisson_binomial.law(poisson_binomial.trials(share * self._values, self._counts), _DEEP)
+        below = np.concatenate([[0.0], np.cumsum(law.run_upper)])
+        return np.minimum(below[np.searchsorted(law.values, at)], 1.0)
+
+    def present(self, rng: np.random.Generator) -> np.ndarray:
+        """Who comes: each client with its own rate, independently, in uniformly random order; (k,) int64, distinct.
+
+        Of the clients within a factor of two a binomial number is picked at the largest of their rates, which is to
+        throw that coin for each, and each stays with the share that its own rate is of it. The cost follows the number
+        of those who come, not of clients.
+        """
+        parts = []
+        for each in self._octaves:
+            size = int(each.ends[-1])
+            picked = int(rng.binomial(size, each.top))
+            places = rng.choice(size, size=picked, replace=False, shuffle=False)
+            group = np.searchsorted(each.ends, places, side="right")
+            stays = rng.random(picked) * each.top < each.rates[group]
+            places, group = places[stays], group[stays]
+            starts = np.concatenate([[0], each.ends[:-1]])
+            parts.append(each.first[group] + places - starts[group])
+        return rng.permutation(np.concatenate(parts))
+
+
+def participants(entropy: int, fleet: Fleet, round_index: int) -> np.ndarray:
+    """The clients whose messages arrive in one round of shuffled check-in at rates that differ.
+
+    Formal guarantees: every client is there with its own rate, independently of the others and of other rounds; they
+    are in uniformly random order; the result depends on the arguments only.
+
+    Returns:
+      (k,) int64, sensitive; k may be 0.
+    """
+    return fleet.present(generator(entropy, Stream.PARTICIPANTS, round_index))
+
+
+def fixed_window(entropy: int, protocol: FixedWindow, fleet: Fleet, window_index: int) -> np.ndarray:
+    """As `draws.fixed_window`, of clients who take part at rates that differ.
+
+    Returns:
+      (num_slots,) int64, sensitive; clients are distinct, DUMMY where a slot is empty.
+    """
+    rng = generator(entropy, Stream.PARTICIPANTS, window_index)
+    clients = fleet.present(rng)
+    slots = np.full(protocol.num_slots, DUMMY, np.int64)
+    # In random order, the last client to claim a slot gets it: a uniform one.
+    slots[rng.integers(protocol.num_slots, size=len(clients))] = clients
+    return slots
+
+
+def averaged_updates(
+    entropy: int, protocol: AveragedUpdates, fleet: Fleet, window_index: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `draws.averaged_updates`, of clients who take part at rates that differ."""
+    rng = generator(entropy, Stream.PARTICIPANTS, window_index)
+    clients = fleet.present(rng)
+    picked = rng.integers(protocol.num_slots, size=len(clients))
+    ends = np.cumsum(np.bincount(picked, minlength=protocol.num_slots))
+    return clients[np.argsort(picked, kind="stable")], ends
+
+
+def available(entropy: int, available: int, rate: float, round_index: int) -> np.ndarray:
+    """Those who come in one round of clients 0 .. available - 1, each with the same rate.
+
+    Formal guarantees: as of `draws.participants`; who is available follows from their number, which is public.
+    """
+    rng = generator(entropy, Stream.PARTICIPANTS, round_index)
+    return rng.choice(available, size=int(rng.binomial(available, rate)), replace=False)

@@ -1,0 +1,194 @@
+"""Random allocation in public: k of t noisy sums against cells, quadrature and Monte Carlo; what is NOT a bound."""
+
+import json
+import math
+from itertools import combinations
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
+from oracles import allocation as oracle
+from scipy.special import ndtr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.unit import log_inverse_mass
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.accounting.composition import composer
+
+ADDED, REPLACED = "add-or-remove-one", "replace-one"
+GAUSS = dp_accounting.GaussianDpEvent
+
+
+def cells(steps, selected, mu, value=1.0):
+    """The law of t sums over cells, merged, which lowers divergences; a record of this value in k of them."""
+    edges = np.linspace(-4.0 - 2.0 * mu, 4.0 + 2.0 * mu, 140 if steps == 3 else 1200)
+    without, with_it = (np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.0, value * mu))
+    law = 0.0
+    chosen = list(combinations(range(steps), selected))
+    for places in chosen:
+        rows = [with_it if step in places else without for step in range(steps)]
+        joint = rows[0]
+        for row in rows[1:]:
+            joint = np.multiply.outer(joint, row)
+        law = law + joint / len(chosen)
+    return law
+
+
+def worst(laws, epsilon):
+    p, q = laws
+    return max(oracle.hockey_stick(p, q, math.exp(epsilon)), oracle.hockey_stick(q, p, math.exp(epsilon)))
+
+
+@pytest.mark.parametrize(("steps", "selected"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize("noise", [0.6, 1.5])
+@pytest.mark.parametrize("delta", [1e-1, 1e-2])
+def test_k_of_t_against_its_law(steps, selected, noise, delta):
+    laws = cells(steps, selected, 1.0 / noise), cells(steps, 0, 1.0 / noise)
+    g = cj.random_allocation(noise, steps, num_selected=selected, delta=delta, neighboring_relation=ADDED)
+    assert worst(laws, g.epsilon) <= delta
+    assert worst(laws, g.lower) >= delta * (1 - 0.06)
+    assert g.lower <= g.epsilon
+    if selected == 1:
+        assert g.epsilon <= 1.05 * g.lower
+
+
+@pytest.mark.parametrize("noise", [0.6, 1.5])
+def test_one_unit_of_blocks_for_k_of_t_is_no_bound(noise):
+    """k of t steps are k units of one of t/k; one of them by itself, or the pair of one of t, is exceeded."""
+    laws = cells(3, 2, 1.0 / noise), cells(3, 0, 1.0 / noise)
+    for steps in (2, 3):
+        wrong = cj.random_allocation(noise, steps, delta=1e-2, neighboring_relation=ADDED)
+        assert worst(laws, wrong.epsilon) > 1.1e-2
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(("noise", "delta"), [(0.6, 1e-1), (1.5, 1e-2)])
+def test_replaced_records_against_opposite_ones_and_zeros(steps, noise, delta):
+    g = cj.random_allocation(noise, steps, delta=delta, neighboring_relation=REPLACED)
+    mine = cells(steps, 1, 1.0 / noise)
+    others = [cells(steps, 1, 1.0 / noise, value) for value in (-1.0, 0.0, 0.4)]
+    found = [worst((mine, other), g.epsilon) for other in others]
+    assert max(found) <= delta
+    assert max(worst((mine, other), g.lower) for other in others) >= delta * (1 - 0.02)
+
+
+def test_the_pair_of_an_absent_record_is_no_bound_for_a_replaced_one():
+    wrong = cj.random_allocation(1.5, 2, delta=1e-2, neighboring_relation=ADDED)
+    assert worst((cells(2, 1, 1 / 1.5), cells(2, 1, 1 / 1.5, -1.0)), wrong.epsilon) > 5e-2
+
+
+@pytest.mark.parametrize(("steps", "selected", "epochs"), [(50, 1, 1), (50, 1, 4), (60, 7, 1)])
+def test_monte_carlo_is_between_the_ends(steps, selected, epochs):
+    """Losses of 200,000 draws; delta of P||Q is E(1 - e^(eps - loss))_+, in [0, 1]: Hoeffding's bound at 1e-9."""
+    rng = np.random.default_rng(3)
+    noise, draws, delta = 1.0, 200_000, 0.03
+    log_ratio = np.zeros(draws)
+    for _ in range(epochs):
+        y = rng.standard_normal((draws, steps))
+        y[:, :selected] += 1.0 / noise  # which ones does not matter to a symmetric ratio
+        # The mean over sets of k of products: elementary symmetric polynomials of the steps' ratios.
+        ratio = np.exp(y / noise - 0.5 / noise**2)
+        sums = np.zeros((selected + 1, draws))
+        sums[0] = 1.0
+        for step in range(steps):
+            sums[1:] += sums[:-1].copy() * ratio[:, step]
+        log_ratio += np.log(sums[selected] / math.comb(steps, selected))
+    g = cj.random_allocation(
+        noise, steps, num_selected=selected, num_epochs=epochs, delta=delta, neighboring_relation=ADDED
+    )
+    slack = math.sqrt(math.log(1e9) / (2 * draws))
+
+    def estimate(epsilon):
+        return np.mean(np.maximum(-np.expm1(epsilon - log_ratio), 0.0))
+
+    assert estimate(g.epsilon) <= delta + slack
+    # The other direction is smaller here, so this one reaches the lower end.
+    assert estimate(g.lower) >= delta - slack
+
+
+def test_k_units_are_their_composition_and_no_more():
+    delta = 1e-6
+    mass = log_inverse_mass(5, delta)
+    blocks = [(AllocationGaussian(4, 1.0, 0.5, mass), 4), (AllocationGaussian(5, 1.0, 0.5, mass), 1)]
+    g = cj.random_allocation(2.0, 21, num_selected=5, delta=delta, neighboring_relation=ADDED)
+    assert g.epsilon == pytest.approx(composer.bracket(blocks, delta).upper, rel=1e-9)
+    # Those units' own pairs would put the lower end above what the mechanism may leak.
+    assert g.lower < composer.bracket(blocks, delta).lower
+
+
+def test_every_step_is_plain_composition():
+    g = cj.random_allocation(3.0, 7, num_selected=7, delta=1e-5, neighboring_relation=ADDED)
+    plain = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(GAUSS(3.0), 7)
+    assert plain.get_lower_epsilon(1e-5) <= g.epsilon
+    assert g.epsilon == pytest.approx(plain.get_epsilon(1e-5), rel=1e-3)
+    assert g.lower == pytest.approx(g.epsilon, rel=1e-2)
+
+
+def test_more_steps_and_less_selection_leak_less():
+    def epsilon(steps, selected):
+        return cj.random_allocation(
+            2.0, steps, num_selected=selected, delta=1e-6, neighboring_relation=ADDED
+        ).epsilon
+
+    assert epsilon(400, 1) < epsilon(100, 1) < epsilon(100, 3) < epsilon(100, 10)
+
+
+def test_the_event_composes_with_others_and_is_remembered():
+    event = cj.RandomAllocationDpEvent(GAUSS(2.0), num_selected=3, num_steps=100)
+    ledger = (
+        cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event, 2).compose(GAUSS(40.0))
+    )
+    alone = cj.random_allocation(
+        2.0, 100, num_selected=3, num_epochs=2, delta=1e-6, neighboring_relation=ADDED
+    )
+    assert alone.epsilon <= ledger.get_epsilon(1e-6) <= alone.epsilon + 0.2
+    assert alone.lower <= ledger.get_lower_epsilon(1e-6) <= ledger.get_epsilon(1e-6)
+    again = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6)
+    assert "RandomAllocationDpEvent" in ledger.describe()
+    pld = alone.to_pld(value_discretization_interval=1e-3)
+    assert pld.get_epsilon_for_delta(1e-6) >= alone.lower
+    assert pld.get_epsilon_for_delta(1e-6) == pytest.approx(alone.epsilon, rel=0.03)
+    assert 0 < alone.attack.advantage.lower <= alone.attack.advantage.upper < 1
+    assert "random allocation" not in str(alone)
+    assert f"{alone.delta!r})-differential privacy, certified" in str(alone)
+
+
+@pytest.mark.parametrize(
+    ("event", "relation", "why"),
+    [
+        (cj.RandomAllocationDpEvent(GAUSS(1.0), 2, 9), REPLACED, "num_selected=2"),
+        (cj.RandomAllocationDpEvent(GAUSS(1.0), 10, 9), ADDED, "num_selected=10"),
+        (cj.RandomAllocationDpEvent(GAUSS(1.0), 1, 0), ADDED, "num_steps=0"),
+        (cj.RandomAllocationDpEvent(GAUSS(0.01), 1, 9), ADDED, "noise_multiplier=0.01"),
+        (cj.RandomAllocationDpEvent(dp_accounting.LaplaceDpEvent(1.0), 1, 9), ADDED, "LaplaceDpEvent"),
+    ],
+)
+def test_what_is_not_proved_is_refused_with_the_reason(event, relation, why):
+    known = NeighboringRelation.REPLACE_ONE if relation == REPLACED else NeighboringRelation.ADD_OR_REMOVE_ONE
+    with pytest.raises(UnsupportedEventError, match=why):
+        cj.CheckInAccountant(known).compose(event)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"neighboring_relation": "both"}, "neighboring_relation"),
+        ({"num_selected": 2, "neighboring_relation": REPLACED}, "num_selected=2"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier"),
+        ({"delta": 2.0}, "delta"),
+        ({"num_epochs": 0}, "num_epochs"),
+        ({"num_epochs": 10**9, "num_selected": 5}, "num_selected"),
+    ],
+)
+def test_arguments_outside_their_ranges_are_refused(change, why):
+    good = {"noise_multiplier": 1.0, "num_steps": 10, "delta": 1e-6, "neighboring_relation": ADDED}
+    with pytest.raises((TypeError, ValueError), match=why):
+        cj.random_allocation(**(good | change))
+
+
+def test_no_noise_is_no_privacy():
+    ledger = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    assert ledger.compose(cj.RandomAllocationDpEvent(GAUSS(0.0), 1, 9)).get_epsilon(1e-6) == math.inf

@@ -1,0 +1,163 @@
+"""Training of fleets whose check-in rates differ, and by a log of who is available: what ran is what is stated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import optax
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.training.budget import budget_of
+from checkin_jax.training.reports import html_report, statement
+from checkin_jax.training.schedules.schedule import schedule_of
+
+# Ten clients of each of three rates.
+FLEET = cj.Rates([0.05, 0.2, 0.6], counts=[10, 10, 10])
+
+
+def two_clouds():
+    """A linear model and thirty records."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(2, size=30).astype(np.int32)
+    place = (rng.normal(size=(30, 2)) + 4.0 * (label[:, None] - 0.5)).astype(np.float32)
+    records = {"place": place, "label": label}
+
+    def loss(parameters, record):
+        return -jax.nn.log_softmax(record["place"] @ parameters)[record["label"]]
+
+    def metrics(parameters, record):
+        return {"accuracy": (jnp.argmax(record["place"] @ parameters) == record["label"]).astype(jnp.float32)}
+
+    model = cj.training.Model(init=lambda key: jnp.zeros((2, 2), jnp.float32), loss=loss, metrics=metrics)
+    return model, cj.training.Dataset(records=records, test=records, name="two clouds")
+
+
+def trained(protocol, folder, **changes):
+    run = cj.training.PrivateRun(
+        protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=2.0), clip_norm=1.0, delta=1e-3
+    )
+    return cj.training.train(
+        run, *two_clouds(), folder, optimizer=optax.sgd(0.5), eval_every=4, seed=3, **changes
+    )
+
+
+def test_rounds_are_made_by_those_whom_the_schedule_draws(tmp_path):
+    for protocol in (
+        cj.ShuffledCheckIn(num_clients=30, check_in_prob=FLEET, num_rounds=8),
+        cj.from_availability([30, 10, 20, 5] * 2, 0.3),
+        cj.FixedWindow(num_clients=30, num_slots=8, check_in_prob=FLEET, minibatch=2, num_epochs=2),
+        cj.AveragedUpdates(num_clients=30, num_slots=4, check_in_prob=FLEET, num_epochs=2),
+    ):
+        folder = tmp_path / type(protocol).__name__
+        report = trained(protocol, folder)
+        read = cj.training.read(folder)
+        assert read.run.protocol == protocol
+        draw = schedule_of(protocol).draw(3)
+        assert [line["check_ins"] for line in read.metrics] == [len(draw(t)) for t in range(8)]
+        for view, found in report.guarantees.items():
+            again = cj.account(protocol, cj.Gaussian(noise_multiplier=2.0), delta=1e-3, view=view)
+            assert (found.lower, found.epsilon) == (again.lower, again.epsilon)
+
+
+def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp_path):
+    protocol = cj.ShuffledCheckIn(num_clients=30, check_in_prob=FLEET, num_rounds=8)
+    folder = tmp_path / "run"
+    report = trained(protocol, folder)
+    rates = [0.6, 0.2, 0.05]
+
+    def accounted(view, rounds=8):
+        g = cj.account(protocol.repeated(rounds), cj.Gaussian(noise_multiplier=2.0), delta=1e-3, view=view)
+        return [(row.client_rate, row.lower, row.epsilon) for row in reversed(g.by_rate(rates))]
+
+    assert set(report.by_rate) == set(report.guarantees) == {"local", "messages", "aggregate"}
+    for view, rows in report.by_rate.items():
+        assert [tuple(row) for row in rows] == accounted(view)
+        assert rows[0].epsilon == report.guarantees[view].epsilon > rows[1].epsilon > rows[2].epsilon
+        stored = json.loads((folder / "report.json").read_text())["epsilon_by_rate"][view]
+        assert [tuple(row.values()) for row in stored] == [tuple(row) for row in rows]
+    assert "  by rate    clients who check in at 0.6 or less: " in str(report)
+    assert f"the fastest client is expected to send {8 * 0.6:.4g}" in str(report)
+    # Metrics, budget, statement and page say the same.
+    read = cj.training.read(folder)
+    evaluated = [line for line in read.metrics if "spent_by_rate" in line]
+    assert [line["round"] for line in evaluated] == [4, 8]
+    for line in evaluated:
+        expected = [[rate, epsilon] for rate, _, epsilon in accounted("messages", line["round"])]
+        assert line["spent_by_rate"] == expected
+        assert line["spent_by_rate"][0][1] == line["epsilon"]
+    budget = budget_of(read)
+    assert [tuple(row) for row in budget.by_rate] == accounted("messages")
+    assert str(budget).count(" or less: ") == 3
+    stated = statement.record(read, attack=False)
+    for each in stated["guarantees"]:
+        assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
+    jsonschema.validate(stated, schema)
+    assert statement.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
+    page = html_report.build(read)
+    assert "What it costs whom" in page
+    assert "a sum of 30 coins of different rates" in page
+    assert page.count("<svg") == page.count("</svg>") >= 5
+
+
+def test_where_all_have_one_rate_no_table_by_rate_is_made(tmp_path):
+    report = trained(cj.from_availability([30, 10] * 4, 0.3), tmp_path / "run")
+    assert report.by_rate == {}
+    assert report.as_dict()["epsilon_by_rate"] == {}
+    assert "a client is expected to send" in str(report)
+    read = cj.training.read(tmp_path / "run")
+    assert "spent_by_rate" not in read.metrics[3]
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.ShuffledCheckIn(num_clients=30, check_in_prob=FLEET, num_rounds=8),
+        cj.from_availability([30, 10, 20, 5] * 2, 0.3),
+    ],
+    ids=["rates", "log"],
+)
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, protocol):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trained(protocol, whole)
+
+    class Killed(Exception):
+        pass
+
+    def kill(line):
+        if line["round"] == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        trained(protocol, killed, on_round=kill, checkpoint_every=3)
+    trained(protocol, killed, checkpoint_every=3, resume=True)
+    for name in ("metrics.jsonl", "parameters.npz"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+
+
+def test_the_audit_of_a_fleet_passes_and_finds_out_who_takes_the_mean_rate_for_all():
+    fleet = cj.Rates([0.02, 0.9], counts=[5, 1])
+    run = cj.training.PrivateRun(
+        protocol=cj.ShuffledCheckIn(num_clients=6, check_in_prob=fleet, num_rounds=1),
+        randomizer=cj.Gaussian(noise_multiplier=0.3),
+        clip_norm=1.0,
+    )
+    found = cj.auditing.audit(run, runs=300, seed=1, views=("aggregate",))
+    assert found.passed
+    assert max(finding.lower for finding in found.findings) > 1.0
+
+    # An accountant that takes the mean rate for all is found out by the fastest client.
+    def mean_rate(protocol, randomizer, **how):
+        coins = protocol.coins
+        equal = cj.ShuffledCheckIn(
+            num_clients=6, check_in_prob=coins.expected_check_ins / 6, num_rounds=protocol.num_rounds
+        )
+        return cj.account(equal, randomizer, **how)
+
+    assert not cj.auditing.audit(run, runs=300, seed=1, views=("aggregate",), account_fn=mean_rate).passed
