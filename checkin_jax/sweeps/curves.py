@@ -152,7 +152,7 @@ def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
 
 
 def log_moments(lanes: Sequence[moments.Plan]) -> list[np.ndarray]:
-    """`kernels.composition.moments.log_moments` of every lane, those of one shape in one compiled call; inside `float64()`."""
+    """What the kernel finds for every lane, those of one shape in one compiled call; inside `float64()`."""
     groups: dict[Any, list[int]] = {}
     counts = [len(lane.where) for lane in lanes]
     for i, lane in enumerate(lanes):

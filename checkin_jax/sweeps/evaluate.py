@@ -17,7 +17,8 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
-from checkin_jax.sweeps import batched, curves, published
+from checkin_jax.sweeps import curves, published
+from checkin_jax.sweeps.brackets import batched
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers

@@ -1,4 +1,4 @@
-"""Renyi moments of one unit: by the kernel of `kernels.composition.moments` where its bound is a mixture of clones' counts."""
+"""Renyi moments of one unit whose bound is a mixture of clones' counts, by `kernels.composition.moments`."""
 
 from __future__ import annotations
 

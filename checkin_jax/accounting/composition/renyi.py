@@ -40,8 +40,8 @@ def rdp(
 ) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
-    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), other bounds through their privacy
-    profile, whichever is smallest; replace-one, both directions, units chosen adaptively. Certified.
+    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), other bounds through
+    their privacy profile, whichever is smallest; replace-one, both directions, units chosen adaptively. Certified.
 
     Args:
       protocol: the run.
