@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from checkin_jax.accounting.guarantee import RateRow
+
 # By validity: what is proven is dark, what is only published lighter, what is no bound at all red.
 COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
 # Told apart by eye and in grey, for curves of one kind.
@@ -97,6 +99,35 @@ def bracket(
     """The band between proven ends; its upper end is the guarantee and drawn."""
     axis.fill_between(x, lower, upper, color=color, alpha=0.25, linewidth=0)
     axis.plot(x, upper, color=color, label=label)
+
+
+def by_rate(
+    tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
+) -> Figure:
+    """Brackets of epsilon against the check-in rate, and beneath them how many clients have which.
+
+    tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates, counts: of all
+    clients, [groups].
+    """
+    drawn, (above, beneath) = figure(2, height=4.6)
+    drawn.set_figwidth(5.2)
+    for axis, place in zip((above, beneath), drawn.add_gridspec(2, 1, height_ratios=(3, 1))):
+        axis.set_subplotspec(place)
+    above.sharex(beneath)
+    for name, table in tables.items():
+        kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
+        x, lower, upper = ([row[i] for row in kept] for i in range(3))
+        bracket(above, x, lower, upper, name, colors[name])
+    above.set(yscale="log", ylabel="epsilon (nats)")
+    above.legend(frameon=False)
+    edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()
+    beneath.hist(rates, edges, weights=counts, color=SERIES[-1])
+    beneath.set(xscale="log", xlabel="check-in rate", ylabel="clients")
+    ticks = [d * 10.0**e for e in range(-12, 1) for d in (1, 2, 5) if edges[0] <= d * 10.0**e <= edges[-1]]
+    beneath.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    beneath.set_xticks([], minor=True)
+    above.tick_params(labelbottom=False)
+    return drawn
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:

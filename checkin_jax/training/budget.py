@@ -17,10 +17,17 @@ from typing import Any
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.kernels.devices import on_cpu
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, every_view, guarantee
+from checkin_jax.training.reports.report import (
+    AccountFn,
+    by_rate,
+    every_view,
+    guarantee,
+    plain_rows,
+    rate_lines,
+)
 from checkin_jax.training.run import PrivateRun
 
 
@@ -73,6 +80,7 @@ class Budget:
       target_epsilon, target_view: the budget; None: there is none.
       spent: view -> Guarantee of what has been run, and before it; empty before the first round.
       whole: view -> Guarantee once `rounds_within` have run.
+      by_rate: where check-in rates differ, what has been spent in view `target_view`, the fastest client's first.
     """
 
     run_dir: Path
@@ -85,6 +93,7 @@ class Budget:
     delta: float
     spent: dict[str, Guarantee]
     whole: dict[str, Guarantee]
+    by_rate: tuple[RateRow, ...] = ()
 
     @property
     def left(self) -> float | None:
@@ -110,6 +119,7 @@ class Budget:
             "left": self.left,
             "spent": finite({view: each.epsilon for view, each in self.spent.items()}),
             "whole": finite({view: each.epsilon for view, each in self.whole.items()}),
+            "spent_by_rate": plain_rows(self.by_rate),
         }
 
     def __str__(self) -> str:
@@ -131,7 +141,7 @@ class Budget:
             spent = up(self.spent[view].epsilon) if self.spent else "0"
             left = down(self.left) if self.left is not None and view == self.target_view else ""
             lines.append(f"  {view:<11}{spent:>12}{up(whole.epsilon):>12}{left:>12}".rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *rate_lines(self.by_rate)])
 
 
 def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
@@ -149,6 +159,10 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
         spent = every_view(run, run.schedule.so_far(rounds), account_fn=account_fn)
     else:
         spent = earlier(run, account_fn)
+    rates = {}
+    if rounds:
+        how = {"views": (run.target_view,), "account_fn": account_fn}
+        rates = by_rate(run, run.schedule.so_far(rounds), spent, **how)
     ended = None
     if recorded.report is not None:
         ended = f"has ended: {recorded.report.get('stopped') or 'all rounds ran'}"
@@ -163,6 +177,7 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
         delta=run.delta,
         spent=spent,
         whole=whole,
+        by_rate=rates.get(run.target_view, ()),
     )
 
 

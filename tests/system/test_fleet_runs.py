@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import optax
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.training.budget import budget_of
+from checkin_jax.training.reports import html_report, statement
 from checkin_jax.training.schedules.schedule import schedule_of
 
 # Ten clients of each of three rates.
@@ -57,6 +63,56 @@ def test_rounds_are_made_by_those_whom_the_schedule_draws(tmp_path):
         for view, found in report.guarantees.items():
             again = cj.account(protocol, cj.Gaussian(noise_multiplier=2.0), delta=1e-3, view=view)
             assert (found.lower, found.epsilon) == (again.lower, again.epsilon)
+
+
+def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp_path):
+    protocol = cj.ShuffledCheckIn(num_clients=30, check_in_prob=FLEET, num_rounds=8)
+    folder = tmp_path / "run"
+    report = trained(protocol, folder)
+    rates = [0.6, 0.2, 0.05]
+
+    def accounted(view, rounds=8):
+        g = cj.account(protocol.repeated(rounds), cj.Gaussian(noise_multiplier=2.0), delta=1e-3, view=view)
+        return [(row.client_rate, row.lower, row.epsilon) for row in reversed(g.by_rate(rates))]
+
+    assert set(report.by_rate) == set(report.guarantees) == {"local", "messages", "aggregate"}
+    for view, rows in report.by_rate.items():
+        assert [tuple(row) for row in rows] == accounted(view)
+        assert rows[0].epsilon == report.guarantees[view].epsilon > rows[1].epsilon > rows[2].epsilon
+        stored = json.loads((folder / "report.json").read_text())["epsilon_by_rate"][view]
+        assert [tuple(row.values()) for row in stored] == [tuple(row) for row in rows]
+    assert "  by rate    clients who check in at 0.6 or less: " in str(report)
+    assert f"the fastest client is expected to send {8 * 0.6:.4g}" in str(report)
+    # Metrics, budget, statement and page say the same.
+    read = cj.training.read(folder)
+    evaluated = [line for line in read.metrics if "spent_by_rate" in line]
+    assert [line["round"] for line in evaluated] == [4, 8]
+    for line in evaluated:
+        expected = [[rate, epsilon] for rate, _, epsilon in accounted("messages", line["round"])]
+        assert line["spent_by_rate"] == expected
+        assert line["spent_by_rate"][0][1] == line["epsilon"]
+    budget = budget_of(read)
+    assert [tuple(row) for row in budget.by_rate] == accounted("messages")
+    assert str(budget).count(" or less: ") == 3
+    stated = statement.record(read, attack=False)
+    for each in stated["guarantees"]:
+        assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
+    jsonschema.validate(stated, schema)
+    assert statement.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
+    page = html_report.build(read)
+    assert "What it costs whom" in page
+    assert "a sum of 30 coins of different rates" in page
+    assert page.count("<svg") == page.count("</svg>") >= 5
+
+
+def test_where_all_have_one_rate_no_table_by_rate_is_made(tmp_path):
+    report = trained(cj.from_availability([30, 10] * 4, 0.3), tmp_path / "run")
+    assert report.by_rate == {}
+    assert report.as_dict()["epsilon_by_rate"] == {}
+    assert "a client is expected to send" in str(report)
+    read = cj.training.read(tmp_path / "run")
+    assert "spent_by_rate" not in read.metrics[3]
 
 
 @pytest.mark.parametrize(

@@ -281,3 +281,18 @@ def test_a_run_that_its_budget_ended_leads_with_what_ran(tmp_path):
     read = cj.training.read(tmp_path / "run")
     assert "that ran:" not in html_report.build(read, quick_account)
     assert statement.record(read, quick_account, attack=False)["guarantees_of_all_planned_rounds"] == []
+
+
+def test_a_fleet_that_ended_early_states_the_rates_of_what_it_leads_with(tmp_path):
+    rates = cj.Rates([0.2, 0.6], [30, 30])
+    protocol = cj.ShuffledCheckIn(num_clients=60, check_in_prob=rates, num_rounds=6)
+    run = dataclasses.replace(RUN, protocol=protocol)
+    report = train(tmp_path / "run", run=run, on_round=stop_after(2))
+    assert report.planned
+    assert report.by_rate["messages"][0].epsilon == report.leading["messages"].epsilon
+    values = statement.record(cj.training.read(tmp_path / "run"), quick_account, attack=False)
+    (first, *_), none = (
+        values[name][1]["by_rate"] for name in ("guarantees_of_all_planned_rounds", "guarantees")
+    )
+    assert first["epsilon"] == values["guarantees_of_all_planned_rounds"][1]["epsilon"]
+    assert none == []

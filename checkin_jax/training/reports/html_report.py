@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 
 from checkin_jax import plotting
 from checkin_jax._files import replacing
@@ -21,9 +20,10 @@ from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import VIEWS
+from checkin_jax.rates import Rates
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, every_view
+from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 # Points of a curve of epsilon: with the tight bounds each may take a second.
 _POINTS = 10
-_COLORS = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
+# Characters of a setting that are shown.
+_ROOM = 1_000
+_COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
 _STYLE = """
 body{font:17px/1.5 system-ui,sans-serif;color:#1b1f24;max-width:46rem;margin:2rem auto;padding:0 1rem}
 h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.2rem;border-top:1px solid #ddd;padding-top:1rem}
@@ -68,9 +70,12 @@ def build(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = F
     points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     early = ran.repeats < planned.repeats and run.report is not None
     # What is quoted holds however the moment of ending was chosen.
-    leading = every_view(run.run, planned, account_fn=account_fn) if early else final
+    whole, leading = ran, final
+    if early:
+        whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
     sections = [_headline(run, leading), _words(run, leading), _ran(run, final) if early else ""]
     sections += [_attack(leading) if attack else ""]
+    sections += [_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn))]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
     title = f"Private training on {_name(run)}"
@@ -223,24 +228,51 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
 
 def _check_ins(run: RecordedRun) -> str:
     """The realised numbers of messages a round beside their law."""
-    number, rate = run.run.schedule.check_ins
+    schedule = run.run.schedule
     counts = np.array([line["check_ins"] for line in run.metrics])
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
+    number, rate = schedule.check_ins
     if rate == 1.0:
         return f"<h2>Check-ins</h2><p>{caption} Their number is fixed by the protocol.</p>"
-    law = scipy.stats.binom(number, rate)
-    low, high = min(counts.min(), int(law.ppf(1e-4))), max(counts.max(), int(law.ppf(1 - 1e-4)))
+    likely = np.array([-4.0, 4.0]) * np.sqrt(number * rate) + number * rate
+    low, high = max(0, min(counts.min(), int(likely[0]))), min(number, max(counts.max(), int(likely[1])))
     width = max(1, (high - low) // 40)
     edges = np.arange(low, high + width + 1, width) - 0.5
+    expected, law = schedule.messages_law(edges, len(counts))
 
     def draw(axis: Axes) -> None:
         axis.hist(counts, edges, color="#5a9bd5", alpha=0.7, label="rounds")
-        expected = len(counts) * np.diff(law.cdf(edges))
         axis.step(edges, [*expected, expected[-1]], where="post", color="#123a6b", label="expected")
         axis.set(xlabel="messages in a round", ylabel="rounds")
         axis.legend(frameon=False)
 
-    return _figure("Check-ins", f"{caption} Expected by their law, Binomial({number:,}, {rate:.4g}).", draw)
+    return _figure("Check-ins", f"{caption} Expected by their law, {law}.", draw)
+
+
+def _by_rate(run: RecordedRun, tables: ByRate) -> str:
+    """Epsilon against the check-in rate, the worst client first, and how many clients have which rate."""
+    coins = run.run.protocol.coins
+    if not tables or not isinstance(coins, Rates):
+        return ""
+    rows = "".join(
+        f'<tr><td class="number">{row.client_rate:.6g}</td>'
+        + "".join(
+            f'<td class="number">{_number(each[i].epsilon, up)}<br>'
+            f"<small>at least {down(each[i].lower, 4)}</small></td>"
+            for each in tables.values()
+        )
+        + "</tr>"
+        for i, row in enumerate(tables[VIEWS[0]])
+    )
+    heads = "".join(f"<th>epsilon, {view}</th>" for view in tables)
+    caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
+    drawn = plotting.by_rate(tables, _COLORS, coins.values, coins.counts)
+    return (
+        "<h2>What it costs whom</h2><p>Clients check in at rates of their own; who comes most often is worst off, and "
+        "every figure elsewhere on this page is for that client.</p>"
+        f'<div class="wide"><table><tr><th>check-in rate up to</th>{heads}</tr>{rows}</table></div>'
+        f"{_picture(drawn, 'Epsilon by check-in rate', caption)}"
+    )
 
 
 def _update_norms(run: RecordedRun) -> str:
@@ -277,10 +309,15 @@ def _statement(run: RecordedRun, final: dict[str, Guarantee]) -> str:
 
 def _settings(run: RecordedRun) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td><code>{html.escape(json.dumps(value))}</code></td></tr>"
+        f"<tr><td>{html.escape(name)}</td><td><code>{html.escape(_short(json.dumps(value)))}</code></td></tr>"
         for name, value in run.about.items()
     )
     return f'<h2>Settings and versions</h2><div class="wide"><table>{rows}</table></div>'
+
+
+def _short(text: str) -> str:
+    """Text that a page has room for: config.json holds the rates of all clients."""
+    return text if len(text) <= _ROOM else f"{text[:_ROOM]} ... ({len(text):,} characters, see config.json)"
 
 
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:

@@ -32,6 +32,7 @@ LINE = (
     "view",
     "method",
     "spent",
+    "spent_by_rate",
     "update_norm",
     "noise_norm",
 )

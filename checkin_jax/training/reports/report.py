@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from checkin_jax._plain import finite
-from checkin_jax._rounding import up
+from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
+from checkin_jax.rates import Rates
 from checkin_jax.training.run import PrivateRun
 
 POST_PROCESSING = (
@@ -21,6 +22,10 @@ POST_PROCESSING = (
 PUBLIC = "is public: no guarantee covers its records, and metrics on it may be published"
 # As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
 AccountFn = Callable[..., Guarantee]
+# view -> brackets by check-in rate, the fastest client's first.
+ByRate = dict[str, tuple[RateRow, ...]]
+# Rates in a table of them.
+RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
 SIMULATED = (
@@ -45,6 +50,8 @@ class Report:
       planned: view -> Guarantee over all planned units (within the budget, if there is one), when fewer ran; empty
         otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
+      by_rate: view -> brackets by check-in rate of the `leading` figures, the worst client's first; empty where all
+        clients have the same rate.
       entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
       sharing: what clients have in common, in words; None: no record is held by several.
     """
@@ -60,6 +67,7 @@ class Report:
     guarantees: dict[str, Guarantee]
     planned: dict[str, Guarantee]
     message: tuple[float, float]
+    by_rate: ByRate = dataclasses.field(default_factory=dict)
     entropy: str = OPERATING_SYSTEM
     sharing: str | None = None
 
@@ -80,8 +88,8 @@ class Report:
 
     @property
     def messages_per_client(self) -> float:
-        """Expected number of messages one client sends over the units that ran."""
-        return self.units * self.run.protocol.rate
+        """Expected number of messages one client, or the fastest one, sends over the units that ran."""
+        return self.units * self.run.schedule.so_far(self.rounds).rate
 
     def notes(self) -> list[str]:
         """Notes for a careful reader, beside the numbers."""
@@ -132,6 +140,7 @@ class Report:
             "guarantees_of_all_planned_rounds": {
                 view: guarantee.as_dict() for view, guarantee in self.planned.items()
             },
+            "epsilon_by_rate": {view: plain_rows(rows) for view, rows in self.by_rate.items()},
             "one_message": dict(zip(("epsilon0", "delta0"), self.message)),
             "messages_per_client": self.messages_per_client,
             "notes": self.notes(),
@@ -159,17 +168,18 @@ class Report:
         if "tuning" in settings:
             lines.append(f"  tuning     {settings['tuning']}")
         lines += [f"  note       {note}" for note in self.notes()]
+        client = "the fastest client" if self.by_rate else "a client"
         if self.planned:
             lines += [
                 "",
                 f"Over all {_allowed(run, settings):,} rounds that were to run, which is what to quote:",
             ]
         for view in VIEWS:
-            lines += ["", str(self.leading[view])]
+            lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
             if view == "local":
                 lines.append(
                     f"  a message  is ({up(self.message[0])}, {up(self.message[1], 3)})-locally private "
-                    f"by itself; a client is expected to send {self.messages_per_client:,.4g}"
+                    f"by itself; {client} is expected to send {self.messages_per_client:,.4g}"
                 )
         if self.planned:
             lines += [
@@ -210,6 +220,8 @@ def make_report(
         raise ValueError(f"rounds={rounds!r}: expected a number in [1, {schedule.num_rounds}]")
     ran, allowed = schedule.so_far(rounds), schedule.so_far(_allowed(run, settings or {}))
     early, known = ran.repeats < allowed.repeats, known or {}
+    found = known.get(ran) or every_view(run, ran, account_fn=account_fn)
+    planned = every_view(run, allowed, account_fn=account_fn) if early else {}
     return Report(
         run=run,
         settings=dict(settings or {}),
@@ -219,20 +231,30 @@ def make_report(
         rounds=rounds,
         seconds=seconds,
         stopped=stopped,
-        guarantees=known.get(ran) or every_view(run, ran, account_fn=account_fn),
-        planned=every_view(run, allowed, account_fn=account_fn) if early else {},
+        guarantees=found,
+        planned=planned,
         message=message_privacy(run, account_fn=account_fn),
+        by_rate=by_rate(run, allowed if early else ran, planned or found, account_fn=account_fn),
         entropy=entropy,
         sharing=sharing,
     )
 
 
 def guarantee(
-    run: PrivateRun, protocol: CheckInProtocol, view: str, account_fn: AccountFn = account
+    run: PrivateRun,
+    protocol: CheckInProtocol,
+    view: str,
+    account_fn: AccountFn = account,
+    client_rate: float | None = None,
 ) -> Guarantee:
-    """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere."""
-    before = {"before": run.before} if run.before else {}
-    return account_fn(protocol, run.randomizer, delta=run.delta, view=view, **before)
+    """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere.
+
+    client_rate: the clients that are meant, where rates differ: as fast as this at most. None: everybody.
+    """
+    more: dict[str, Any] = {"before": run.before} if run.before else {}
+    if client_rate is not None:
+        more["client_rate"] = client_rate
+    return account_fn(protocol, run.randomizer, delta=run.delta, view=view, **more)
 
 
 def every_view(
@@ -240,6 +262,49 @@ def every_view(
 ) -> dict[str, Guarantee]:
     """view -> Guarantee of `protocol`."""
     return {view: guarantee(run, protocol, view, account_fn) for view in VIEWS}
+
+
+def by_rate(
+    run: PrivateRun,
+    protocol: CheckInProtocol,
+    found: Mapping[str, Guarantee],
+    *,
+    count: int = RATES,
+    views: Sequence[str] = VIEWS,
+    account_fn: AccountFn = account,
+) -> ByRate:
+    """view -> brackets of `protocol` at `count` rates, evenly over the clients, the fastest client's first.
+
+    Nothing where all clients have the same rate. found: `every_view` of the protocol, which is for the fastest client.
+    """
+    coins = protocol.coins
+    if not isinstance(coins, Rates):
+        return {}
+    rates = sorted(set(coins.quantiles(count)), reverse=True)
+    out: ByRate = {}
+    for view in views:
+        slower = [guarantee(run, protocol, view, account_fn, rate) for rate in rates[1:]]
+        each = [found[view], *slower]
+        out[view] = tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(rates, each))
+    return out
+
+
+def plain_rows(rows: Sequence[RateRow]) -> list[dict[str, Any]]:
+    """Rows as plain values for JSON; infinities as None."""
+    return [
+        finite({"client_rate": row.client_rate, "epsilon_lower": row.lower, "epsilon": row.epsilon})
+        for row in rows
+    ]
+
+
+def rate_lines(rows: Sequence[RateRow]) -> list[str]:
+    """Rows as lines of a statement."""
+    heads = ["by rate", *[""] * len(rows)]
+    return [
+        f"  {head:<10} clients who check in at {row.client_rate:.6g} or less: "
+        f"{down(row.lower)} <= epsilon <= {up(row.epsilon)}"
+        for head, row in zip(heads, rows)
+    ]
 
 
 def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[float, float]:

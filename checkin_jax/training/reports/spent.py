@@ -9,13 +9,15 @@ from checkin_jax._plain import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.reports.report import AccountFn, every_view
+from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view, plain_rows
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
 # Evaluations that are accounted for in one run: each may take a second a view.
 MOST = 20
-_Figures = concurrent.futures.Future[dict[str, Guarantee]]
+# Where rates differ: those of the fastest client, the median and the slowest.
+RATES = 3
+_Figures = concurrent.futures.Future[tuple[dict[str, Guarantee], ByRate]]
 
 
 class Spent:
@@ -55,17 +57,22 @@ class Spent:
     def line(self, rounds: int) -> dict[str, Any]:
         """What an evaluated round's line says of privacy; empty where the round is one of too many.
 
-        epsilon, epsilon_lower, view and method are those of view "messages"; spent has the upper end of every view.
+        epsilon, epsilon_lower, view and method are those of view "messages"; spent has the upper end of every view, and
+        spent_by_rate, where rates differ, pairs of a check-in rate and epsilon in view "messages", the worst first.
         Of more than `MOST` evaluations every second, third ... has them, and the last; None where infinite.
         """
         if rounds % self._every and rounds != self._last:
             return {}
-        found = self._of(rounds).result()
+        found, by_rates = self._of(rounds).result()
         self.prepare(rounds)
         shown = found[VIEW]
         values = finite({"epsilon": shown.epsilon, "epsilon_lower": shown.lower})
         spent = finite({view: each.epsilon for view, each in found.items()})
-        return {**values, "view": shown.view, "method": shown.method, "spent": spent}
+        line = {**values, "view": shown.view, "method": shown.method, "spent": spent}
+        if VIEW in by_rates:
+            rows = plain_rows(by_rates[VIEW])
+            line["spent_by_rate"] = [[row["client_rate"], row["epsilon"]] for row in rows]
+        return line
 
     def known(self) -> dict[CheckInProtocol, dict[str, Guarantee]]:
         """Guarantees that have been accounted for."""
@@ -74,12 +81,17 @@ class Spent:
             for protocol, future in self._found.items()
             if future.done() and not future.cancelled()
         }
-        return {protocol: future.result() for protocol, future in done.items() if future.exception() is None}
+        return {
+            protocol: future.result()[0] for protocol, future in done.items() if future.exception() is None
+        }
 
     def _of(self, rounds: int) -> _Figures:
         protocol = self._run.schedule.so_far(rounds)
         if protocol not in self._found:
-            self._found[protocol] = self._thread.submit(
-                every_view, self._run, protocol, account_fn=self._account_fn
-            )
+            self._found[protocol] = self._thread.submit(self._figures, protocol)
         return self._found[protocol]
+
+    def _figures(self, protocol: CheckInProtocol) -> tuple[dict[str, Guarantee], ByRate]:
+        found = every_view(self._run, protocol, account_fn=self._account_fn)
+        how = {"count": RATES, "views": (VIEW,), "account_fn": self._account_fn}
+        return found, by_rate(self._run, protocol, found, **how)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, every_view
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
 
 # Raised whenever the meaning of a field changes.
 SCHEMA = 1
@@ -54,6 +54,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     found = every_view(private, protocol, account_fn=account_fn)
     whole = private.schedule.so_far(run.rounds_within_budget)
     planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
+    rates = by_rate(private, whole if planned else protocol, planned or found, account_fn=account_fn)
     held = run.about.get("records_per_client")
     return {
         "schema": SCHEMA,
@@ -74,9 +75,14 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             "rounds": run.rounds,
             "ended": run.report is not None,
         },
-        # Of an attacker's terms those of the figures that are to be quoted.
-        "guarantees": [_guarantee(each, attack and not planned) for each in found.values()],
-        "guarantees_of_all_planned_rounds": [_guarantee(each, attack) for each in planned.values()],
+        # Of an attacker's terms, and by rate, those of the figures that are to be quoted.
+        "guarantees": [
+            _guarantee(each, attack and not planned, () if planned else rates.get(view, ()))
+            for view, each in found.items()
+        ],
+        "guarantees_of_all_planned_rounds": [
+            _guarantee(each, attack, rates.get(view, ())) for view, each in planned.items()
+        ],
         "accounting": {
             "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
             "software": f"checkin-jax {__version__}",
@@ -89,7 +95,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     }
 
 
-def _guarantee(g: Guarantee, attack: bool) -> dict[str, Any]:
+def _guarantee(g: Guarantee, attack: bool, rates: Sequence[RateRow] = ()) -> dict[str, Any]:
     about = {
         "view": g.view,
         "against": g.against,
@@ -103,6 +109,7 @@ def _guarantee(g: Guarantee, attack: bool) -> dict[str, Any]:
         "assumptions": list(g.assumptions),
         "warnings": list(g.warnings),
         "attack": g.attack.as_dict() if attack else None,
+        "by_rate": plain_rows(rates),
     }
     return finite(about)
 
@@ -125,6 +132,8 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             mu, gain = each["attack"]["mu"], each["attack"]["advantage"]
             text += f" Advantage of the best attack {_bracket(gain, 'upper', 'lower')}; "
             text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
+        for row in each["by_rate"]:
+            text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
     if planned:  # they hold however the moment of ending was chosen, and come first
