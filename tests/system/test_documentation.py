@@ -13,6 +13,7 @@ import pytest
 
 import checkin_jax
 from checkin_jax import cli
+from checkin_jax.cli import help
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,6 +74,35 @@ def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, m
 def test_every_command_is_one_the_parser_takes(page):
     for command in commands(page):
         assert cli._parse(shlex.split(command, comments=True)) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_opens_with_what_it_answers(page):
+    title, opening, *_ = page.read_text().split("\n\n")
+    assert re.fullmatch(r"# .+", title)
+    assert "?" in opening
+
+
+OPTIONS = {
+    option
+    for name, kind in [*cli.COMMANDS.items(), *cli.DATA_SETS.items()]
+    if name != "train"
+    for option in help.options_of(kind)
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_is_named_exists(page):
+    """Of the command, or of a program in train/ or benchmarks/, or of the tools that the pages name."""
+    programs = [*ROOT.glob("train/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("checkin_jax/cli/*.py")]
+    written = "".join(path.read_text() for path in programs)
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text())):
+        own = option[2:].replace("-", "_")
+        assert option in OPTIONS or option in written or f" {own}: " in written or option in OTHERS, option
+
+
+# Of XLA.
+OTHERS = {"--xla"}
 
 
 def words(picture: Path) -> set[str]:
