@@ -30,6 +30,7 @@ from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
+from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.progress import FirstTime
@@ -47,9 +48,21 @@ COMMANDS: dict[str, type] = {
     "report": ReportPage,
     "statement": Statement,
     "audit": Audit,
+    "flower-check": FlowerCheck,
 }
 if TYPE_CHECKING:
-    Command = Epsilon | Calibrate | Compare | Sweep | Train | SpentBudget | ReportPage | Statement | Audit
+    Command = (
+        Epsilon
+        | Calibrate
+        | Compare
+        | Sweep
+        | Train
+        | SpentBudget
+        | ReportPage
+        | Statement
+        | Audit
+        | FlowerCheck
+    )
 else:
     _KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())
     Command = functools.reduce(operator.or_, _KINDS)

@@ -458,6 +458,23 @@ def reading_a_run(damages):
         json.dumps(found.about)
 
 
+weights = st.one_of(spread(1e-9, 1e9).map(str), word)
+
+
+@case(
+    CASES,
+    st.tuples(weights, weights, weights, st.one_of(st.just("1e-5"), word)),
+    covers=("flower-check",),
+    few=20,
+    many=1_000,
+)
+def asking_flower(values):
+    names = ("--clipping-norm", "--sensitivity", "--epsilon", "--delta")
+    pairs = [part for name, value in zip(names, values) for part in (name, value)]
+    found = run(["flower-check", *pairs, "--json"])
+    assert found["noise_std"] is None or found["noise_std"] >= 0.0
+
+
 # Of runs that there are, test_statement.py: epsilons of the stand-in have no profile.
 @case(
     CASES,
