@@ -32,6 +32,7 @@ from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
+from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, Statement
@@ -48,6 +49,8 @@ COMMANDS: dict[str, type] = {
     "report": ReportPage,
     "statement": Statement,
     "audit": Audit,
+    "ledger": Ledger,
+    "ledger-add": LedgerAdd,
     "flower-check": FlowerCheck,
 }
 if TYPE_CHECKING:
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
         | ReportPage
         | Statement
         | Audit
+        | Ledger
+        | LedgerAdd
         | FlowerCheck
     )
 else:
