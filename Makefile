@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 # Releases are pinned in pyproject.toml; this is the first of them.
 JAX ?= 0.10.0
 
-.PHONY: demo test numbers check test-exhaustive lint format docs pictures dist benchmarks accelerator clean
+.PHONY: demo test numbers extras check test-exhaustive lint format docs pictures dist benchmarks accelerator clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
@@ -29,6 +29,12 @@ numbers:
 	$(PYTHON) -m venv build/jax-$(JAX)
 	build/jax-$(JAX)/bin/python -m pip install --quiet --editable ".[train]" --group test "jax==$(JAX)" "jaxlib==$(JAX)"
 	CHECKIN_JAX_TESTS_CACHE=build/jax-$(JAX)/kernels build/jax-$(JAX)/bin/python -m pytest -n 0 tests/bounds/test_xla.py tests/unit/test_devices.py
+
+# Against flwr and jax_privacy themselves, in an environment of their own: flwr wants older releases than the tests do.
+extras:
+	$(PYTHON) -m venv build/extras
+	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy]" --group test
+	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
 # The large runs too: brute force of every theorem, hours.
 test-exhaustive: $(STAMP)

@@ -112,8 +112,8 @@ def account(
         protocol=protocol,
         randomizer=randomizer,
         # The bound for a stronger adversary rests on none of them.
-        theorems=() if found.bound else _once(each.stated for kinds in chosen for each in kinds),
-        assumptions=_once(
+        theorems=() if found.bound else once(each.stated for kinds in chosen for each in kinds),
+        assumptions=once(
             (*assumptions(one, its, view), *(() if found.bound else each.assumes))
             for (one, its), kinds in zip(runs, chosen)
             for each in kinds
@@ -124,8 +124,8 @@ def account(
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         bounds=wanted,
-        warnings=_once(
-            _warnings(each, one, delta, found) for (each, _), kinds in zip(runs, chosen) for one in kinds
+        warnings=once(
+            warnings_of(each, one, delta, found) for (each, _), kinds in zip(runs, chosen) for one in kinds
         ),
         before=tuple(runs[1:]),
         asked=functools.partial(
@@ -151,11 +151,13 @@ def check_pairs(before: Any) -> list[tuple[Any, Any]]:
         ) from None
 
 
-def _once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+def once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """The texts in their order, each only where it comes first."""
     return tuple(dict.fromkeys(itertools.chain.from_iterable(texts)))
 
 
-def _warnings(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:
+def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:
+    """What a careful reader should be told about a bracket of such units."""
     out = []
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:
         out.append(

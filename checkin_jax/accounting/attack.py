@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite

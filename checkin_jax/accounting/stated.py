@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import html
+import re
 from collections.abc import Iterable
 
 from checkin_jax._rounding import down, up
@@ -12,7 +13,7 @@ from checkin_jax.protocols import REPLACE
 
 def in_short(against: str) -> str:
     """An adversary in words, without what stands in parentheses."""
-    return against.partition(" (")[0]
+    return re.sub(r" \([^()]*\)", "", against)
 
 
 def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:

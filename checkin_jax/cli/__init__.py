@@ -30,7 +30,9 @@ from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
+from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
+from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, Statement
@@ -47,9 +49,25 @@ COMMANDS: dict[str, type] = {
     "report": ReportPage,
     "statement": Statement,
     "audit": Audit,
+    "ledger": Ledger,
+    "ledger-add": LedgerAdd,
+    "flower-check": FlowerCheck,
 }
 if TYPE_CHECKING:
-    Command = Epsilon | Calibrate | Compare | Sweep | Train | SpentBudget | ReportPage | Statement | Audit
+    Command = (
+        Epsilon
+        | Calibrate
+        | Compare
+        | Sweep
+        | Train
+        | SpentBudget
+        | ReportPage
+        | Statement
+        | Audit
+        | Ledger
+        | LedgerAdd
+        | FlowerCheck
+    )
 else:
     _KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())
     Command = functools.reduce(operator.or_, _KINDS)

@@ -113,7 +113,7 @@ def page(name: str, kind: type) -> str:
     for option in options_of(kind).values():
         groups.setdefault(option.group, []).append(option)
     arguments = " ".join(option.name for option in groups["arguments"])
-    about = inspect.cleandoc(kind.__doc__ or "").replace("\n", " ")
+    about = " ".join((kind.__doc__ or "").split())
     out = [f"usage: checkin {name} {arguments}".rstrip() + " [options]", "", *textwrap.wrap(about, width)]
     last = [*groups.pop("output", []), Option("--help", "", "Print this page.", "output", ())]
     for group, members in [*groups.items(), ("output", last)]:

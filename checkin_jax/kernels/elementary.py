@@ -12,6 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -50,7 +51,6 @@ def ndtr(x: Array) -> Array:
 @functools.cache
 def _tail_coefficients() -> tuple[float, ...]:
     """Of the polynomial near (1 + x) e^{x^2/2} Phi(-x), x >= 0, the highest power's first."""
-    import scipy.special  # takes as long to import as a small bracket to compute
 
     def scaled(at: np.ndarray) -> Any:
         x = _CENTRE * (1.0 + at) / (1.0 - at)

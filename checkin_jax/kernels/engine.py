@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # whose parts are imported when they are used: scipy.special takes a tenth of a second
 from jax import Array
 from jax.core import Tracer
 
@@ -242,26 +243,19 @@ def log_ndtr(x: Array) -> Array:
     """log of the standard normal distribution function."""
     if not _HERE.numpy:
         return jax.scipy.special.log_ndtr(x, series_order=10)
-    return _special().log_ndtr(x)
+    return scipy.special.log_ndtr(x)
 
 
 def erfcx(x: Array) -> Array:
     """e^{x^2} erfc(x), x up to 25 or so: beyond, XLA flushes erfc to zero."""
-    return _special().erfcx(x) if _HERE.numpy else jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x)
+    return scipy.special.erfcx(x) if _HERE.numpy else jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x)
 
 
 def ndtr(x: Array) -> Array:
     """The standard normal distribution function."""
-    return _special().ndtr(x) if _HERE.numpy else jax.scipy.special.ndtr(x)
+    return scipy.special.ndtr(x) if _HERE.numpy else jax.scipy.special.ndtr(x)
 
 
 def ndtri(share: Array) -> Array:
     """Quantiles of the standard normal law."""
-    return _special().ndtri(share) if _HERE.numpy else jax.scipy.special.ndtri(share)
-
-
-@functools.cache
-def _special() -> Any:
-    import scipy.special  # takes as long to import as a small bracket to compute
-
-    return scipy.special
+    return scipy.special.ndtri(share) if _HERE.numpy else jax.scipy.special.ndtri(share)

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax.kernels import gaussian
 from checkin_jax.kernels.round_off import UNIT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +13,12 @@ from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds.choice import BEST, unit_bound
 from checkin_jax.accounting.calibration import calibrate
-from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
-from checkin_jax.sweeps import batched, published
+from checkin_jax.sweeps import curves, published
+from checkin_jax.sweeps.brackets import batched
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.table import Columns
 from checkin_jax.sweeps.workers import Task, Workers
@@ -38,6 +37,8 @@ def evaluate(
     results = Results(question, count)
     if question.what == "published":
         published.run_published(question, inputs, results, workers, done)
+    elif question.what == "rdp":
+        curves.run(inputs, lambda given: _described(question, given), results, workers, done)
     else:
         _by_rows(question, inputs, results, workers, done)
     return results.columns(inputs)
@@ -64,13 +65,11 @@ def _by_rows(
         else:
             rest.append((i, row))
     done(int(np.count_nonzero(results.errors != "")))
-    tasks: list[Task] = []
-    if question.what == "rdp":
-        tasks = _curves(rest, results, done)
-    else:
-        one = _bracket if question.what == "bracket" else _calibration
-        for start in range(0, len(rest), _ROWS_PER_TASK):
-            tasks.append(_run(question, rest[start : start + _ROWS_PER_TASK], one, results, done))
+    one = _bracket if question.what == "bracket" else _calibration
+    tasks = [
+        _run(question, rest[start : start + _ROWS_PER_TASK], one, results, done)
+        for start in range(0, len(rest), _ROWS_PER_TASK)
+    ]
     batched.run(together, tasks, results, workers, done)
 
 
@@ -83,28 +82,25 @@ class Row:
     delta: float
     view: str
     relation: str
-    order: float
     target: float
     unit: Any = None
     client_rate: float | None = None
 
 
-def _row(question: Question, given: Mapping[str, Any]) -> Row:
-    """Raises TypeError, ValueError: as the constructors do."""
-    fields = question.fields
+def _described(question: Question, given: Mapping[str, Any]) -> tuple[CheckInProtocol, Any]:
+    """Protocol and randomizer of a setting. Raises TypeError, ValueError: as the constructors do."""
     # A whole number in a column that has others too came as a float.
-    arguments = {name: given[name] for name in fields if name in given}
+    arguments = {name: given[name] for name in question.fields if name in given}
     if LIMITS[0] in given:
         arguments["check_in_prob"] = RateLimits(given[LIMITS[0]], given[LIMITS[1]])
-    protocol = question.protocol(**arguments)
-    randomizer = question.built(given)
-    order = target = delta = 0.0
-    if question.what == "rdp":
-        order = _validate.real(1, np.inf, open_low=True, open_high=True, order=given["order"])
-    else:
-        delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
-    if question.what == "calibration":
-        target = given["target_epsilon"]
+    return question.protocol(**arguments), question.built(given)
+
+
+def _row(question: Question, given: Mapping[str, Any]) -> Row:
+    """Raises TypeError, ValueError: as the constructors do."""
+    protocol, randomizer = _described(question, given)
+    delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
+    target = given["target_epsilon"] if question.what == "calibration" else 0.0
     view = _validate.choice(VIEWS, view=given.get("view", "messages"))
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
@@ -116,7 +112,7 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
         and protocol.cover is not None
     ):
         unit = unit_bound(protocol, randomizer, view, protocol.repeats, delta, bounds=question.bounds).bound
-    return Row(protocol, randomizer, delta, view, relation, order, target, unit, given.get("client_rate"))
+    return Row(protocol, randomizer, delta, view, relation, target, unit, given.get("client_rate"))
 
 
 def _run(
@@ -169,34 +165,6 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
 
 def _of(guarantee: Guarantee, *names: str) -> dict[str, Any]:
     return {name: getattr(guarantee, name) for name in names}
-
-
-def _curves(rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]) -> list[Task]:
-    """Rows that differ in their order alone are one curve, for each power of two of the orders.
-
-    `rdp` cuts where its largest order can tell; with the power of two among them that is the same in every block.
-    """
-    groups: dict[tuple[CheckInProtocol, Any, float], list[tuple[int, Row]]] = {}
-    for i, row in rows:
-        largest = 2.0 ** min(math.ceil(math.log2(row.order)), 1023)
-        groups.setdefault((row.protocol, row.randomizer, largest), []).append((i, row))
-
-    def task(largest: float, group: list[tuple[int, Row]]) -> Task:
-        def run() -> None:
-            started = time.perf_counter()
-            index = [i for i, _ in group]
-            try:
-                orders = [*(row.order for _, row in group), largest]
-                values = rdp(group[0][1].protocol, group[0][1].randomizer, orders)
-                results.fill(index, rdp=values[:-1], method="T1, RDP", validity="certified")
-            except (TypeError, ValueError, ArithmeticError) as error:
-                results.errors[index] = str(error)
-            results.seconds[index] = (time.perf_counter() - started) / len(group)
-            done(len(group))
-
-        return run
-
-    return [task(largest, group) for (_, _, largest), group in groups.items()]
 
 
 def check(question: Question, names: Sequence[str]) -> None:

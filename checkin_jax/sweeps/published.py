@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax import _validate
 from checkin_jax.accounting import published

@@ -30,7 +30,7 @@ from checkin_jax.sweeps.table import Sweep
 from checkin_jax.sweeps.workers import Workers
 
 # Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
-BLOCK_ROWS = {"bracket": 2048, "rdp": 1024, "published": 65_536, "calibration": 256}
+BLOCK_ROWS = {"bracket": 2048, "rdp": 16_384, "published": 65_536, "calibration": 256}
 ROWS = ("product", "zip")
 Progress = Callable[[int, int], None]
 

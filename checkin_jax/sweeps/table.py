@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import html
 import io
 import itertools
+import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ import numpy as np
 
 from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
+from checkin_jax._rounding import down, up
 
 SUFFIXES = (".csv", ".npz", ".parquet")
 Columns = dict[str, np.ndarray]
@@ -23,7 +26,22 @@ Columns = dict[str, np.ndarray]
 Blocks = Callable[[], Iterator[Mapping[str, np.ndarray]]]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+# Rows of a table on a screen; columns left out there; upper ends, and lower ones.
+_SHOWN = 10
+_SILENT = ("method", "lower_method", "validity", "seconds", "version", "bounds")
+_ENDS = {"epsilon": up, "rdp": up, "lower": down}
+
+
+def _shown(name: str, value: Any) -> str:
+    """A cell for readers: an end of a bracket rounded to its own side, other numbers to ten digits."""
+    if not isinstance(value, float):
+        return " ".join(str(value).split())
+    if math.isnan(value):
+        return ""
+    return _ENDS[name](value, 5) if name in _ENDS else f"{value:.10g}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
     """One row a setting, in input order.
 
@@ -45,6 +63,64 @@ class Sweep:
     def failed(self) -> np.ndarray:
         """Which rows have an error instead of a result, bool [rows]."""
         return self.columns["error"] != ""
+
+    def to_markdown(self, columns: Sequence[str] | None = None) -> str:
+        """Writes a table in Markdown; upper ends rounded up and lower ends down, to five digits.
+
+        Args:
+          columns: names, in this order; when left out the inputs that vary, the results, and errors if there are any.
+
+        Raises:
+          ValueError: no such column.
+        """
+        names, cells = self._cells(len(self), columns)
+        lines = [names, ["---"] * len(names), *cells]
+        escaped = ([text.replace("|", "\\|") for text in line] for line in lines)
+        return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+    def _cells(self, rows: int, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
+        """Names of columns, and the texts of the first rows."""
+        names = list(self._telling if columns is None else columns)
+        for name in names:
+            if name not in self.columns:
+                raise ValueError(f"columns={name!r}: expected names out of {', '.join(self.columns)}")
+        texts = [[_shown(name, value) for value in self.columns[name][:rows].tolist()] for name in names]
+        return names, [list(row) for row in zip(*texts)]
+
+    @property
+    def _telling(self) -> list[str]:
+        """Inputs that vary, results, and errors if there are any."""
+        told = []
+        for name, column in self.columns.items():
+            if name in _SILENT or (name == "error" and not self.failed.any()):
+                continue
+            varies = len(self) == 1 or any(value != column[0] for value in column[1:].tolist())
+            if varies or name in _ENDS:
+                told.append(name)
+        return told
+
+    def __str__(self) -> str:
+        names, cells = self._cells(_SHOWN)
+        widths = [max(map(len, column)) for column in zip(names, *cells)]
+        lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in (names, *cells)]
+        return "\n".join([*lines, self._summary])
+
+    @property
+    def _summary(self) -> str:
+        more = f", of which {_SHOWN} are shown" if len(self) > _SHOWN else ""
+        failed = int(self.failed.sum()) if "error" in self.columns else 0
+        return f"{len(self):,} settings{more}" + (f", {failed:,} with an error" if failed else "")
+
+    def __repr__(self) -> str:
+        return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        names, cells = self._cells(_SHOWN)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in cells
+        )
+        return f"<table><tr>{head}</tr>{body}</table><p>{self._summary}</p>"
 
     def save(self, path: str | Path) -> Path:
         """Writes .csv, .npz or .parquet, by the name's ending; whole or not at all.

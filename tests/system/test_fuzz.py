@@ -5,6 +5,7 @@ are on the right side of them whatever the setting: a lower end never exceeds th
 a smaller delta or of more repetitions.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -14,6 +15,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,10 +38,11 @@ from fuzzing import (
 from hypothesis import strategies as st
 
 import checkin_jax as cj
-from checkin_jax import protocols
+from checkin_jax import flower, protocols
 from checkin_jax.accounting import published
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.compare import ComparedBound, compare
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
@@ -193,6 +196,7 @@ def accounting_tightly(protocol, randomizer, values):
     st.integers(1, 10**10),
     covers=(
         cj.CheckInAccountant,
+        LedgerGuarantee,
         cj.to_event,
     ),
     few=10,
@@ -203,6 +207,9 @@ def composing(protocol, randomizer, values, count):
     accountant = cj.CheckInAccountant(bounds="fast").compose(event)
     found = call(accountant.get_epsilon, values["delta"])
     assert found >= call(accountant.get_lower_epsilon, values["delta"]) >= 0.0
+    stated = accountant.guarantee(values["delta"])
+    assert (stated.epsilon, stated.validity) == (found, "certified")
+    assert str(stated).count("\n  composed   ") == 1
     again = cj.CheckInAccountant(bounds="fast")
     again.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
     assert again.get_epsilon(values["delta"]) == found
@@ -259,6 +266,73 @@ def distributing(protocol, randomizer, values, delta):
     relation = {name: values[name] for name in ("view", "neighboring_relation")}
     one = cj.account(protocol.repeated(1), randomizer, delta=delta, **relation)
     assert found >= one.lower * (1.0 - ROUNDING)
+
+
+allocations = arguments(
+    ["delta", "neighboring_relation"],
+    1,
+    noise_multiplier=st.one_of(spread(1e-2, 1e7), spread(0.5, 10.0)),
+    num_steps=st.sampled_from([1, 2, 10, 100, 1_000, 10**10]),
+    num_selected=st.one_of(st.just(1), whole(1e3)),
+    num_epochs=st.one_of(st.just(1), whole(1e10)),
+)
+
+
+@case(CASES, allocations, covers=(cj.random_allocation, cj.AllocationGuarantee), few=6, many=400)
+def allocating(values):
+    g = call(cj.random_allocation, **values)
+    assert 0.0 <= g.lower <= g.epsilon
+    assert "nan" not in str(g)
+
+
+@case(CASES, allocations, odd, covers=(cj.RandomAllocationDpEvent,), few=60, many=4_000)
+def allocating_an_event(values, inner):
+    noise = values["noise_multiplier"]
+    plain = dp_accounting.GaussianDpEvent(noise) if isinstance(noise, float) else inner
+    event = cj.RandomAllocationDpEvent(plain, values["num_selected"], values["num_steps"])
+    accountant = cj.CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    if not accountant.supports(event):
+        raise Refused
+    json.dumps(accountant.compose(event).state_dict(), allow_nan=False)
+
+
+local_noise = arguments(
+    ["delta"],
+    1,
+    clipping_norm=spread(1e-9, 1e9),
+    sensitivity=st.one_of(spread(1e-9, 1e9), st.just(0.0)),
+    epsilon=spread(1e-9, 1e9),
+)
+
+
+@case(CASES, local_noise, covers=(flower.local_dp_worth, flower.LocalDpWorth), few=40, many=3_000)
+def weighing_local_noise(values):
+    worth = call(flower.local_dp_worth, **values)
+    assert worth.epsilon_zero <= worth.epsilon_replaced * (1.0 + ROUNDING)
+    assert not math.isnan(worth.epsilon_replaced)
+    assert 0.0 <= worth.delta_replaced <= 1.0
+    json.dumps(worth.as_dict(), allow_nan=False)
+    assert "nan" not in str(worth)
+
+
+mods = arguments(["check_in_prob", "num_rounds"], 1, randomizer=any_randomizer, clip_norm=spread(1e-9, 1e9))
+
+
+@case(CASES, mods, odd, covers=(flower.ClientMod, flower.Accountant), few=60, many=4_000)
+def making_parts_for_flower(values, config):
+    with contextlib.suppress(Refused):
+        call(flower.Accountant, config)
+        raise AssertionError("an accountant of anything")
+    values = dict(values)
+    assert call(flower.ClientMod, values.pop("randomizer"), **values).num_rounds >= 1
+
+
+@case(CASES, odd, covers=(flower.strategy, cj.training.batch_selection), few=40, many=2_000)
+def serving_flower_and_batches(protocol):
+    with contextlib.suppress(Refused):
+        call(flower.strategy, protocol, cj.Gaussian(noise_multiplier=1.0), delta=1e-6, view="local")
+        raise AssertionError("a strategy for anything")
+    call(cj.training.batch_selection, protocol)
 
 
 orders = st.one_of(

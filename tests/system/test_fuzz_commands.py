@@ -458,6 +458,41 @@ def reading_a_run(damages):
         json.dumps(found.about)
 
 
+weights = st.one_of(spread(1e-9, 1e9).map(str), word)
+
+
+@case(
+    CASES,
+    st.tuples(weights, weights, weights, st.one_of(st.just("1e-5"), word)),
+    covers=("flower-check",),
+    few=20,
+    many=1_000,
+)
+def asking_flower(values):
+    names = ("--clipping-norm", "--sensitivity", "--epsilon", "--delta")
+    pairs = [part for name, value in zip(names, values) for part in (name, value)]
+    found = run(["flower-check", *pairs, "--json"])
+    assert found["noise_std"] is None or found["noise_std"] >= 0.0
+
+
+@case(
+    CASES,
+    st.tuples(
+        st.sampled_from(["a.json", "a.json", "a.json", "", ".", "no/a.json"]),
+        *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("0.1", "1", "1e-5")),
+    ),
+    covers=("ledger", "ledger-add"),
+    few=6,
+    many=200,
+)
+def asking_a_ledger(values):
+    file, rate, epsilon0, delta = values
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / file)
+        run(["ledger-add", path, "--num-clients", "100", "--check-in-prob", rate, "--epsilon0", epsilon0])
+        run(["ledger", path, "--bounds", "fast", "--delta", delta, "--json"])
+
+
 # Of runs that there are, test_statement.py: epsilons of the stand-in have no profile.
 @case(
     CASES,

@@ -25,15 +25,16 @@ LEVELS = (
     ("accounting",),
     ("plotting",),
     ("sweeps", "training"),
-    ("auditing",),
+    ("auditing", "flower"),
     ("cli",),
 )
 # Those that describe what runs may name each other.
 DESCRIPTIONS = {"rates", "protocols", "randomizers"}
 # Packages that only some rooms may ask for: most are extras, or cost seconds of import.
 OWNERS = {
-    "dp_accounting": ("accounting",),
+    "dp_accounting": ("accounting", "flower"),
     "flax": ("training.examples",),
+    "flwr": ("flower",),
     "jax_privacy": ("accounting.peers", "training.schedules"),
     "matplotlib": ("plotting", "training.reports"),
     "optax": ("training",),

@@ -140,11 +140,12 @@ def unit_bound(
         return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
 
 
-def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
-    view, relation, randomizer = unit.view, unit.relation, unit.randomizer
-    local = families.local(unit)
-    if view == "local" or unit.alone:
-        return Chosen(local, (), unit)
+def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound, UnitBound]]:
+    """The bounds of the table that apply to a unit, but those that others include or that are smallest nowhere.
+
+    Raises:
+      ValueError: labels are asked for, and none of them applies.
+    """
     tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
     if not built and not isinstance(bounds, str):
@@ -152,7 +153,15 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
         raise ValueError(
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
-    built = _promising(built)
+    return _promising(built)
+
+
+def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
+    view, relation, randomizer = unit.view, unit.relation, unit.randomizer
+    local = families.local(unit)
+    if view == "local" or unit.alone:
+        return Chosen(local, (), unit)
+    built = built_bounds(unit, bounds)
     # What takes longest begins first.
     prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:

@@ -247,15 +247,15 @@ class ShuffledPureLDP(_Instances):
         return host(self.num_clients), host(self.rate), host(self.epsilon0)
 
     @functools.cached_property
-    def _t1(self) -> Mixture:
+    def mixture(self) -> Mixture:
         return self._mixture(clones.upper_law(*self._arguments()))
 
     def prepare(self) -> None:
-        self._t1.prepare(True)
+        self.mixture.prepare(True)
         prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self._t1.upper(loss)
+        return self.mixture.upper(loss)
 
     def messages(self) -> float:
         return self.num_clients * self.rate
@@ -297,14 +297,14 @@ class SlotsPureLDP(_Instances):
         return self.used**2 / self.slots
 
     def prepare(self) -> None:
-        self._above.prepare(True)
+        self.mixture.prepare(True)
         prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
+        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
-    def _above(self) -> Mixture:
+    def mixture(self) -> Mixture:
         return self._mixture(self.used, True)
 
     def _mixture(self, used: float, upper: bool) -> Mixture:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax.accounting.bounds.unit import Exact, LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket

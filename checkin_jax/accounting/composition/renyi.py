@@ -1,25 +1,37 @@
-"""Renyi differential privacy of shuffled check-in with eps0-LDP messages, at any real order (T1)."""
+"""Renyi differential privacy of runs with eps0-LDP messages, at any real order."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._names import named
-from checkin_jax.accounting.bounds.choice import BEST, FAST_ONES, check_protocol, check_randomizer, unit_bound
+from checkin_jax.accounting.bounds import moments
+from checkin_jax.accounting.bounds.choice import (
+    BEST,
+    FAST_ONES,
+    built_bounds,
+    check_alike,
+    check_protocol,
+    check_randomizer,
+)
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.unit import UnitBound, least, prepare
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.devices import float64
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
 _KNOTS = 4096
 # Below, kernels underflow; a single message leaks practically nothing.
 _MIN_EPSILON0 = 1e-9
+_ALONE = "a message by itself"
 
 
 @named
@@ -28,8 +40,8 @@ def rdp(
 ) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
 
-    Theorem: T1's pair, A(lam) = E_F[(S0/n)^lam (S1/n)^(1-lam)], bounded through its privacy profile, or what is known
-    besides of this randomizer; replace-one, both directions, units chosen adaptively. Certified.
+    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), other bounds through
+    their privacy profile, whichever is smallest; replace-one, both directions, units chosen adaptively. Certified.
 
     Args:
       protocol: the run.
@@ -38,9 +50,10 @@ def rdp(
       orders: real numbers > 1, shape [orders].
 
     Returns:
-      float64 [orders], nats over all units, rounded up. Relative excess over the pair's own value about 0.1% where
-      order times the divergence of a round is small, as it is where RDP is used; at orders ruled by events rarer
-      than 1e-12 up to a factor of 4 for n in the hundreds. Exact to 2e-5 for n <= 48.
+      float64 [orders], nats over all units, rounded up; an order's value does not depend on the other orders. Relative
+      excess over the pair's own value below 0.1% where order times the divergence of a round is small, as it is where
+      RDP is used; at orders ruled by events rarer than 1e-12 up to a factor of 4 for n in the hundreds. Exact to 2e-8
+      for n <= 48.
 
     Raises:
       TypeError, ValueError: an order that is not a number above 1, or a randomizer without pure LDP.
@@ -51,35 +64,93 @@ def rdp(
       >>> [f"{value:.3e}" for value in cj.rdp(run, cj.PureLDP(epsilon0=2.0), [2.0, 32.0])]
       ['1.623e-05', '2.597e-04']
     """
-    check_protocol(protocol)
+    checked = [
+        _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
+    ]
+    return unit_curve(protocol, randomizer).curve(np.asarray(checked)).values
+
+
+class Curve(NamedTuple):
+    """Renyi divergences of a whole run, [orders], and what each rests on."""
+
+    values: np.ndarray
+    names: list[str]
+
+
+class UnitCurve(NamedTuple):
+    """A run whose Renyi divergences are asked for, checked."""
+
+    protocol: CheckInProtocol
+    randomizer: Randomizer
+    epsilon0: float
+
+    def local(self, orders: np.ndarray) -> np.ndarray:
+        """Of each message by itself [BS16, Proposition 3.3], over all units; never below the least positive float64."""
+        if self.epsilon0 == 0.0:
+            return np.zeros(len(orders))
+        alone = np.minimum(0.5 * orders * self.epsilon0**2 * (1.0 + 1e-12), self.epsilon0)
+        return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.repeats
+
+    def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
+        """The bounds on a unit that may leave out exp(-mass), by label; call inside `float64()`."""
+        if self.epsilon0 < _MIN_EPSILON0:
+            return []
+        # B0 and B are slower, and far below where they hold.
+        tried = FAST_ONES if self.randomizer.one_bit is None else BEST
+        unit = Unit(self.protocol, self.randomizer, "messages", REPLACE, mass)
+        return [] if unit.alone else [(bound.label, made) for bound, made in built_bounds(unit, tried)]
+
+    def curve(self, orders: np.ndarray) -> Curve:
+        """At real orders > 1, each by itself."""
+        found: list[tuple[str, np.ndarray, np.ndarray]] = []
+        with float64():
+            masses = moments.left_out(orders, self.epsilon0)
+            for mass in np.unique(masses):
+                where = np.flatnonzero(masses == mass)
+                built = self.bounds(float(mass))
+                mixed = [(label, moments.mixture_of(each)) for label, each in built]
+                for label, mixture in mixed:
+                    if mixture is not None:
+                        found.append((label, where, moments.log_moments(mixture, orders[where])))
+                if any(mixture is None for _, mixture in mixed):
+                    label = " and ".join(label for label, _ in built)
+                    tried = [each for _, each in built]
+                    found.append((label, where, _by_profile(tried, self.epsilon0, orders[where])))
+        return self.joined(orders, found)
+
+    def joined(self, orders: np.ndarray, found: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Curve:
+        """The smallest of log moments (name, places among the orders, values) and of a message by itself."""
+        values, names = self.local(orders), np.full(len(orders), _ALONE, dtype=object)
+        for name, where, log_moments in found:
+            with np.errstate(over="ignore"):
+                these = self.protocol.repeats * log_moments / (orders[where] - 1.0) * (1.0 + 1e-12)
+            names[where[these < values[where]]] = name
+            values[where] = np.minimum(values[where], these)
+        return Curve(values, names.tolist())
+
+
+def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer) -> UnitCurve:
+    """Checks the arguments of `rdp` besides the orders.
+
+    Raises:
+      TypeError, ValueError: as `rdp`.
+    """
     epsilon0 = check_randomizer(randomizer).largest_loss
+    check_alike(check_protocol(protocol))
     if epsilon0 > MAX_EPSILON0:
         raise TypeError(
             f"randomizer={_validate.shown(randomizer)}: expected one with pure local privacy, such as PureLDP"
         )
-    checked = [
-        _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
-    ]
-    shifted = np.asarray(checked) - 1.0
-    if epsilon0 == 0.0:
-        return np.zeros(len(checked))
-    # Bun, Steinke (2016), Proposition 3.3: of each message by itself; never below the least positive float64.
-    local = 0.5 * np.asarray(checked) * epsilon0 * epsilon0 * (1.0 + 1e-12)
-    local = np.maximum(np.minimum(local, epsilon0), np.finfo(np.float64).tiny) * protocol.repeats
-    if epsilon0 < _MIN_EPSILON0:
-        return local
-    with float64():
-        # What is left out of a round counts with the largest loss: e^(order epsilon0) times its mass.
-        left_out = math.exp(-min(max(checked) * epsilon0 + 30.0, 690.0))
-        # B0 and B are slower, and far below where they hold.
-        tried = FAST_ONES if randomizer.one_bit is None else BEST
-        one = unit_bound(protocol, randomizer, "messages", 1.0, left_out, bounds=tried).bound
-        losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
-        side = pld.side_upper(host(losses), one.upper(losses))
-        moments = pld.symmetric_log_moments(host(losses), side, host(shifted))
-        with np.errstate(over="ignore"):
-            found = protocol.repeats * np.asarray(moments) / shifted * (1.0 + 1e-12)
-    return np.minimum(found, local)
+    return UnitCurve(protocol, randomizer, epsilon0)
+
+
+def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
+    """Log moments of the smallest of several bounds at every loss."""
+    prepare(built)
+    one = least(built) if len(built) > 1 else built[0]
+    losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
+    side = pld.side_upper(host(losses), host(one.upper(losses)))
+    return np.asarray(pld.symmetric_log_moments(host(losses), side, host(orders - 1.0)))
 
 
 def _listed(orders: Sequence[float] | np.ndarray) -> list[float]:

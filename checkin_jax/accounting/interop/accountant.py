@@ -23,6 +23,7 @@ from dp_accounting import (
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
+from checkin_jax.accounting import stated
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.choice import (
@@ -35,9 +36,11 @@ from checkin_jax.accounting.bounds.choice import (
 )
 from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
 from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.accounting.interop.pld import pld_of, to_pld
 from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
@@ -209,6 +212,56 @@ class CheckInAccountant(PrivacyAccountant):
             raise ValueError("no attack terms: a non-private event was composed")
         units, own = self._units(target_delta), self._stronger()
         return attack_terms(units, target_delta, composer.bracket(units, target_delta, own), own)
+
+    def guarantee(self, target_delta: float, *, attack: bool = False) -> LedgerGuarantee:
+        """States what everything composed promises together, at this delta in [1e-300, 1].
+
+        Args:
+          target_delta: delta of the guarantee.
+          attack: also in an attacker's terms, which takes about as long again.
+
+        Returns:
+          A LedgerGuarantee: both ends, as `get_epsilon` and `get_lower_epsilon` give them, and the statement in words.
+
+        Raises:
+          TypeError, ValueError: target_delta is not in its range; nothing was composed; or attack terms are wanted of
+            something non-private, or at delta = 1.
+        """
+        delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
+        if not self._total and not self._non_private:
+            raise ValueError("no guarantee: nothing was composed")
+        total = self._total
+        chosen = [
+            (to_unit(event), count, self._chosen(event, total, delta))
+            for event, count in self._counts.items()
+        ]
+        if self._non_private:
+            found, names = Bracket(math.inf, math.inf, "a non-private event", "a non-private event"), []
+        else:
+            units = self._units(delta)
+            found, names = composer.bracket(units, delta, self._stronger()), [one.name for one, _ in units]
+        return LedgerGuarantee.of(
+            found,
+            chosen,
+            tuple(self._central.items()),
+            names,
+            delta=delta,
+            neighboring_relation=self._relation,
+            notes=tuple(note for note in self.notes if note != central.ASSUMED),
+            terms=self.attack(delta) if attack else None,
+        )
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def __repr__(self) -> str:
+        kinds = len(self._counts) + len(self._central)
+        return f"<{type(self).__name__}: {self._total:,} units of {kinds:,} kind{'s' * (kinds != 1)}, {self._relation}>"
+
+    def _repr_html_(self) -> str:
+        units = [*self._counts.items(), *self._central.items()]
+        rows = [(f"{count:,} x", repr(event)) for event, count in units]
+        return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     def get_delta(self, target_epsilon: float) -> float:
         """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""

@@ -13,7 +13,7 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, UnitBound

@@ -12,7 +12,7 @@ import functools
 import math
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import largest_loss
@@ -27,15 +27,13 @@ from checkin_jax.numerics import convex
 _NEAR, _EVEN, _DENSE, _FAR = 4.8, 80, 32, 100
 
 
+@functools.cache
 def _places() -> np.ndarray:
     """Knots in [0, 1], as dense as _EVEN even ones and _DENSE by e^(-x^2/6), best for a normal law, together."""
     x = np.linspace(0.0, _NEAR, 4001)
     normal = scipy.special.erf(x / math.sqrt(6.0))
     number = _EVEN * x / _NEAR + _DENSE * normal / normal[-1]
     return np.interp(np.arange(_EVEN + _DENSE + 1.0), number, x / _NEAR)
-
-
-_PLACES = _places()
 
 
 def total_variation_law(epsilon0: float, total_variation: float) -> equal_steps.Law:
@@ -75,7 +73,7 @@ def losses_of(
     matters = height(tried) + math.log(top / clients) > -log_inverse_mass
     far = float(tried[min(int(matters.sum()) + 1, 127)])
     near = min(_NEAR * deviation, 0.5 * far)
-    above = np.append(near * _PLACES, np.geomspace(near, far, _FAR)[1:])
+    above = np.append(near * _places(), np.geomspace(near, far, _FAR)[1:])
     losses = np.log1p(above)
     return np.append(losses[losses < epsilon0], epsilon0)
 

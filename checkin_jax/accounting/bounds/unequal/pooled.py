@@ -109,7 +109,7 @@ class UnequalPureLDP(AmongOthers):
         return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
     @functools.cached_property
-    def _above(self) -> Mixture:
+    def mixture(self) -> Mixture:
         law = clones.pool_law(
             host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
         )
@@ -122,7 +122,7 @@ class UnequalPureLDP(AmongOthers):
         return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self._above.upper(loss)
+        return self.mixture.upper(loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels import batching
 from checkin_jax.kernels.composition import invert_profile
 from checkin_jax.kernels.devices import float64
-from checkin_jax.sweeps import batched_composition
-from checkin_jax.sweeps.requests import Asking, drive
-from checkin_jax.sweeps.static_shapes import Cuts, cuts, guess
+from checkin_jax.sweeps.brackets import batched_composition
+from checkin_jax.sweeps.brackets.requests import Asking, drive
+from checkin_jax.sweeps.brackets.static_shapes import Cuts, cuts, guess
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.results import Results

@@ -15,8 +15,8 @@ from checkin_jax.accounting.composition.search import ENOUGH, SHRINK, BuildBoth,
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import composing, invert_profile, pld
 from checkin_jax.kernels.losses import padded
-from checkin_jax.sweeps.requests import Asking, Held, Request
-from checkin_jax.sweeps.static_shapes import cuts
+from checkin_jax.sweeps.brackets.requests import Asking, Held, Request
+from checkin_jax.sweeps.brackets.static_shapes import cuts
 
 _Kernel = Callable[..., Any]
 

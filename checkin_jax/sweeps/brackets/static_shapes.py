@@ -7,7 +7,7 @@ import functools
 import math
 
 import numpy as np
-import scipy.special
+import scipy
 
 from checkin_jax.accounting.bounds import clones
 from checkin_jax.kernels.clones import Cut

@@ -1,0 +1,167 @@
+"""The statement of a ledger: what everything composed in a `CheckInAccountant` promises together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from dp_accounting import DpEvent
+
+from checkin_jax._plain import finite
+from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
+from checkin_jax.accounting.account import once, warnings_of
+from checkin_jax.accounting.attack import AttackTerms
+from checkin_jax.accounting.bounds.choice import Chosen
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.guarantee import assumptions
+from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.events import Unit
+from checkin_jax.accounting.stated import Stated
+from checkin_jax.protocols import REPLACE
+
+# Of a trusted server's own events, without protocols of ours beside them.
+_CENTRAL = "somebody who sees what a trusted server releases"
+_ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
+_ONE_CLIENT = "one client is there or not"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class LedgerGuarantee(Stated):
+    """(epsilon, delta)-differential privacy of everything in a ledger, as a bracket.
+
+    Attributes:
+      epsilon: upper end in nats, rounded up; proven.
+      lower: no analysis of the same events can promise less; rounded down.
+      delta: the delta both ends are stated at.
+      neighboring_relation: "replace-one" or "add-or-remove-one".
+      validity: "certified".
+      units: each kind of unit of check-ins, and how often it was composed.
+      central: each of dp_accounting's own events, and how often it was composed.
+      method, lower_method: how the ends were found.
+      theorems, assumptions, warnings: as in `Guarantee`.
+      terms: the same in an attacker's terms; None where they were not asked for.
+    """
+
+    epsilon: float
+    lower: float
+    delta: float
+    neighboring_relation: str
+    units: tuple[tuple[Unit, int], ...]
+    central: tuple[tuple[DpEvent, int], ...]
+    method: str
+    lower_method: str
+    validity: str = "certified"
+    theorems: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    terms: AttackTerms | None = None
+
+    @classmethod
+    def of(
+        cls,
+        found: Bracket,
+        chosen: Sequence[tuple[Unit, int, Chosen]],
+        events: tuple[tuple[DpEvent, int], ...],
+        names: Iterable[str],
+        *,
+        delta: float,
+        neighboring_relation: str,
+        notes: tuple[str, ...],
+        terms: AttackTerms | None,
+    ) -> Self:
+        """The statement of a bracket.
+
+        chosen: each kind of unit, how often, and the theorems behind its bound. events: dp_accounting's own. names: of
+        all bounds composed. notes: what else a careful reader should be told.
+        """
+        method = found.bound or "; ".join(dict.fromkeys(names))
+        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, _, each in chosen]
+        return cls(
+            epsilon=found.upper,
+            lower=found.lower,
+            delta=delta,
+            neighboring_relation=neighboring_relation,
+            units=tuple((unit, count) for unit, count, _ in chosen),
+            central=events,
+            method=f"{method}, {found.method}" if method else found.method,
+            lower_method=found.lower_method,
+            theorems=() if found.bound else once(each.stated for _, _, each in chosen),
+            assumptions=once([*told, (central.ASSUMED,) if events else ()]),
+            warnings=once(
+                [*(warnings_of(unit.protocol, each, delta, found) for unit, _, each in chosen), notes]
+            ),
+            terms=terms,
+        )
+
+    @property
+    def against(self) -> str:
+        """The adversary in words, the protocols' own: whoever sees all of it."""
+        seen = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
+        if self.central:
+            seen[_CENTRAL] = None
+        first, *others = seen or (_CENTRAL,)
+        return "; and of other units ".join(
+            [first, *(each.removeprefix("somebody who sees ") for each in others)]
+        )
+
+    @property
+    def compared(self) -> str:
+        """Neighboring data sets in words."""
+        relation = self.neighboring_relation
+        told = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
+        return "; ".join(told) or _ONE_RECORD.get(relation, _ONE_CLIENT)
+
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """A line for each kind of unit: of whom, how many, of which messages, seen how."""
+        ours = (
+            f"{unit.protocol.num_clients:,} clients, {unit.protocol.repeated(count).what}; {unit.randomizer.words}; "
+            f"view {unit.view!r}"
+            for unit, count in self.units
+        )
+        return (*ours, *(f"{count:,} x {event!r}" for event, count in self.central))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; infinities as None with the key kept, never as a number."""
+        kept = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("units", "central", "terms")
+        }
+        kept |= {"composed": self.composed, "against": self.against, "compared": self.compared}
+        if self.terms is not None:
+            kept["attack"] = self.terms.as_dict()
+        return finite(kept | {"version": __version__})
+
+    @property
+    def _seen(self) -> str:
+        views = dict.fromkeys(unit.view for unit, _ in self.units)
+        return (
+            f"view{'s' * (len(views) > 1)} {' and '.join(map(repr, views))}" if views else "a trusted server"
+        )
+
+    @property
+    def _about(self) -> list[tuple[str, str]]:
+        return [
+            ("protects", "one client's record in everything that was composed"),
+            *(("composed", each) for each in self.composed),
+            ("against", self.against),
+            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
+            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
+            ("upper end", self.method),
+            ("lower end", self.lower_method),
+        ]
+
+    @property
+    def _attacked(self) -> list[tuple[str, str]]:
+        return [] if self.terms is None else list(self.terms.lines)
+
+    @property
+    def _rests_on(self) -> list[tuple[str, str]]:
+        return [
+            *(("theorem", each) for each in self.theorems),
+            *(("assumes", each) for each in self.assumptions),
+            *(("warning", each) for each in self.warnings),
+        ]

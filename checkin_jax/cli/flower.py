@@ -1,0 +1,40 @@
+"""`checkin flower-check`: what a message of Flower's LocalDpMod is really worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from checkin_jax.cli.options import Job
+
+
+@dataclasses.dataclass(kw_only=True)
+class FlowerCheck:
+    """What one message of Flower's LocalDpMod is worth; flwr need not be installed."""
+
+    clipping_norm: float
+    """As given to the mod: the norm that an update is clipped to."""
+    sensitivity: float
+    """As given to the mod, which takes it apart from the clip."""
+    epsilon: float
+    """As given to the mod: what is claimed."""
+    delta: float
+    """As given to the mod, in (0, 1)."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments and works it out; the job prints."""
+        from checkin_jax.flower.worth import local_dp_worth
+
+        found = local_dp_worth(
+            clipping_norm=self.clipping_norm,
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+
+        def job() -> None:
+            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+
+        return job

@@ -1,0 +1,165 @@
+"""An accountant for flwr's fixed-clipping strategies: certified bounds behind its `PrivacyAccountant` protocol.
+
+Trust model: flwr's own. A trusted server clips, averages over a fixed number of sampled clients and adds Gaussian noise
+to the average; the noise, not the clients, is what protects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import dp_accounting
+
+from checkin_jax import _validate
+from checkin_jax.accounting.interop.accountant import CheckInAccountant
+
+_SCHEMA = 1
+_METHOD = "checkin-jax PLD, certified"
+_FIELDS = ("target_delta", "population_size", "neighboring_relation", "sampling_method", "max_epsilon")
+
+
+class Accountant:
+    """Certified cumulative epsilon for flwr's central DP; pass it as `accountant=` to its fixed-clipping strategies.
+
+    Implements `flwr.serverapp.PrivacyAccountant` (flwr 1.42). Where flwr's own RdpAccountant gives a Renyi bound, this
+    one composes the exact privacy loss distributions, with every error on the safe side, and tells the lower end too.
+    Supported: no amplification and Poisson sampling, a client added or removed (its update there, or zero). flwr's
+    strategies take "no-amplification" only. Sampling without replacement is refused: no bound for it is known here.
+
+    Formal guarantees: `get_epsilon`, `get_delta` and `get_privacy_spent` are upper bounds; `get_lower_epsilon` is what
+    no analysis of the same events can go below. `would_exceed` changes nothing. No privacy filter: noise and number of
+    rounds may not depend on what was released.
+
+    Args:
+      config: flwr's PrivacyConfig.
+
+    Raises:
+      ValueError: sampling without replacement. TypeError: no such config.
+    """
+
+    def __init__(self, config: Any) -> None:
+        if any(not hasattr(config, name) for name in _FIELDS):
+            raise TypeError(f"config={_validate.shown(config)}: expected flwr's PrivacyConfig")
+        sampling, relation = (
+            getattr(config, name).value for name in ("sampling_method", "neighboring_relation")
+        )
+        if sampling not in ("no-amplification", "poisson") or relation != "add-or-remove-one":
+            raise ValueError(
+                f"sampling_method={sampling!r}, neighboring_relation={relation!r}: expected 'no-amplification' or "
+                "'poisson' and 'add-or-remove-one'"
+            )
+        self._config, self._poisson = config, sampling == "poisson"
+        self._ledger = CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        self._releases: list[tuple[float, int, int]] = []
+
+    @property
+    def config(self) -> Any:
+        """flwr's PrivacyConfig."""
+        return self._config
+
+    @property
+    def num_releases(self) -> int:
+        """Noisy averages that were composed."""
+        return sum(count for _, _, count in self._releases)
+
+    def _event(self, noise_multiplier: float, sample_size: int) -> dp_accounting.DpEvent:
+        noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+        if not self._poisson:
+            return noise
+        return dp_accounting.PoissonSampledDpEvent(sample_size / self._config.population_size, noise)
+
+    def _checked(self, event: Any) -> tuple[float, int]:
+        if any(not hasattr(event, name) for name in ("noise_multiplier", "sample_size", "population_size")):
+            raise TypeError(f"event={_validate.shown(event)}: expected flwr's GaussianPrivacyEvent")
+        if event.population_size != self._config.population_size:
+            raise ValueError(
+                f"population_size={event.population_size!r}: expected {self._config.population_size}, the config's"
+            )
+        return event.noise_multiplier, event.sample_size
+
+    def compose(self, event: Any, count: int = 1) -> None:
+        """Composes flwr's GaussianPrivacyEvent `count` times.
+
+        Raises:
+          ValueError, TypeError: another population, or a count or noise outside its range.
+        """
+        noise, size = self._checked(event)
+        count = _validate.integer(1, 10**9, count=count)
+        self._ledger.compose(self._event(noise, size), count)
+        self._releases.append((noise, size, count))
+
+    def get_epsilon(self, delta: float) -> float:
+        """Certified upper bound on the cumulative epsilon at delta."""
+        return self._ledger.get_epsilon(delta)
+
+    def get_lower_epsilon(self, delta: float) -> float:
+        """What no analysis of the same releases can go below at delta."""
+        return self._ledger.get_lower_epsilon(delta)
+
+    def get_delta(self, epsilon: float) -> float:
+        """A delta at which the cumulative epsilon is at most this, rounded up."""
+        return self._ledger.get_delta(epsilon)
+
+    def get_privacy_spent(self, delta: float | None = None) -> Any:
+        """flwr's PrivacySpent, at the config's target delta unless another is given."""
+        from flwr.serverapp import PrivacySpent  # pyright: ignore[reportMissingImports]
+
+        at = self._config.target_delta if delta is None else delta
+        return PrivacySpent(
+            epsilon=self.get_epsilon(at),
+            delta=at,
+            num_releases=self.num_releases,
+            accounting_method=_METHOD,
+            optimal_order=None,
+        )
+
+    def would_exceed(self, event: Any, max_epsilon: float | None = None, count: int = 1) -> bool:
+        """Tells whether epsilon at the target delta would exceed a limit, the config's unless another is given.
+
+        Raises:
+          ValueError: there is no limit.
+        """
+        limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        if limit is None:
+            raise ValueError("max_epsilon=None: expected a limit, here or in the config")
+        return self._ledger.would_exceed(
+            self._event(*self._checked(event)),
+            count,
+            target_epsilon=limit,
+            target_delta=self._config.target_delta,
+        )
+
+    def state_dict(self) -> dict[str, object]:
+        """Config and releases as plain values, under a schema version."""
+        releases = [
+            {"noise_multiplier": noise, "sample_size": size, "count": count}
+            for noise, size, count in self._releases
+        ]
+        return {"schema": _SCHEMA, "config": self._plain_config(), "releases": releases}
+
+    def _plain_config(self) -> dict[str, object]:
+        values = {name: getattr(self._config, name) for name in _FIELDS}
+        return {name: getattr(value, "value", value) for name, value in values.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces the ledger by a saved one of the same config.
+
+        Raises:
+          ValueError, TypeError: another schema or config, or a release outside its range; nothing is changed then.
+        """
+        if set(state) != {"schema", "config", "releases"} or state["schema"] != _SCHEMA:
+            raise ValueError(
+                f"state={_validate.shown(state)}: expected one made by state_dict, schema {_SCHEMA}"
+            )
+        if state["config"] != self._plain_config():
+            raise ValueError(f"config={_validate.shown(state['config'])}: expected {self._plain_config()}")
+        fresh = type(self)(self._config)
+        for each in state["releases"]:
+            noise = _validate.real(0, math.inf, open_low=True, noise_multiplier=each["noise_multiplier"])
+            size = _validate.integer(1, self._config.population_size, sample_size=each["sample_size"])
+            count = _validate.integer(1, 10**9, count=each["count"])
+            fresh._ledger.compose(fresh._event(noise, size), count)
+            fresh._releases.append((noise, size, count))
+        self._ledger, self._releases = fresh._ledger, fresh._releases

@@ -1,0 +1,155 @@
+"""A client mod for flwr: the client's own coin, clip and noise; what leaves the device is a message or nothing.
+
+Trust model: the client trusts nobody with its update. Whoever runs the SuperLink still sees which node answered: what
+`account` says of the views "messages" and "aggregate" is about somebody to whom a shuffler, or a sum by secure
+aggregation, comes without names. Against the SuperLink itself the view "local" counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.protocols import MAX_ROUNDS
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.training.private import mechanisms
+from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private.samplers import Mechanism, mechanism_of
+
+_LOG = logging.getLogger(__name__)
+# Where a client counts the rounds that it was asked for, in flwr's Context.state.
+STATE, ASKED = "checkin-jax", "rounds"
+# The only metric that leaves: the same for everybody.
+WEIGHT = "num-examples"
+
+
+class ClientMod:
+    """A flwr mod of check-in: with probability `check_in_prob` the privatised update is sent, else an empty reply.
+
+    The update is that of the arrays which the inner app returns minus those which the server sent, clipped to norm
+    `clip_norm` and randomized, as float32. There is no sensitivity to set: the clip norm is what noise is counted in.
+    Metrics of the inner app do not leave, not even the number of its examples; messages that are not about training
+    get an empty reply, and errors do too. The coin is thrown first, so a client that stays away does not train.
+
+    Assumes: coins and noise come from the operating system's entropy, through JAX's threefry. How long a client takes
+    to answer is not hidden.
+
+    Args:
+      randomizer: `Gaussian`, `L2Mechanism` or `PureLDP`, or one for which a `Mechanism` is registered.
+      clip_norm: C in [1e-6, 1e6].
+      check_in_prob: of each round, in (0, 1].
+      num_rounds: how often the client takes part in throwing coins; whatever the server asks for after that gets an
+        empty reply. Counted in flwr's `Context.state`.
+
+    Raises:
+      TypeError, ValueError: an argument outside its range.
+    """
+
+    def __init__(
+        self, randomizer: Randomizer, *, clip_norm: float, check_in_prob: float, num_rounds: int
+    ) -> None:
+        self.mechanism = mechanism_of(randomizer, clip_norm=clip_norm)
+        self.check_in_prob = _validate.real(0, 1, open_low=True, check_in_prob=check_in_prob)
+        self.num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)
+
+    def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+        """flwr's interface of mods; see the class."""
+        from flwr.app import (  # pyright: ignore[reportMissingImports]
+            Array,
+            ArrayRecord,
+            ConfigRecord,
+            Message,
+            MessageType,
+            MetricRecord,
+            RecordDict,
+        )
+
+        nothing = RecordDict()
+        if message.metadata.message_type != MessageType.TRAIN or not self._asked(context, ConfigRecord):
+            return Message(nothing, reply_to=message)
+        if not checks_in(self.check_in_prob):
+            return Message(nothing, reply_to=message)
+        before = _only(message.content.array_records)
+        old = before.to_numpy_ndarrays()
+        update = self._trained(message, context, call_next, list(before.keys()), old)
+        noisy = privatised(self.mechanism, update)
+        arrays = ArrayRecord({key: Array(each) for key, each in zip(before.keys(), noisy, strict=True)})
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({WEIGHT: 1})})
+        return Message(content, reply_to=message)
+
+    def _trained(
+        self,
+        message: Any,
+        context: Any,
+        call_next: Callable[[Any, Any], Any],
+        keys: list[str],
+        old: list[np.ndarray],
+    ) -> list[np.ndarray]:
+        """The inner app's update; zeros where it fails, since that may depend on the data and must not be seen."""
+        try:
+            reply = call_next(message, context)
+            if reply.has_error():
+                raise ValueError(reply.error.reason)
+            return _difference(_only(reply.content.array_records), keys, old)
+        except Exception:
+            _LOG.exception("training failed on this device: a message of zeros is sent")
+            return [np.zeros_like(each) for each in old]
+
+    def _asked(self, context: Any, config_record: Any) -> bool:
+        """Counts one more round, unless all of them are over."""
+        asked = int(context.state[STATE][ASKED]) if STATE in context.state else 0
+        context.state[STATE] = config_record({ASKED: min(asked + 1, self.num_rounds)})
+        return asked < self.num_rounds
+
+
+def checks_in(prob: float) -> bool:
+    """One throw of a coin from the operating system's entropy; the probability is at most `prob`, to 2^-64."""
+    return secrets.randbits(64) < int(prob * 2.0**64)
+
+
+def privatised(mechanism: Mechanism, update: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """One client's message: its update clipped as one vector and randomized, in the shapes of the update, float32.
+
+    An update that is not finite is taken as zero. Fresh secret entropy each time.
+    """
+    with np.errstate(over="ignore"):
+        flat = np.concatenate([np.asarray(each, dtype=np.float32).ravel() for each in update])
+    words = np.frombuffer(secrets.token_bytes(8), dtype=np.uint32)
+    key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+    clipped = mechanisms.clip(Rows.of(jnp.asarray(flat)[None]), mechanism.clip_norm)
+    message = np.array(mechanism.messages(key[None], clipped.matrix())[0])
+    ends = np.cumsum([each.size for each in update])[:-1]
+    return [part.reshape(each.shape) for part, each in zip(np.split(message, ends), update, strict=True)]
+
+
+def _only(records: Any) -> Any:
+    """The only record of its kind.
+
+    Raises:
+      ValueError: there is another number of them.
+    """
+    if len(records) != 1:
+        raise ValueError(f"a message with {len(records)} ArrayRecords: expected one")
+    return next(iter(records.values()))
+
+
+def _difference(after: Any, keys: list[str], old: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """New minus old arrays.
+
+    Raises:
+      ValueError: they are of other names or shapes.
+    """
+    new = after.to_numpy_ndarrays()
+    if list(after.keys()) != keys or [each.shape for each in new] != [each.shape for each in old]:
+        raise ValueError("the arrays of the reply have other names or shapes than those that were sent")
+    return [
+        np.asarray(one, dtype=np.float32) - np.asarray(other, dtype=np.float32)
+        for one, other in zip(new, old, strict=True)
+    ]

@@ -1,0 +1,225 @@
+r"""Renyi moments of the pairs of `kernels.clones`, at any real orders, from above, at a cost that does not grow with n.
+
+Given N and y (see `clones`) the two densities are a (1 + x) and a (1 - x) at N0 - N1 = s N, with a = (p + 1)/2 + y and
+x = tanh(theta) = (p - 1) s / (2 a); s and -s are as likely. So for an order lam > 1
+
+    A(lam) - 1 = E[ a (f(x) - 1) ],    f - 1 = 2 sinh(lam theta) sinh((lam - 1) theta) / cosh(theta),
+
+a sum of positive terms: moments within 1e-16 of one keep their digits. Three facts bound it from above:
+
+* f is the even part of g = (1 + x)^lam (1 - x)^(1 - lam), whose Taylor coefficients obey
+  (k + 1) g_{k+1} = (2 lam - 1) g_k + (k - 2) g_{k-1} with g_0 = 1 and g_1 = 2 lam - 1, so 2 g_2 = g_1^2 - 1 and none
+  is negative: f is convex and increasing in x^2. Mass between two nodes is put on them with the mean of x^2 kept.
+* The law of N0 is log-concave: between two nodes its tangent at the middle bounds it, a geometric sum.
+* A(lam) is an f-divergence, so it is nonincreasing in y and in N as every hockey-stick is: the mixtures of
+  `mixtures.buckets_upper` bound it, and what they leave out counts where it would be worst.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jax import Array
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixtures, require_float64
+from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.mixtures import Buckets, Law
+
+# Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.
+_FAR, _MOST = 48, 0.9
+# Steps in which fewer labels than the mixture has are counted.
+_LEVELS = 32
+
+
+class Choice(NamedTuple):
+    """Static choices: the mixture's buckets and offsets (0: the law itself, absent counts below `absences`), nodes."""
+
+    buckets: int
+    absences: int
+    offsets: tuple[float, ...]
+    nodes: int
+
+
+class Lane(NamedTuple):
+    """One unit and some orders.
+
+    law: [parts]. epsilon0, log_inverse_mass: scalars. deviations: of s, up to which nodes lie evenly. fine: theta up to
+    which they do. orders: [orders], > 1.
+    """
+
+    law: Law
+    epsilon0: Array
+    log_inverse_mass: Array
+    deviations: Array
+    fine: Array
+    orders: Array
+
+
+def _whole(y: Array, epsilon0: Array) -> Array:
+    """2 a / p."""
+    return 1.0 + xp.exp(-epsilon0) * (1.0 + 2.0 * y)
+
+
+def _sides(s: Array, rest: Array, y: Array, epsilon0: Array) -> tuple[Array, Array]:
+    """x and 1 - x at s, rest = 1 - s."""
+    drop, whole = -xp.expm1(-epsilon0), _whole(y, epsilon0)
+    return drop * s / whole, (2.0 * xp.exp(-epsilon0) * (1.0 + y) + drop * rest) / whole
+
+
+def _spaced(fine: Array, end: Array | float, count: int) -> Array:
+    """From 0 evenly to `fine` [..., 1], then in geometric progression to `end`; [..., count + _FAR + 1]."""
+    shape = (1,) * (fine.ndim - 1) + (-1,)
+    even = fine * (xp.arange(count + 1, dtype=xp.float64) / count).reshape(shape)
+    far = fine * (end / fine) ** (xp.arange(1, _FAR, dtype=xp.float64) / _FAR).reshape(shape)
+    return xp.concatenate([even, far, xp.zeros_like(fine) + end], axis=-1)
+
+
+def _place(value: Array, fine: Array, end: float, count: int) -> Array:
+    """The place of the last of `_spaced` that is not above a value in [0, end)."""
+    near = xp.floor(value / fine * count)
+    far = count + xp.floor(xp.log(xp.maximum(value / fine, 1.0)) / xp.log(end / fine) * _FAR)
+    return xp.clip(xp.where(value < fine, xp.minimum(near, count - 1.0), far), 0, count + _FAR - 1).astype(
+        xp.int32
+    )
+
+
+def _at_edges(n: Array, edges: Array) -> Array:
+    """Masses at edges of s [labels, edges], 0 to 1, that bound Bin(n, 1/2) in 0 < s <= 1 from above; n [labels, 1]."""
+    upto = xp.clip(xp.floor(0.5 * n * (1.0 + edges)), xp.floor(0.5 * n), n)
+    first, length = upto[:, :-1] + 1.0, xp.diff(upto)
+    empty = length < 1.0
+    first, length = xp.where(empty, n, first), xp.where(empty, 1.0, length)
+    before = xp.floor(0.5 * (length - 1.0))
+    middle = first + before
+    at_end = middle >= n
+    # log pmf(k) - log pmf(k + 1), increasing in k and not negative beyond n / 2.
+    fall = xp.log((middle + 1.0) / xp.where(at_end, 1.0, n - middle))
+    fall = xp.where(at_end | (length <= 1.0), 0.0, xp.maximum(fall, 0.0))
+    mass = xp.exp(
+        binomial.log_pmf_half(middle, n) + before * fall + xp.log(binomial.geometric_sum(-fall, length))
+    )
+    # Mean and variance of a geometric law on the run, from above: by their series, or as if the run had no end.
+    square = length * length
+    series = fall * (square - 1.0) / 12.0 - fall**3 * (square * square - 1.0) / 720.0
+    mean, variance = 0.5 * (length - 1.0) - xp.maximum(series, 0.0), (square - 1.0) / 12.0
+    endless = 1.0 / xp.where(fall > 0, xp.expm1(fall), 1.0)
+    mean = xp.where(fall > 0, xp.minimum(mean, endless), mean)
+    variance = xp.where(fall > 0, xp.minimum(variance, endless * (endless + 1.0)), variance)
+    s = ((2.0 * first - n) + 2.0 * mean) / n
+    low, high = xp.square(edges[:, :-1]), xp.square(edges[:, 1:])
+    share = (s * s + 4.0 * variance / (n * n) - low) / (high - low)
+    share = xp.clip(share, 0.0, 1.0)
+    mass = xp.where(empty, 0.0, mass)
+    none = xp.zeros_like(n)
+    return xp.concatenate([mass * (1.0 - share), none], axis=1) + xp.concatenate([none, mass * share], axis=1)
+
+
+def _above_nodes(number: Array, ratio: Array, weight: Array, theta: Array, lane: Lane, count: int) -> Array:
+    """sum weight 2a E(x^2 - tanh^2 theta)_+ / p at each node, from above.
+
+    number: [labels]. ratio, weight: [labels, ratios].
+    """
+    epsilon0, n = lane.epsilon0, number[:, None]
+    fine = xp.minimum(lane.deviations / xp.sqrt(n), _MOST)
+    edges = _spaced(fine, 1.0, count)
+    masses = _at_edges(n, edges)
+    beyond = xp.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
+    steps = beyond * xp.diff(xp.square(edges))
+    above = xp.concatenate([xp.cumsum(steps[:, ::-1], axis=1)[:, ::-1], xp.zeros_like(n)], axis=1)
+    y, theta = ratio[:, :, None], theta[None, None, :]
+    whole, drop = _whole(y, epsilon0), -xp.expm1(-epsilon0)
+    s = xp.tanh(theta) * (whole / drop)
+    shape = s.shape
+    inside = s < 1.0
+    place = _place(xp.where(inside, s, 0.0), fine[:, :, None], 1.0, count)
+
+    def look_up(table: Array, at: Array) -> Array:
+        return xp.take_along_axis(table, at.reshape(shape[0], -1), axis=1).reshape(shape)
+
+    low, high = look_up(edges, place), look_up(edges, place + 1)
+    x, below = _sides(high, 1.0 - high, y, epsilon0)
+    # How far x^2 of the upper edge is from the node: near one by what is left to one.
+    small = x * x - xp.square(xp.tanh(theta))
+    large = 1.0 / xp.square(xp.cosh(theta)) - below * (1.0 + x)
+    part = xp.where(theta < 0.5, small, large) / ((high - low) * (high + low) * xp.square(drop / whole))
+    upper, lower = look_up(above, place), look_up(above, place + 1)
+    value = lower + (upper - lower) * xp.clip(part * (1.0 + 1e-12), 0.0, 1.0)
+    value = xp.where(inside, value * xp.square(drop) / whole, 0.0)
+    return xp.sum(weight[:, :, None] * value, axis=(0, 1))
+
+
+def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
+    """(N, weight) of what the mixture leaves out, y = 0: where it would be worst.
+
+    More labels than the mixture has, or y below its ends, count as its least N. Fewer labels count level by level, at
+    the least N of the level, with Chernoff's bound on as few.
+    """
+    law = lane.law
+    least = xp.min(mix.number)
+    # Four exponentially small masses, and all that XLA flushes to zero.
+    rest = 4.0 * xp.exp(-lane.log_inverse_mass) * (law.weight @ (law.scale * law.special)) + FLUSHED
+    if law.n.shape[0] > 1:  # parts differ in what they leave out: a single label is the worst there is
+        return xp.ones_like(rest)[None], rest[None]
+    trials, special, most = law.n - 1.0, law.special, least - 1.0
+    steps = xp.arange(_LEVELS, dtype=xp.float64) / _LEVELS
+    ends = xp.where(most > 0, xp.floor(xp.maximum(most, 1.0) ** (1.0 - steps) * (1.0 + 1e-12)), 0.0)
+    starts = xp.concatenate([ends[1:], xp.zeros_like(trials)])
+    # N - 1 counts; at most end - 1 of them.
+    count, mean = xp.maximum(ends - 1.0, 0.0), trials * special
+    inside = (count > 0) & (count < mean)
+    c = xp.where(inside, count, 0.5 * mean)
+    far = c * xp.log(c / mean) + (trials - c) * log1p((mean - c) / (trials - mean))
+    log_mass = -xp.where(count > 0, xp.where(inside, far, 0.0), -trials * log1p(-special)) * (1.0 - 1e-9)
+    weight = xp.where(ends > starts, xp.exp(log_mass), 0.0) * (law.scale * special)
+    return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([weight, rest[None]])
+
+
+def _on_nodes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
+    """theta, and masses times 2 a / p there whose moments are at least the unit's."""
+    epsilon0, count = lane.epsilon0, choice.nodes
+    mix = mixtures.buckets_upper(lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets)
+    half = 0.5 * epsilon0
+    theta = _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, count)
+    above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
+    number, weight = _left_out(lane, mix)
+    ratio = xp.zeros_like(number)[:, None]
+    above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
+    low, high = theta[:-1], theta[1:]
+    gap = xp.sinh(high - low) * xp.sinh(high + low) / xp.square(xp.cosh(high) * xp.cosh(low))
+    falls = (above[:-1] - above[1:]) / gap
+    masses = falls - xp.concatenate([falls[1:], xp.zeros_like(falls[:1])])
+    return high, xp.maximum(masses, 0.0)
+
+
+def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
+    """theta, and mass times 2 a / p, of every outcome s > 0 of a law of few draws."""
+    mix = mixtures.buckets_exact(lane.law, choice.absences)
+    n, y = mix.number[:, None, None], mix.ratio[:, :, None]
+    k = xp.floor(0.5 * n) + xp.arange(1.0, mixtures.SMALL // 2 + 1.0)[None, None, :]
+    valid = k <= n
+    k = xp.minimum(k, n)
+    x, below = _sides((2.0 * k - n) / n, 2.0 * (n - k) / n, y, lane.epsilon0)
+    mass = mix.weight[:, :, None] * _whole(y, lane.epsilon0) * xp.exp(binomial.log_pmf_half(k, n))
+    return 0.5 * log1p(2.0 * x / below).ravel(), xp.where(valid, mass, 0.0).ravel()
+
+
+@hosted(static=("choice",))
+def log_moments(lane: Lane, choice: Choice) -> Array:
+    """Upper bounds on log A(lam) of one unit at each order; [orders], nats, infinity where nothing is known."""
+    require_float64(lane)
+    theta, mass = (_outcomes if choice.buckets == 0 else _on_nodes)(lane, choice)
+    # Weights that were flushed to zero count with the largest loss.
+    theta = xp.concatenate([theta, 0.5 * lane.epsilon0[None]])
+    mass = xp.concatenate([mass, xp.asarray([FLUSHED])])
+    # 2 sinh(lam h) sinh(t h) / cosh h = e^{2 t h} (1 - e^{-2 lam h}) (1 - e^{-2 t h}) / (1 + e^{-2 h}), t = lam - 1.
+    base = xp.where(mass > 0, xp.log(mass), -xp.inf) - log1p(xp.exp(-2.0 * theta)) + lane.epsilon0
+    base, theta, order = base[None, :], theta[None, :], lane.orders[:, None]
+    size = base + 2.0 * (order - 1.0) * theta
+    peak = xp.max(size, axis=1, keepdims=True)
+    near = xp.expm1(-2.0 * order * theta) * xp.expm1(-2.0 * (order - 1.0) * theta)
+    excess = peak[:, 0] + xp.log(xp.sum(xp.exp(size - peak) * near, axis=1))
+    # Exponents of this size are rounded to their last bit.
+    excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
+    found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)
+    return xp.where(xp.isnan(found), xp.inf, found)

@@ -1,0 +1,171 @@
+"""Renyi divergences of a table of settings: the orders of a setting together, on accelerators many settings at once."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds import moments
+from checkin_jax.accounting.composition.renyi import UnitCurve, unit_curve
+from checkin_jax.kernels import batching, host
+from checkin_jax.kernels.composition import moments as kernels
+from checkin_jax.kernels.devices import float64
+
+if TYPE_CHECKING:
+    from checkin_jax.sweeps.results import Results
+    from checkin_jax.sweeps.workers import Task, Workers
+
+# Settings that one task takes on the host; lanes and orders of a call on an accelerator.
+_TOGETHER = 8
+_LANES, _ORDERS = 256, (4, 16, 64)
+
+
+def run(
+    inputs: Mapping[str, np.ndarray],
+    build: Callable[[Mapping[str, Any]], tuple[Any, Any]],
+    results: Results,
+    workers: Workers,
+    done: Callable[[int], None],
+) -> None:
+    """Fills the rows of a block; build makes protocol and randomizer of a setting, or raises what is wrong with it."""
+    orders = np.asarray(inputs["order"], dtype=np.float64)
+    legal = (orders > 1.0) & (orders < np.inf)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    names = [name for name in inputs if name != "order"]
+    for i, key in enumerate(zip(*(inputs[name].tolist() for name in names))):
+        groups.setdefault(key, []).append(i)
+    settings: list[tuple[UnitCurve, np.ndarray]] = []
+    for key, members in groups.items():
+        index = np.array(members)
+        try:
+            one = unit_curve(*build(dict(zip(names, key))))
+        except (TypeError, ValueError) as error:
+            results.errors[index] = str(error)
+            continue
+        for i in index[~legal[index]]:
+            results.errors[i] = _refused(inputs["order"][i].item())
+        if legal[index].any():
+            settings.append((one, index[legal[index]]))
+    done(int(np.count_nonzero(results.errors != "")))
+    with workers.device(), float64():
+        wide = not batching.looped()
+        together = [_lanes(one, orders[index]) if wide else None for one, index in settings]
+    served = [(*setting, lanes) for setting, lanes in zip(settings, together) if lanes is not None]
+    rest = [setting for setting, lanes in zip(settings, together) if lanes is None]
+    tasks = [
+        _alone(rest[start : start + _TOGETHER], orders, results, done)
+        for start in range(0, len(rest), _TOGETHER)
+    ]
+    if served:
+        tasks.append(_at_once(served, orders, results, done))
+    workers.run(tasks)
+
+
+def _refused(order: float) -> str:
+    try:
+        _validate.real(1, np.inf, open_low=True, open_high=True, order=order)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    raise AssertionError(f"order={order!r} was refused for no reason")
+
+
+def _alone(
+    settings: Sequence[tuple[UnitCurve, np.ndarray]],
+    orders: np.ndarray,
+    results: Results,
+    done: Callable[[int], None],
+) -> Task:
+    def task() -> None:
+        for one, index in settings:
+            started = time.perf_counter()
+            try:
+                found = one.curve(orders[index])
+                _write(results, index, found.values, found.names)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                results.errors[index] = str(error)
+            results.seconds[index] = (time.perf_counter() - started) / len(index)
+            done(len(index))
+
+    return task
+
+
+def _write(results: Results, index: np.ndarray, values: np.ndarray, names: Sequence[str]) -> None:
+    method = np.array([f"{name}, RDP" for name in names], dtype=object)
+    results.fill(index, rdp=values, method=method, validity="certified")
+
+
+# Label of the bound, and what the kernel needs.
+_Lane = tuple[str, moments.Plan]
+
+
+def _lanes(one: UnitCurve, orders: np.ndarray) -> list[_Lane] | None:
+    """A lane for each bound and group of orders; None where a bound has no kernel for many settings."""
+    found: list[_Lane] = []
+    masses = moments.left_out(orders, one.epsilon0)
+    for mass in np.unique(masses):
+        where = np.flatnonzero(masses == mass)
+        built = one.bounds(float(mass))
+        if not built:
+            return None
+        for label, bound in built:
+            mixture = moments.mixture_of(bound)
+            if mixture is None:
+                return None
+            for plan in moments.plans(mixture, orders[where]):
+                for start in range(0, len(plan.where), _ORDERS[-1]):
+                    stop = start + _ORDERS[-1]
+                    lane = plan.lane._replace(orders=plan.lane.orders[start:stop])
+                    found.append((label, plan._replace(where=where[plan.where[start:stop]], lane=lane)))
+    return found
+
+
+def _at_once(
+    settings: Sequence[tuple[UnitCurve, np.ndarray, list[_Lane]]],
+    orders: np.ndarray,
+    results: Results,
+    done: Callable[[int], None],
+) -> Task:
+    def task() -> None:
+        started = time.perf_counter()
+        flat = [lane for *_, lanes in settings for lane in lanes]
+        answers = iter(log_moments([plan for _, plan in flat]))
+        for one, index, lanes in settings:
+            parts = [(name, plan.where, next(answers)) for name, plan in lanes]
+            found = one.joined(orders[index], parts)
+            _write(results, index, found.values, found.names)
+            done(len(index))
+        everything = np.concatenate([index for _, index, _ in settings])
+        results.seconds[everything] = (time.perf_counter() - started) / len(everything)
+
+    return task
+
+
+@functools.cache
+def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
+    return functools.partial(kernels.log_moments, choice=choice)
+
+
+def log_moments(lanes: Sequence[moments.Plan]) -> list[np.ndarray]:
+    """What the kernel finds for every lane, those of one shape in one compiled call; inside `float64()`."""
+    groups: dict[Any, list[int]] = {}
+    counts = [len(lane.where) for lane in lanes]
+    for i, lane in enumerate(lanes):
+        size = next(size for size in _ORDERS if size >= counts[i])
+        groups.setdefault((lane.choice, size), []).append(i)
+    found: list[np.ndarray] = [np.zeros(0)] * len(lanes)
+    for (choice, size), members in groups.items():
+        for start in range(0, len(members), _LANES):
+            some = members[start : start + _LANES]
+            padded = [np.pad(lanes[i].lane.orders, (0, size - counts[i]), mode="edge") for i in some]
+            full = [lanes[i].lane._replace(orders=host(orders)) for i, orders in zip(some, padded)]
+            columns = jax.tree.map(lambda *parts: np.stack(parts), *full)
+            values = np.asarray(batching.over(_kernel(choice), (columns,), size=_LANES))
+            for i, row in zip(some, values):
+                found[i] = row[: counts[i]]
+    return found

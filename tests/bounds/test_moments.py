@@ -1,0 +1,182 @@
+"""Renyi moments of mixtures of clones' counts: never below the pair's own, near it, and independent of the company."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import moments
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.composition.renyi import unit_curve
+from checkin_jax.kernels.composition import moments as kernels
+from checkin_jax.kernels.devices import float64
+from checkin_jax.sweeps import curves
+from tests.oracles import large, pairs
+from tests.oracles.binomial import log_pmf
+
+ORDERS = np.array([1.01, 1.5, 2.0, 5.5, 20.0, 64.0])
+
+
+def ours(n, rate, epsilon0, orders=ORDERS):
+    with float64():
+        return moments.log_moments(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, np.asarray(orders))
+
+
+@pytest.mark.parametrize("order", [1.2, 1.9, 2.0, 3.7])
+def test_the_even_part_has_no_negative_coefficient(order):
+    """g_k of the module's docstring against the Taylor series of (1 + x)^lam (1 - x)^(1 - lam) in 40 digits."""
+    with mp.workdps(40):
+        exact = mp.taylor(lambda x: (1 + x) ** mp.mpf(order) * (1 - x) ** (1 - mp.mpf(order)), 0, 12)
+    q = 2.0 * order - 1.0
+    found = [1.0, q]
+    for k in range(1, 12):
+        found.append((q * found[k] + (k - 2) * found[k - 1]) / (k + 1))
+    np.testing.assert_allclose(found, [float(each) for each in exact], rtol=1e-9, atol=1e-12)
+    assert min(found) >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "epsilon0", "excess"),
+    [
+        (1, 0.5, 1.0, 3e-8),
+        (5, 0.3, 2.0, 3e-8),
+        (48, 0.5, 6.0, 3e-8),
+        (49, 0.5, 6.0, 0.01),
+        (120, 0.5, 2.0, 0.003),
+        (120, 0.05, 4.0, 0.002),
+        (200, 1.0, 2.0, 0.001),
+    ],
+)
+def test_moments_are_above_the_pair(n, rate, epsilon0, excess):
+    pair = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n)
+    exact = np.log1p(pairs.renyi_excess(pair, ORDERS))
+    found = ours(n, rate, epsilon0)
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert (found <= exact * (1 + excess))[:4].all()
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "epsilon0"), [(60_000, 0.1, 2.0), (20_000, 0.9, 0.3), (3_000, 0.1, 1.0)]
+)
+def test_moments_keep_their_digits_at_large_n(n, rate, epsilon0):
+    orders = [1.01, 1.5, 2.0, 8.0, 32.0]
+    labels = pairs.t1_labels(math.exp(epsilon0), rate)
+    exact = np.log1p(large.large_renyi_excess(labels, n, orders))
+    ratio = ours(n, rate, epsilon0, orders) / exact
+    assert (ratio >= 1 - 1e-11).all()
+    assert (ratio <= 1.0015).all()
+
+
+def slots_moment(slots, used, epsilon0, orders):
+    """log A of T2's pair, summed over N and N0 in logarithms of exact binomials."""
+    p, special = math.exp(epsilon0), 2.0 / (math.exp(epsilon0) + 1.0)
+    number = np.arange(0, slots + 1)[:, None]
+    first = np.arange(0, slots + 1)[None, :]
+    valid = first <= number
+    log_mass = np.array([float(log_pmf(slots, int(k), special)) for k in number.ravel()])[:, None]
+    log_choose = np.array(
+        [
+            [
+                math.lgamma(k + 1) - math.lgamma(i + 1) - math.lgamma(k - i + 1) if i <= k else 0.0
+                for i in first[0]
+            ]
+            for k in number[:, 0]
+        ]
+    )
+    mass = np.where(valid, np.exp(log_mass + log_choose - number * math.log(2.0)), 0.0)
+    always = slots * (1.0 - used) / used
+    up = mass * used * (p * first + (number - first) + always) / slots
+    down = mass * used * (first + p * (number - first) + always) / slots
+    keep = valid & (down > 0)
+    return np.log1p(pairs.renyi_excess(pairs.Pair(up[keep], down[keep]), orders))
+
+
+@pytest.mark.parametrize(("slots", "used", "epsilon0"), [(20, 0.6, 1.5), (150, 0.3, 2.0), (150, 1.0, 1.0)])
+def test_slots_too(slots, used, epsilon0):
+    exact = slots_moment(slots, used, epsilon0, ORDERS[:5])
+    with float64():
+        mixture = SlotsPureLDP(slots, used, used, epsilon0, 60.0).mixture
+        found = moments.log_moments(mixture, ORDERS[:5])
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert (found <= exact * 1.004)[:4].all()
+
+
+def test_orders_and_rows_do_not_depend_on_their_company():
+    together, run = np.geomspace(1.001, 900.0, 40), cj.ShuffledCheckIn(num_clients=10**7, check_in_prob=0.3)
+    whole = cj.rdp(run, cj.PureLDP(epsilon0=1.0), together)
+    alone = [cj.rdp(run, cj.PureLDP(epsilon0=1.0), [order])[0] for order in together]
+    np.testing.assert_allclose(whole, alone, rtol=1e-13)
+    assert (np.diff(whole) > 0).all()  # divergences increase with their order
+
+
+def test_compiled_lanes_give_what_the_host_gives():
+    """What an accelerator runs, here on the CPU: a lane for each setting and group of orders."""
+    settings = [(10**8, 0.01, 1.0), (10**6, 1.0, 0.5), (10**12, 0.3, 2.0), (40, 0.5, 1.0)]
+    orders = np.array([1.5, 2.0, 7.0, 30.0])
+    with float64():
+        plans = [
+            plan
+            for n, rate, epsilon0 in settings
+            for plan in moments.plans(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, orders)
+        ]
+        compiled = curves.log_moments(plans)
+        for plan, found in zip(plans, compiled):
+            np.testing.assert_allclose(found, kernels.log_moments(plan.lane, plan.choice), rtol=1e-11)
+
+
+def test_cost_does_not_grow_with_n():
+    """The same shapes from 1e8 to 1e12 clients: arrays are what the work is done on."""
+    with float64():
+        shapes = {
+            plan.choice
+            for n in (10**8, 10**10, 10**12)
+            for plan in moments.plans(ShuffledPureLDP(n, 0.1, 1.0, 60.0).mixture, np.array([2.0]))
+        }
+    assert len(shapes) == 1
+
+
+def test_mass_at_the_lower_node_is_no_bound(monkeypatch):
+    def wrong(n, edges):
+        masses = np.asarray(right(n, edges))
+        return np.concatenate([masses[:, 1:], np.zeros_like(masses[:, :1])], axis=1)
+
+    n, rate, epsilon0 = 3_000, 0.1, 1.0
+    exact = np.log1p(large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, [2.0, 8.0]))
+    right = kernels._at_edges
+    monkeypatch.setattr(kernels, "_at_edges", wrong)
+    assert (ours(n, rate, epsilon0, [2.0, 8.0]) < exact).all()
+
+
+def test_what_the_mixture_leaves_out_must_be_counted(monkeypatch):
+    """With a window of e^-1 the rest is most of a high order's moment."""
+    n, rate, epsilon0, orders = 120, 0.3, 2.0, np.array([20.0, 64.0])
+    pair = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n)
+    exact = np.log1p(pairs.renyi_excess(pair, orders))
+    monkeypatch.setattr(moments, "_MASSES", (1.0,))
+    assert (ours(n, rate, epsilon0, orders) >= exact).all()
+    right = kernels._left_out
+    monkeypatch.setattr(
+        kernels, "_left_out", lambda *given: (lambda number, weight: (number, 0.0 * weight))(*right(*given))
+    )
+    assert (ours(n, rate, epsilon0, orders) < exact).any()
+
+
+def test_names_say_what_a_divergence_rests_on():
+    orders = np.array([2.0])
+    slots = cj.FixedWindow(num_clients=10**5, num_slots=1000, check_in_prob=0.5)
+    assert "T2" in unit_curve(slots, cj.PureLDP(epsilon0=1.0)).curve(orders).names[0]
+    run = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.5)
+    assert unit_curve(run, cj.PureLDP(epsilon0=1e-12)).curve(orders).names == ["a message by itself"]
+    found = cj.sweep(
+        what="rdp",
+        randomizer=cj.KaryResponse,
+        num_clients=1000,
+        check_in_prob=0.5,
+        epsilon0=1.0,
+        num_values=5,
+        order=2.0,
+    )
+    assert "t_k" in found["method"][0]
+    assert found["method"][0].endswith(", RDP")
