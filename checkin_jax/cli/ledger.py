@@ -111,9 +111,7 @@ class Ledger:
 
 
 def _accountant(relation: str, bounds: str | tuple[str, ...] = "best") -> CheckInAccountant:
-    from dp_accounting import NeighboringRelation
-
-    from checkin_jax.accounting.interop.accountant import CheckInAccountant
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
 
     return CheckInAccountant(NeighboringRelation[relation], bounds=bounds)
 
