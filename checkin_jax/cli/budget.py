@@ -13,7 +13,7 @@ from checkin_jax.cli.options import Job
 
 @dataclasses.dataclass(kw_only=True)
 class SpentBudget:
-    """What a run has spent in every view and what is left, while it goes on or after; writes nothing."""
+    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run."""

@@ -13,7 +13,7 @@ from checkin_jax.cli.options import Job, UsageError
 
 @dataclasses.dataclass(kw_only=True)
 class ReportPage:
-    """One self-contained HTML page about a run: what it promises, accuracy and epsilon over rounds, check-ins."""
+    """Writes one self-contained HTML page about a run: its promise, accuracy and epsilon over rounds, check-ins."""
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""
@@ -45,7 +45,7 @@ class ReportPage:
 
 @dataclasses.dataclass(kw_only=True)
 class Statement:
-    """A run's statement for a file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
+    """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""

@@ -62,7 +62,7 @@ def rdp(
       >>> import checkin_jax as cj
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
       >>> [f"{value:.3e}" for value in cj.rdp(run, cj.PureLDP(epsilon0=2.0), [2.0, 32.0])]
-      ['1.623e-05', '2.597e-04']
+      ['1.623e-05', '2.598e-04']
     """
     checked = [
         _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
