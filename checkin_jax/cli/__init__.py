@@ -34,6 +34,7 @@ from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
+from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
@@ -42,6 +43,7 @@ from checkin_jax.cli.training import DATA_SETS, Train
 COMMANDS: dict[str, type] = {
     "epsilon": Epsilon,
     "calibrate": Calibrate,
+    "plan": Plan,
     "compare": Compare,
     "sweep": Sweep,
     "train": Train,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     Command = (
         Epsilon
         | Calibrate
+        | Plan
         | Compare
         | Sweep
         | Train
