@@ -259,8 +259,7 @@ class CheckInAccountant(PrivacyAccountant):
         return f"<{type(self).__name__}: {self._total:,} units of {kinds:,} kind{'s' * (kinds != 1)}, {self._relation}>"
 
     def _repr_html_(self) -> str:
-        units = [*self._counts.items(), *self._central.items()]
-        rows = [(f"{count:,} x", repr(event)) for event, count in units]
+        rows = [(f"{n:,} x", repr(event)) for event, n in [*self._counts.items(), *self._central.items()]]
         return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     def get_delta(self, target_epsilon: float) -> float:
