@@ -42,7 +42,7 @@ class Sweep:
 
     out: Path
     """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""
-    what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
+    what: Literal["bracket", "rdp", "rdp-epsilon", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
     protocol: ProtocolName = "shuffled-check-in"
