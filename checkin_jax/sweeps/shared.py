@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from checkin_jax.sweeps.workers import Workers
 # Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
 _FILE = "file"
+
+T = TypeVar("T")
 
 
 class Future(Protocol):
@@ -79,9 +81,9 @@ def together(
     lease: float,
     work: Callable[[int], table.Columns],
     tell: Callable[[int], None],
-    join: Callable[[], None],
-) -> None:
-    """Evaluates blocks until all are finished, by this process or by others; one of them joins the file.
+    join: Callable[[], T],
+) -> T | None:
+    """Evaluates blocks until all are finished, by this process or by others; what `join` gives, if it is this one's.
 
     work: a block's columns. tell: is told of every block that is finished. join: makes the file and removes the folder.
     """
@@ -105,13 +107,13 @@ def together(
                 left = waiting
             while store.folder.exists():
                 if claims.take(_FILE):
-                    join()
-                    return
+                    return join()
                 time.sleep(_PAUSE)
     except FileNotFoundError:
         if store.folder.exists():
             raise
-        # Others have finished everything and joined the file.
+    # Others have finished everything and joined the file.
+    return None
 
 
 def _written(store: Store, block: int, columns: table.Columns) -> None:

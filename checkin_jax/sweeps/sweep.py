@@ -306,13 +306,13 @@ def _joined(
     try:
         with Store(path, made.identity(), resume=True, joins=True) as store, Workers(mesh) as workers:
 
-            def join() -> None:
-                nonlocal failures
-                failures = _failures(made, store)
+            def join() -> tuple[int, str]:
+                found = _failures(made, store)
                 tables.write(path, lambda: store.blocks(len(made.blocks)))
                 store.remove()
+                return found
 
-            shared.together(
+            failures = shared.together(
                 store,
                 len(made.blocks),
                 lease,
@@ -323,12 +323,12 @@ def _joined(
     except FileNotFoundError:
         if path.with_name(f"{path.name}.blocks").exists() or not path.exists():
             raise
-    rows, *counted = shared.counted(path) if failures is None else (len(made.settings), *failures)
+    rows, failed, first_error = shared.counted(path) if failures is None else (len(made.settings), *failures)
     if rows != len(made.settings):
         raise ValueError(
             f"out={str(path)!r}: there is a file of {rows:,} rows, expected {len(made.settings):,}"
         )
-    return Written(path, rows, *counted)
+    return Written(path, rows, failed, first_error)
 
 
 class _Told:
