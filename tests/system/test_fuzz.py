@@ -342,7 +342,16 @@ orders = st.one_of(
 )
 
 
-@case(CASES, any_protocol, any_randomizer, orders, spread(1e-12, 0.5), covers=(cj.rdp, cj.epsilon_by_rdp), few=6, many=800)
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    orders,
+    spread(1e-12, 0.5),
+    covers=(cj.rdp, cj.epsilon_by_rdp),
+    few=6,
+    many=800,
+)
 def renyi(protocol, randomizer, at, delta):
     found = call(cj.rdp, protocol, randomizer, at)
     assert found.shape == (len(at),)

@@ -64,7 +64,7 @@ def rdp(
       >>> import checkin_jax as cj
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
       >>> [f"{value:.3e}" for value in cj.rdp(run, cj.PureLDP(epsilon0=2.0), [2.0, 32.0])]
-      ['1.623e-05', '2.597e-04']
+      ['1.623e-05', '2.598e-04']
     """
     checked = [
         _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
@@ -80,7 +80,8 @@ def epsilon_by_rdp(protocol: CheckInProtocol, randomizer: Randomizer, *, delta: 
     above it: it composes privacy loss distributions and tries this conversion besides.
 
     Args:
-      protocol, randomizer: as in `rdp`.
+      protocol: the run.
+      randomizer: eps0-LDP messages.
       delta: in (0, 1).
 
     Raises:
@@ -91,7 +92,7 @@ def epsilon_by_rdp(protocol: CheckInProtocol, randomizer: Randomizer, *, delta: 
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1000)
       >>> epsilon, order = cj.epsilon_by_rdp(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
       >>> f"{epsilon:.3f}"
-      '0.558'
+      '0.556'
     """
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
     return unit_curve(protocol, randomizer).best(delta)[:2]
