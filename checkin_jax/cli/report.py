@@ -1,4 +1,4 @@
-"""`checkin report`, `statement` and `budget`: a run as an HTML page, as a statement to file, and what is left of it."""
+"""`checkin budget`, `report` and `statement`: what a run's folder says, as numbers, one HTML page, and for a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ from typing import Literal
 import tyro
 
 from checkin_jax.cli.options import Job, UsageError
+
+
+@dataclasses.dataclass(kw_only=True)
+class SpentBudget:
+    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
+
+    run_dir: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the ledger; the job accounts for it and prints."""
+        from checkin_jax.accounting.account import account
+        from checkin_jax.training.budget import budget_of
+        from checkin_jax.training.reports import recorded
+
+        run = recorded.read(self.run_dir)
+
+        def job() -> None:
+            found = budget_of(run, account)
+            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+
+        return job
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -67,29 +91,5 @@ class Statement:
 
         def job() -> None:
             print(statement.FORMATS[self.format](statement.record(run, account, attack=self.attack)), end="")
-
-        return job
-
-
-@dataclasses.dataclass(kw_only=True)
-class SpentBudget:
-    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
-
-    run_dir: tyro.conf.Positional[Path]
-    """Folder of the run."""
-    json: bool = False
-    """Print one JSON object instead of text."""
-
-    def prepare(self) -> Job:
-        """Reads the ledger; the job accounts for it and prints."""
-        from checkin_jax.accounting.account import account
-        from checkin_jax.training.budget import budget_of
-        from checkin_jax.training.reports import recorded
-
-        run = recorded.read(self.run_dir)
-
-        def job() -> None:
-            found = budget_of(run, account)
-            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
 
         return job
