@@ -123,7 +123,7 @@ def read(run_dir: str | Path) -> RecordedRun:
 
 
 def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
-    """The parameters that a run left, in the structure of the model's own; `model.loss` and the like apply to them.
+    """Reads the parameters that a run left, in the structure of the model's own, so that `model.loss` takes them.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.
@@ -151,7 +151,7 @@ def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
 
 
 def predictor(run_dir: str | Path, model: Model) -> Callable[..., Any]:
-    """What a trained model is used for: `model.apply` with the parameters that a run left.
+    """Reads what a trained model is used for: `model.apply` with the parameters that a run left.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.
