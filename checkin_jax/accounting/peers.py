@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dp_accounting
+import jax
 import numpy as np
 import scipy.signal
 
@@ -173,7 +174,9 @@ def _strategy(rounds: int, bands: int) -> np.ndarray:
         from jax_privacy.matrix_factorization import toeplitz  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(f"jax_privacy is not installed: {how_to_install('jax-privacy')}") from error
-    found = np.asarray(toeplitz.optimize_banded_toeplitz(n=rounds, bands=bands), dtype=np.float64)
+    # Whatever the caller demands of its own programs.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        found = np.asarray(toeplitz.optimize_banded_toeplitz(n=rounds, bands=bands), dtype=np.float64)
     return found / np.linalg.norm(found)
 
 
