@@ -321,7 +321,10 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     def slots_of(self, client_rate: float | None) -> Slots | None:
-        """The same for a client of this check-in rate; the fastest when left out."""
+        """The same for a client of this check-in rate; the fastest when left out.
+
+        Here as if the others were the same for all: a protocol in which they compete for slots has its own.
+        """
         slots = self.slots
         if slots is None or client_rate is None:
             return slots

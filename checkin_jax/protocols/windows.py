@@ -174,19 +174,25 @@ class FixedWindow(CommonSlots):
     @property
     def slots(self) -> Slots | None:
         """All slots of the window; none where clients collude, whose messages tell the others' apart."""
+        return self.slots_of(None)
+
+    def slots_of(self, client_rate: float | None) -> Slots | None:
         if self.num_colluding:
             return None
-        n, m, prob = self.num_clients, self.num_slots, self.rate
-        seen = self._seen if self._throws is None else occupancy.moments(float(n), float(m), prob)[0] / n
+        n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
+        if self._throws is None:
+            seen = self._seen(client_rate, prob)
+        else:
+            seen = occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
-        return Slots(m, prob, seen, n - 1, prob / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
+        return Slots(m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
 
-    @property
-    def _seen(self) -> float:
-        """At least the probability that the fastest client's message is used, where rates differ.
+    def _seen(self, client_rate: float | None, prob: float) -> float:
+        """At least the probability that the message of a client of this rate is used, where rates differ.
 
         It shares its slot with indicators of probabilities a_j = p_j/m; E 1/(1 + their sum) is the integral of
-        prod (1 - a_j u) over u in [0, 1], and each factor is at least (1 - a u)^(a_j/a), a the largest.
+        prod (1 - a_j u) over u in [0, 1], and each factor is at least (1 - a u)^(a_j/a), a the largest. The others of
+        a slower client include the fastest.
         """
         coins = self.coins
         if isinstance(coins, RateLimits):
@@ -194,17 +200,13 @@ class FixedWindow(CommonSlots):
             total = coins.expected_check_ins
             largest = total / (self.num_clients - 1)
         else:
-            others = coins.others(self.rate) if isinstance(coins, Rates) else None
+            others = coins.others(prob) if isinstance(coins, Rates) else None
             if others is None:
-                return self.rate
+                return prob
             largest, total = others.largest, others.expected_check_ins
         most = largest / self.num_slots
         power = total / largest + 1.0
-        return (
-            -self.rate * math.expm1(power * math.log1p(-most)) / (most * power)
-            if most < 1
-            else self.rate / power
-        )
+        return -prob * math.expm1(power * math.log1p(-most)) / (most * power) if most < 1 else prob / power
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:

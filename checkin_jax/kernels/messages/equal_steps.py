@@ -167,12 +167,12 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     shown = pool.theta * jnp.stack([law.pair, law.pair, law.high, law.low, plain])
     weights = jnp.append(shown, 1.0 - pool.theta)
 
-    def part(size: Array) -> Array:
-        count = size + 1.0
-        x = -count * shift
-        return _way(at, weights, count, x, beta).value(count, x) / count
-
-    values = jnp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
+    # The saddle point hardly depends on the number of steps, as the displacement grows with it: one contour for all.
+    counts = pool.sizes + 1.0
+    most = jnp.max(jnp.where(pool.masses > 0, counts, 1.0))
+    way = _way(at, weights, most, -most * shift, beta)
+    parts = jax.vmap(lambda count: way.value(count, -count * shift) / count)(counts)
+    values = jnp.where(pool.masses > 0, parts, 0.0)
     alone = pool.rate * _alone(law, epsilon0, loss) * (1.0 + ROUNDING) + FLUSHED
     value = (pool.masses @ values) * unit * (1.0 + _PLACED) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)

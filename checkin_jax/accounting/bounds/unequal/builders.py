@@ -213,16 +213,14 @@ def g1h(unit: Unit) -> UnitBound | None:
     found, mu, mass = _crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if found is None:
         return None
-    if mu is None:
-        # Pure messages have T1h, which is never above.
-        if unit.epsilon0 is not None:
-            return None
-        return UnequalMessages(found.rate, found.theirs, profile_of(unit.randomizer), mass)
-    exact = UnequalGaussian(found.rate, found.theirs, mu, unit.sums_noise, mass)
-    if found.limits is None:
-        return exact
-    theta = found.limits.largest
-    return PooledGaussian(exact, theta, found.pool(theta))
+    if mu is None and unit.epsilon0 is not None:
+        return None  # pure messages have T1h, which is never above
+    exact = UnequalGaussian(found.rate, found.theirs, 1.0 if mu is None else mu, unit.sums_noise, mass)
+    counted: UnequalGaussian | PooledGaussian = exact
+    if found.limits is not None:
+        # Other fleets within the limits tell more than the one that is at hand.
+        counted = PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
+    return UnequalMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
 
 
 def g4h(unit: Unit) -> UnitBound | None:

@@ -55,7 +55,7 @@ class UnequalGaussian:
         return self.mu / np.sqrt(count) if self.summed else np.full(count.shape, self.mu)
 
     @functools.cached_property
-    def _above(self) -> GaussianBuckets:
+    def above(self) -> GaussianBuckets:
         law, g = self.law, self.rate
         runs = Runs(law, _RUNS)
         odds = (1.0 - g) / g
@@ -87,7 +87,7 @@ class UnequalGaussian:
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._above, loss)
+        return subsampled_gaussian.profile_upper(self.above, loss)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -113,13 +113,13 @@ class PooledGaussian:
         return self.within.name
 
     @functools.cached_property
-    def _above(self) -> GaussianBuckets:
+    def above(self) -> GaussianBuckets:
         parts, lost = [], 0.0
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0:
                 continue
             one = dataclasses.replace(self.within, others=Others(np.array([self.theta]), np.array([size])))
-            mix = one._above if size > 0 else one.alone()
+            mix = one.above if size > 0 else one.alone()
             parts.append((mix.mu, mix.inverse_rate, mass * np.asarray(mix.weight)))
             lost += mass * float(mix.tail)
         columns = [np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts)]
@@ -129,7 +129,7 @@ class PooledGaussian:
         return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._above, loss)
+        return subsampled_gaussian.profile_upper(self.above, loss)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -138,15 +138,15 @@ class PooledGaussian:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalMessages:
-    """G1h for messages of any privacy profile: by the visible number of messages alone; all rates are known.
+    """G1h for messages of any privacy profile: by the visible number of messages alone.
 
-    Attributes: rate: g in (0, 1]. others: their rates. profile: of one message.
+    Attributes: counted: whose buckets tell how likely the client is among those who come; their noise is not asked for.
+    rate: g in (0, 1]. profile: of one message.
     """
 
+    counted: UnequalGaussian | PooledGaussian
     rate: float
-    others: Others
     profile: Profile
-    log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
     name = "G1h (subsampling)"
@@ -155,13 +155,9 @@ class UnequalMessages:
     def top(self) -> float:
         return self.profile.top
 
-    @functools.cached_property
-    def _mix(self) -> GaussianBuckets:
-        return UnequalGaussian(self.rate, self.others, 1.0, False, self.log_inverse_mass)._above
-
     def upper(self, loss: np.ndarray) -> np.ndarray:
         shape = np.shape(loss)
-        losses, mix = np.asarray(loss, dtype=np.float64).ravel(), self._mix
+        losses, mix = np.asarray(loss, dtype=np.float64).ravel(), self.counted.above
         inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
         with np.errstate(divide="ignore"):
             above = np.log(np.expm1(losses))[None, :]

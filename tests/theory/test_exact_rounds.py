@@ -1,0 +1,231 @@
+"""The library's own brackets against exact laws of whole rounds, by a reader who did not write the bounds.
+
+What `account` would use of a unit (its bound at every loss, its instances) and `account` itself are held against all
+data sets of two to four clients: adversarial others, unequal rates, colluders, composition.
+"""
+
+import math
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import exact_rounds as exact
+from oracles import known_messages as known
+from oracles import krr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.unequal.sums import UnequalMessages
+from checkin_jax.kernels.devices import float64
+
+E0 = 1.5
+P = math.exp(E0)
+CS = 1 + (P - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6, 0.9])
+EVERYWHERE = np.exp(E0 * np.linspace(0.0, 1.3, 30))
+KARY2, KARY3, KARY4 = (np.array(krr.krr_channel(k, P)) for k in (2, 3, 4))
+BETA = 0.4 * (P - 1) / (P + 1)
+# A randomizer, a channel of its class, and whether its instances are made of the channel's records.
+MECHANISMS = {
+    "l2, plane": (cj.L2Mechanism(epsilon0=E0), exact.l2_in_the_plane(P, [0, np.pi, 1.3], [1, 1, 0.7]), True),
+    "l2, line": (cj.L2Mechanism(epsilon0=E0), exact.one_number(P, [1, -1, 0.3]), True),
+    "2-ary": (cj.KaryResponse(epsilon0=E0, num_values=2), KARY2, True),
+    "3-ary": (cj.KaryResponse(epsilon0=E0, num_values=3), KARY3, True),
+    "4-ary": (cj.KaryResponse(epsilon0=E0, num_values=4), KARY4, True),
+    "Hadamard": (cj.HadamardResponse(epsilon0=E0), np.asarray(known.hadamard_channel(P)), True),
+    "RAPPOR": (cj.Rappor(epsilon0=E0), np.asarray(known.rappor_channel(2, P)), True),
+    "Laplace": (cj.Laplace(epsilon0=E0), np.asarray(known.laplace_channel([0, 0.4, 1], E0, 6)), False),
+    "total variation": (
+        cj.PureLDP(epsilon0=E0, total_variation=BETA),
+        exact.sometimes(KARY2, BETA * (P + 1) / (P - 1)),
+        True,
+    ),
+    "one bit": (
+        cj.OneBit(epsilon0=E0, differ=0.5),
+        np.concatenate([0.5 * KARY2, np.full((2, 2), 0.5 * KARY2[0])], axis=1),
+        False,
+    ),
+    "approximate": (cj.ApproximateLDP(epsilon0=E0, delta0=0.02), exact.shown_or_response(P, 0.02), True),
+}
+
+# Those without T*, which takes longer.
+SWIFT = ["l2, plane", "l2, line", "2-ary", "3-ary"]
+
+
+def held_against(protocol, randomizer, pairs, *, below=None, **options):
+    """The bound is above all pairs at every c, its instances are below the largest of `below`."""
+    found = unit_bound(protocol, randomizer, "messages", 1.0, 1e-9, **options).bound
+    truth = exact.most(pairs, CS)
+    with float64():
+        upper = np.asarray(found.upper(np.log(CS)))
+        assert (upper >= truth * (1 - ORACLE_ROUNDING) - 1e-14).all(), (protocol, randomizer, truth / upper)
+        lines = [side for one in found.instances for side in one.lower(np.log(CS))]
+    if below is not None:
+        top = exact.most(below, EVERYWHERE)
+        for difference, far in lines:
+            value = np.asarray(difference)[:, None] - (EVERYWHERE - 1)[None, :] * np.asarray(far)[:, None]
+            assert (value <= top * (1 + ORACLE_ROUNDING) + 1e-14).all(), (protocol, randomizer)
+    seen = truth > 1e-9
+    return float((truth[seen] / upper[seen]).max(initial=0.0))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_of_a_common_rate(name):
+    randomizer, channel, attained = MECHANISMS[name]
+    n, closest = 3 if channel.shape[1] <= 4 else 2, 0.0
+    for rate in (0.05, 0.4, 0.9) if name in SWIFT else (0.4,):
+        run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate)
+        pairs = list(exact.rounds(channel, [rate] * n))
+        closest = max(closest, held_against(run, randomizer, pairs, below=pairs if attained else None))
+    pairs = list(exact.rounds(channel, [1.0] * n))
+    held_against(cj.Shuffle(num_clients=n), randomizer, pairs, below=pairs if attained else None)
+    assert closest > 0.85
+
+
+@pytest.mark.parametrize("name", SWIFT)
+def test_colluders_are_no_cover(name):
+    """Whoever knows when they come and what they send takes them out."""
+    randomizer, channel, _ = MECHANISMS[name]
+    pairs = list(exact.rounds(channel, [0.4] * 2))
+    run = cj.ShuffledCheckIn(num_clients=4, check_in_prob=0.4, num_colluding=2)
+    held_against(run, randomizer, pairs, below=pairs)
+    # Counted as cover they are false.
+    with pytest.raises(AssertionError):
+        held_against(cj.ShuffledCheckIn(num_clients=4, check_in_prob=0.4), randomizer, pairs)
+
+
+@pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
+def test_mechanisms_of_unequal_rates(name):
+    """For a client of any rate and for all slower ones; the instances are the named client's."""
+    randomizer, channel, _ = MECHANISMS[name]
+    rates = (0.05, 0.6, 0.9)
+    run = cj.ShuffledCheckIn(num_clients=len(rates), check_in_prob=cj.Rates(rates))
+    pairs = {g: list(exact.rounds(channel, [*(x for x in rates if x != g), g])) for g in rates}
+    for g in rates:
+        covered = [pair for rate in rates if rate <= g for pair in pairs[rate]]
+        held_against(run, randomizer, covered, below=pairs[g], client_rate=g, bounds="fast")
+
+
+def fleets_within(largest, total, number):
+    """All at one rate; as few as can be; the fastest and one that makes up the sum; all at the largest rate."""
+    few = math.ceil(total / largest - 1e-12)
+    spread = np.zeros(number)
+    spread[:few] = total / few
+    steep = np.zeros(number)
+    steep[: few - 1], steep[few - 1] = largest, total - largest * (few - 1)
+    return [np.full(number, total / number), spread, steep, np.full(number, largest)]
+
+
+@pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
+def test_limits_hold_for_every_fleet_within_them(name):
+    randomizer, channel, _ = MECHANISMS[name]
+    for largest, total in ((0.97, 0.9), (0.4, 0.5), (0.8, 1.5)):
+        run = cj.ShuffledCheckIn(
+            num_clients=3, check_in_prob=cj.RateLimits(largest=largest, expected_check_ins=total)
+        )
+        for g in (largest, 0.3 * largest):
+            pairs = [
+                pair
+                for fleet in fleets_within(largest, total, 2)
+                for pair in exact.rounds(channel, [*fleet, g])
+            ]
+            held_against(run, randomizer, pairs, below=pairs, client_rate=g)
+
+
+def test_one_fleet_within_the_limits_is_no_bound_for_all():
+    """Messages of a privacy profile: the number of messages of another fleet tells more, by over a half."""
+    randomizer, channel, _ = MECHANISMS["approximate"]
+    limits, g = cj.RateLimits(largest=0.97, expected_check_ins=0.9), 0.67
+    run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=limits)
+    found = unit_bound(run, randomizer, "messages", 1.0, 1e-9, client_rate=g, bounds="G1h").bound
+    fleets = fleets_within(0.97, 0.9, 2)
+    truth = exact.most([pair for fleet in fleets for pair in exact.rounds(channel, [*fleet, g])], CS)
+    (right,) = (one for one in getattr(found, "bounds", (found,)) if isinstance(one, UnequalMessages))
+    with float64():
+        assert (right.upper(np.log(CS)) >= truth).all()
+        alone = UnequalMessages(right.counted.within, g, right.profile)
+        assert (truth > 1.5 * alone.upper(np.log(CS))).any()
+
+
+def windows_of(channel, rates, slots, dummies):
+    """All pairs of neighbouring data sets of A_fix, the last client being the target."""
+    everywhere, records = [range(slots)] * len(rates), range(len(channel) - (len(channel) > 2))
+    for dummy in dummies:
+        for held in product(records, repeat=len(rates) - 1):
+            laws = [
+                exact.window(channel, (*held, x), rates, everywhere, range(slots), dummy) for x in records
+            ]
+            yield from permutations(laws, 2)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_slow_client_competes_with_the_fastest_for_its_slot(slots):
+    """Lower ends of A_fix at rates that differ: the slow client's message is used more rarely than its share."""
+    run = cj.FixedWindow(num_clients=2, num_slots=slots, check_in_prob=cj.Rates([0.1, 0.9]))
+    randomizer = MECHANISMS["2-ary"][0]
+    slow = list(windows_of(KARY2, [0.9, 0.1], slots, range(2)))
+    fast = list(windows_of(KARY2, [0.1, 0.9], slots, range(2)))
+    held_against(run, randomizer, slow, below=slow, client_rate=0.1)
+    held_against(run, randomizer, [*slow, *fast], below=fast, client_rate=0.9)
+    # Of the fastest client's chance the share of the rates is no lower end.
+    share = run.slots_of(0.9).seen * 0.1 / 0.9
+    assert share > 1.05 * run.slots_of(0.1).seen
+    if slots == 1:
+        used = 0.1 * (0.1 + 0.9 / 2)
+        assert run.slots_of(0.1).seen == pytest.approx(used, rel=1e-9)
+        top = exact.most(slow, np.ones(1))[0]
+        assert top == pytest.approx(used * (P - 1) / (P + 1), rel=1e-9)
+        assert share * (P - 1) / (P + 1) > 1.5 * top
+
+
+@pytest.mark.parametrize("name", ["l2, line", "2-ary", "3-ary", "total variation"])
+def test_windows_with_colluders_in_the_worst_slots(name):
+    """A colluder always comes, to a slot chosen in advance, with a message that everybody recognises."""
+    randomizer, channel, _ = MECHANISMS[name]
+    records = 2
+    theirs = np.zeros((records + 2, channel.shape[1] + 1))
+    theirs[:records, :-1], theirs[records, -1] = channel[:records], 1.0
+    theirs[-1, :-1] = channel[:2].mean(axis=0) if name.startswith("l2") else channel[-1]
+    for slots, empty in ((1, "dummy"), (2, "dummy"), (2, "visible")):
+        run = cj.FixedWindow(
+            num_clients=3, num_slots=slots, check_in_prob=0.7, num_colluding=1, empty_slots=empty
+        )
+        windows = [range(slots), range(slots), [0]]
+        dummy = None if empty == "visible" else records + 1
+        pairs = []
+        for held in range(records):
+            laws = [
+                exact.window(theirs, (held, x, records), (0.7, 0.7, 1.0), windows, range(slots), dummy)
+                for x in range(records)
+            ]
+            pairs += permutations(laws, 2)
+        held_against(run, randomizer, pairs)
+
+
+@pytest.mark.parametrize("name", ["l2, line", "3-ary", "Hadamard", "total variation"])
+def test_brackets_of_several_rounds(name):
+    """`account` itself, two rounds, and a round after another one with other messages."""
+    randomizer, channel, _ = MECHANISMS[name]
+    run = cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.4, num_rounds=2)
+    pairs = list(exact.rounds(channel, [0.4, 0.4]))
+    twice = [exact.composed(*pair, 2) for pair in pairs]
+    worst = max(twice, key=lambda pair: exact.leak(*pair, np.array([1.2]))[0])
+    delta = float(exact.leak(*worst, np.array([P**0.6]))[0])
+    found = cj.account(run, randomizer, delta=delta)
+    truth = max(exact.epsilon(*pair, delta) for pair in twice)
+    assert found.lower <= truth * (1 + 1e-9)
+    assert truth <= found.epsilon * (1 + 1e-9)
+    other, its, _ = MECHANISMS["RAPPOR"]
+    earlier = list(exact.rounds(its, [0.8, 0.8]))
+    together = [
+        (np.outer(a[0], b[0]).ravel(), np.outer(a[1], b[1]).ravel())
+        for a in pairs
+        for b in earlier[:: max(len(earlier) // 4, 1)]
+    ]
+    both = cj.account(
+        run.repeated(1),
+        randomizer,
+        delta=delta,
+        before=[(cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.8), other)],
+    )
+    assert max(exact.epsilon(*pair, delta) for pair in together) <= both.epsilon * (1 + 1e-9)
