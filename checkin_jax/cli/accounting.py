@@ -30,7 +30,7 @@ _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 @dataclasses.dataclass(kw_only=True)
 class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
-    """How private a run is: epsilon in every view, both ends."""
+    """Tells how private a run is: epsilon in every view, both ends."""
 
     heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
@@ -119,7 +119,7 @@ def _by_rate(table: Sequence[RateRow]) -> str:
 
 @dataclasses.dataclass(kw_only=True)
 class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
-    """The value of one variable that just meets a target epsilon or advantage, on the feasible side."""
+    """Finds the value of one variable that just meets a target epsilon or advantage, on the feasible side."""
 
     heading: ClassVar[str] = "target"
     examples: ClassVar[tuple[str, ...]] = (
@@ -214,7 +214,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Compare(RunOptions):
-    """All bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
+    """Compares all bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
 
     heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
