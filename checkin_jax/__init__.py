@@ -19,6 +19,7 @@ from checkin_jax.accounting.calibration import Calibration as Calibration
 from checkin_jax.accounting.calibration import calibrate as calibrate
 from checkin_jax.accounting.compare import ComparedBound as ComparedBound
 from checkin_jax.accounting.compare import compare as compare
+from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from checkin_jax.accounting.composition.renyi import rdp as rdp
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
 from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn

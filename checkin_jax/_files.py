@@ -86,13 +86,28 @@ def hold(path: Path, what: str) -> IO[bytes]:
     return file
 
 
-def _held(path: Path) -> IO[bytes] | None:
+def share(path: Path, what: str) -> IO[bytes]:
+    """The lock file `path`, held together with others that share it: `hold` is refused until all have closed it.
+
+    Raises:
+      BlockingIOError: a process holds it for itself; says of `what`, and the process's number.
+      OSError: it cannot be opened.
+    """
+    file = _held(path, alone=False)
+    if file is None:
+        raise BlockingIOError(
+            f"{what}: in use by another process (number {path.read_text().strip() or 'unknown'})"
+        )
+    return file
+
+
+def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
     """The file, made if it is not there and kept as it is, open and locked; None if another process has locked it."""
     while True:
         file = open(path, "w+b", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
         try:
             if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
             return None

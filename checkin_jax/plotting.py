@@ -111,8 +111,9 @@ def by_rate(
     """
     drawn, (above, beneath) = figure(2, height=4.6)
     drawn.set_figwidth(5.2)
-    for axis, place in zip((above, beneath), drawn.add_gridspec(2, 1, height_ratios=(3, 1))):
-        axis.set_subplotspec(place)
+    grid = drawn.add_gridspec(2, 1, height_ratios=(3, 1))
+    for i, axis in enumerate((above, beneath)):
+        axis.set_subplotspec(grid[i])
     above.sharex(beneath)
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]

@@ -32,7 +32,9 @@ from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
+from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
+from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, Statement
 from checkin_jax.cli.sweep import Sweep
@@ -41,6 +43,7 @@ from checkin_jax.cli.training import DATA_SETS, Train
 COMMANDS: dict[str, type] = {
     "epsilon": Epsilon,
     "calibrate": Calibrate,
+    "plan": Plan,
     "compare": Compare,
     "sweep": Sweep,
     "train": Train,
@@ -48,12 +51,15 @@ COMMANDS: dict[str, type] = {
     "report": ReportPage,
     "statement": Statement,
     "audit": Audit,
+    "ledger": Ledger,
+    "ledger-add": LedgerAdd,
     "flower-check": FlowerCheck,
 }
 if TYPE_CHECKING:
     Command = (
         Epsilon
         | Calibrate
+        | Plan
         | Compare
         | Sweep
         | Train
@@ -61,6 +67,8 @@ if TYPE_CHECKING:
         | ReportPage
         | Statement
         | Audit
+        | Ledger
+        | LedgerAdd
         | FlowerCheck
     )
 else:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
+from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.calibration import Calibration
     from checkin_jax.accounting.compare import ComparedBound
-    from checkin_jax.accounting.guarantee import RateRow
+    from checkin_jax.accounting.guarantee import Guarantee, RateRow
 
+_WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
@@ -48,7 +51,6 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.bounds.choice import check_relation
-        from checkin_jax.cli.views import in_view, notes, table, views_of
 
         protocol = self.build_protocol()
         randomizer = self.build_randomizer()
@@ -60,7 +62,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
         out = None if self.trade_off is None else plotting.check(self.trade_off)
-        shown = views_of(protocol, self.neighboring_relation, asked)
+        shown = _views_of(protocol, self.neighboring_relation, asked)
         # Those whose statement, attack terms or JSON is wanted.
         wanted = shown if self.view is None else (asked,)
 
@@ -80,7 +82,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
             if not self.json:
                 print(answer.headline, flush=True)
             others = (view for view in (wanted if self.json else shown) if view != asked)
-            found = {asked: answer} | {view: in_view(answer, view) for view in others}
+            found = {asked: answer} | {view: _in_view(answer, view) for view in others}
             told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
             if out is not None:
                 drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
@@ -92,12 +94,12 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
                 }
                 print(json.dumps(plain, allow_nan=False))
                 return
-            print("", table(found.values()), sep="\n")
+            print("", _views(found.values()), sep="\n")
             if self.verbose:
                 texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
                 print("", "\n\n".join(texts), sep="\n")
                 return
-            below = "\n".join(notes(answer, attack=self.attack)) + _by_rate(tables[asked])
+            below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[asked])
             print("", *([below.lstrip("\n"), ""] if below else []), MORE, sep="\n")
 
         return job
@@ -146,14 +148,13 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         from checkin_jax.accounting.account import MIN_DELTA
         from checkin_jax.accounting.bounds.choice import check_relation
         from checkin_jax.accounting.calibration import calibrate
-        from checkin_jax.cli.views import views_of
 
         view = self.view or "messages"
         name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
         check_relation(protocol, view, self.neighboring_relation)
         protocol.rate_of(self.client_rate)
-        views = views_of(protocol, self.neighboring_relation, view)
+        views = _views_of(protocol, self.neighboring_relation, view)
         if (self.target_epsilon is None) == (self.target_advantage is None):
             raise UsageError("expected one of --target-epsilon and --target-advantage")
         if self.target_epsilon is not None:
@@ -201,16 +202,14 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
 
     def _print(self, found: Calibration, views: Sequence[str]) -> None:
         """The value, what it promises in the view asked for, and then in the others."""
-        from checkin_jax.cli.views import in_view, notes, table
-
         g, attack = found.guarantee, self.target_advantage is not None
         print(f"{found.name} = {found.value:.10g}\n{g.headline}", flush=True)
-        rows = [g if view == g.view else in_view(g, view) for view in views]
-        print("", table(rows), sep="\n")
+        rows = [g if view == g.view else _in_view(g, view) for view in views]
+        print("", _views(rows), sep="\n")
         if self.verbose:
             print("", g.statement(attack=attack), sep="\n")
         else:
-            print("", *notes(g, attack=attack), MORE, sep="\n")
+            print("", *_notes(g, attack=attack), MORE, sep="\n")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -280,3 +279,53 @@ def _table(rows: Sequence[ComparedBound]) -> str:
     lines.sort(key=lambda line: line.split()[2] == "invalid")
     below = [f"[{number}] {text}" for text, number in notes.items()]
     return "\n".join(["epsilon       validity   bound", *lines, "", *below])
+
+
+def _views_of(protocol: CheckInProtocol, relation: str, asked: str) -> tuple[str, ...]:
+    """The views in which this neighboring relation has a bound, `asked` first."""
+    known = [view for view in VIEWS if relation == REPLACE or protocol.refuses(relation, view) is None]
+    return (asked, *(view for view in known if view != asked))
+
+
+def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
+    """The same run in another view, or a line that says why there is no answer.
+
+    Numbers and words are those of `account` at the same delta, by the same choice of theorems.
+    """
+    from checkin_jax.accounting.account import account
+
+    try:
+        return account(
+            answer.protocol,
+            answer.randomizer,
+            delta=answer.delta,
+            view=view,
+            bounds=answer.bounds,
+            neighboring_relation=answer.neighboring_relation,
+            client_rate=answer.client_rate,
+        )
+    except ValueError:
+        if isinstance(answer.bounds, str):
+            raise
+        # Labels of theorems that do not apply here.
+        return f"{view:<10} none of the bounds asked for applies"
+
+
+def _views(guarantees: Iterable[Guarantee | str]) -> str:
+    """Columns of view, both ends of epsilon and what is seen; a text stands for a view that has no answer."""
+    lines = ["view       at least   epsilon <= against somebody who sees"]
+    for each in guarantees:
+        if isinstance(each, str):
+            lines.append(each)
+            continue
+        ends = f"{down(each.lower, 5):<10} {up(each.epsilon, 5):<10}"
+        lines.append(f"{each.view:<10} {ends} {in_short(each.against).removeprefix(_WHO)}")
+    return "\n".join(lines)
+
+
+def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:
+    """What must be read beside the numbers: whom they cover, an attacker's terms where asked for, and warnings."""
+    rows = [*guarantee.covers, *(guarantee.attack.lines if attack else ())]
+    return [f"  {name:<10} {text}" for name, text in rows] + [
+        f"warning: {each}" for each in guarantee.warnings
+    ]

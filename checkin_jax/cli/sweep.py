@@ -42,7 +42,7 @@ class Sweep:
 
     out: Path
     """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""
-    what: Literal["bracket", "rdp", "published", "calibration"] = "bracket"
+    what: Literal["bracket", "rdp", "rdp-epsilon", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
     protocol: ProtocolName = "shuffled-check-in"
@@ -107,6 +107,11 @@ class Sweep:
     """Theorems to use: best (all that apply), fast (what batched kernels serve, much faster), or labels: T1,T1+."""
     resume: bool = False
     """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
+    join: bool = False
+    """Take part in this sweep with every other process that sees the folder of --out and is started alike: each claims
+    the next free block, what a killed one had is taken over, the last one makes the file."""
+    lease: float = 60.0
+    """With --join: seconds after which a process of another machine that gives no sign counts as killed."""
     block_rows: int | None = None
     """Settings of a block; larger blocks are faster, smaller ones lose less to a kill."""
     plot: Path | None = None
@@ -114,7 +119,8 @@ class Sweep:
     plot_axis: str | None = None
     """Axis along the plot; the one with the most values when left out."""
     coordinator: str | None = None
-    """HOST:PORT of process 0, for a sweep over several processes, with --num-processes and --process-id."""
+    """HOST:PORT of process 0, for a sweep over several processes, with --num-processes and --process-id; or auto, where
+    JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU)."""
     num_processes: int | None = None
     """Number of processes, all with the same arguments and one file system."""
     process_id: int | None = None
@@ -137,7 +143,8 @@ class Sweep:
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
         together = (self.coordinator, self.num_processes, self.process_id)
-        if any(part is not None for part in together) and None in together:
+        alone = self.coordinator == "auto" and together[1:] == (None, None)
+        if any(part is not None for part in together) and None in together and not alone:
             raise UsageError("--coordinator, --num-processes and --process-id go together")
         given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}
@@ -163,7 +170,8 @@ class Sweep:
         if self.coordinator is not None:
             import jax
 
-            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
+            where = (None if self.coordinator == "auto" else self.coordinator, *together[1:])
+            jax.distributed.initialize(*where)
         made = prepare(**arguments)
         if self.plot is not None:
             plotting.sweep_axis(made.settings.axes, self.plot_axis)
@@ -175,7 +183,14 @@ class Sweep:
         started = time.perf_counter()
         try:
             with RowBar() as bar:
-                written = sweep_to_file(self.out, resume=self.resume, progress=bar, **arguments)
+                written = sweep_to_file(
+                    self.out,
+                    resume=self.resume,
+                    join=self.join,
+                    lease=self.lease,
+                    progress=bar,
+                    **arguments,
+                )
         except BlockingIOError as error:  # another sweep into this file goes on
             raise UsageError(str(error)) from error
         except OSError as error:

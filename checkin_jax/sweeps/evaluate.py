@@ -13,6 +13,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds.choice import BEST, unit_bound
 from checkin_jax.accounting.calibration import calibrate
+from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
@@ -65,7 +66,7 @@ def _by_rows(
         else:
             rest.append((i, row))
     done(int(np.count_nonzero(results.errors != "")))
-    one = _bracket if question.what == "bracket" else _calibration
+    one = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
     tasks = [
         _run(question, rest[start : start + _ROWS_PER_TASK], one, results, done)
         for start in range(0, len(rest), _ROWS_PER_TASK)
@@ -163,6 +164,11 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
 
 
+def _by_rdp(question: Question, row: Row) -> dict[str, Any]:
+    epsilon, order, name = unit_curve(row.protocol, row.randomizer).best(row.delta)
+    return {"epsilon": epsilon, "optimal_order": order, "method": f"{name}, RDP", "validity": "certified"}
+
+
 def _of(guarantee: Guarantee, *names: str) -> dict[str, Any]:
     return {name: getattr(guarantee, name) for name in names}
 
@@ -179,8 +185,9 @@ def check(question: Question, names: Sequence[str]) -> None:
             raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
         wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
         allowed += ["client_rate"]
-    if question.what in ("rdp", "published"):
-        wanted += ["order"] if question.what == "rdp" else ["delta", "bound"]
+    own_columns = {"rdp": ["order"], "rdp-epsilon": ["delta"], "published": ["delta", "bound"]}
+    if question.what in own_columns:
+        wanted += own_columns[question.what]
         if question.randomizer is None:
             wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
     else:

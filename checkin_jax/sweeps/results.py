@@ -18,6 +18,7 @@ from checkin_jax.sweeps.table import Columns
 RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
     "rdp": (("rdp",), ("method", "validity")),
+    "rdp-epsilon": (("epsilon", "optimal_order"), ("method", "validity")),
     "published": (("epsilon", "optimal_order"), ("method", "validity")),
     "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
 }
@@ -33,7 +34,7 @@ class Question:
     """What is asked of every setting.
 
     Attributes:
-      what: "bracket", "rdp", "published" or "calibration".
+      what: "bracket", "rdp", "rdp-epsilon", "published" or "calibration".
       protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
       bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
     """

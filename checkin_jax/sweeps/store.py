@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from checkin_jax._files import delete, delete_rest, hold, replacing
+from checkin_jax._files import delete, delete_rest, hold, replacing, share
 from checkin_jax.sweeps.table import Columns
 
 _SCHEMA = 1
@@ -32,19 +33,30 @@ class Store:
       plan: what the sweep is; another version, other settings or options make another plan.
       resume: go on with what is there; a folder that is not there is made.
       leads: False for a process that joins one that leads.
+      joins: one of several that share the folder, and that none leads; then resume is of no account.
 
     Raises:
       ValueError: the folder is there and resume is not asked for, or it is of another sweep.
       BlockingIOError: another sweep into this file goes on.
+      FileNotFoundError: with joins, the file is there and the folder is not.
       OSError: it cannot be written.
     """
 
-    def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool, leads: bool = True) -> None:
+    def __init__(
+        self, out: Path, plan: Mapping[str, Any], *, resume: bool, leads: bool = True, joins: bool = False
+    ) -> None:
         self.folder = out.with_name(f"{out.name}.blocks")
         plan = {"schema": _SCHEMA, **plan}
-        self._lock = self._locked(out, resume) if leads else None
+        self._lock = self._shared(out) if joins else self._locked(out, resume) if leads else None
         try:
-            self._check(plan)
+            while True:
+                try:
+                    self._check(plan)
+                    break
+                except BlockingIOError:  # another that joins is writing the plan
+                    if not joins:
+                        raise
+                    time.sleep(0.01)
         except BaseException:
             self.__exit__()
             raise
@@ -76,6 +88,13 @@ class Store:
                 )
             delete_rest(self.folder)
             return lock
+
+    def _shared(self, out: Path) -> IO[bytes]:
+        """The lock of the folder, shared with others that join the sweep."""
+        if not out.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+        # Where a file is and no folder, the sweep is finished: FileNotFoundError says so.
+        return share(self.folder / _LOCK, f"out={str(out)!r}")
 
     def _check(self, plan: Mapping[str, Any]) -> None:
         """Writes the plan of a sweep that begins; compares that of one that goes on."""

@@ -20,17 +20,18 @@ from checkin_jax.accounting.bounds.choice import BEST, check_bounds
 from checkin_jax.kernels.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import evaluate, published, settings
+from checkin_jax.sweeps import evaluate, published, settings, shared
 from checkin_jax.sweeps import table as tables
 from checkin_jax.sweeps.arguments import Arguments
 from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
 from checkin_jax.sweeps.settings import Settings
+from checkin_jax.sweeps.shared import Executor
 from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.table import Sweep
 from checkin_jax.sweeps.workers import Workers
 
 # Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
-BLOCK_ROWS = {"bracket": 2048, "rdp": 16_384, "published": 65_536, "calibration": 256}
+BLOCK_ROWS = {"bracket": 2048, "rdp": 16_384, "rdp-epsilon": 1024, "published": 65_536, "calibration": 256}
 ROWS = ("product", "zip")
 Progress = Callable[[int, int], None]
 
@@ -172,6 +173,7 @@ def sweep(
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, an argument more: column rdp.
+        "rdp-epsilon": `epsilon_by_rdp`: columns epsilon, optimal_order.
         "published": epsilon by a published `bound`, an argument more: theorem-2, theorem-3, theorem-3-sharper,
           theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
@@ -200,6 +202,9 @@ def sweep_to_file(
     out: str | Path,
     *,
     resume: bool = False,
+    join: bool = False,
+    lease: float = 60.0,
+    executor: Executor | None = None,
     mesh: Mesh | None = None,
     progress: Progress | None = None,
     **arguments: Unpack[Arguments],
@@ -213,6 +218,12 @@ def sweep_to_file(
     Args:
       out: the file; one that is there is replaced at the end.
       resume: go on with the blocks of a run that was stopped.
+      join: take part in the sweep with any other process that sees the folder and calls this, none of which leads: each
+        claims the next free block, a killed one's blocks are taken over, and one joins the file. An `out` that is
+        there, without a folder of blocks, counts as finished.
+      lease: with join, seconds after which a process of another machine that gives no sign counts as killed.
+      executor: evaluates the blocks, with this process to write them: a `concurrent.futures.Executor`, or what has its
+        `submit`, over processes or machines that can import what the settings are made of.
       mesh: as in `sweep`.
       progress: as in `sweep`.
       **arguments: as in `sweep`.
@@ -227,35 +238,97 @@ def sweep_to_file(
       is full or cannot be written; finished blocks are kept.
     """
     made, path = prepare(**arguments), tables.check(Path(out))
-    shared = jax.process_count() > 1
-    if shared and jax.process_index() > 0:
+    _validate.flag(join=join)
+    lease = _validate.real(1.0, 1e9, lease=lease)
+    if join + (executor is not None) + (jax.process_count() > 1) > 1:
+        raise ValueError("expected one of join, executor and several processes of jax.distributed")
+    if join:
+        return _joined(made, path, lease, mesh, progress)
+    several = jax.process_count() > 1
+    if several and jax.process_index() > 0:
         multihost_utils.sync_global_devices("checkin-jax sweep: folder")
         resume = True
     with Store(path, made.identity(), resume=resume, leads=jax.process_index() == 0) as store:
-        if shared and jax.process_index() == 0:
+        if several and jax.process_index() == 0:
             multihost_utils.sync_global_devices("checkin-jax sweep: folder")
         mine = range(jax.process_index(), len(made.blocks), jax.process_count())
         tell = _Told(progress, sum(made.blocks[block][1] - made.blocks[block][0] for block in mine))
-        with Workers(mesh) as workers:
-            for block in mine:
-                if store.has(block):
-                    tell(made.blocks[block][1] - made.blocks[block][0])
-                else:
+        finished = [block for block in mine if store.has(block)]
+        tell(sum(made.blocks[block][1] - made.blocks[block][0] for block in finished))
+        left = [block for block in mine if block not in set(finished)]
+        if executor is not None:
+            _sent(made, store, executor, left, tell)
+        else:
+            with Workers(mesh) as workers:
+                for block in left:
                     store.write(block, _evaluated(made, workers, block, tell))
-        if shared:
+        if several:
             multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
-        failed, first_error = 0, ""
-        for block in range(len(made.blocks)):
-            errors = store.errors(block)
-            failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
-        if shared:
+        failed, first_error = _failures(made, store)
+        if several:
             multihost_utils.sync_global_devices("checkin-jax sweep: counted")
         if jax.process_index() == 0:
             tables.write(path, lambda: store.blocks(len(made.blocks)))
             store.remove()
-        if shared:
+        if several:
             multihost_utils.sync_global_devices("checkin-jax sweep: file")
     return Written(path, len(made.settings), failed, first_error)
+
+
+def _failures(made: Prepared, store: Store) -> tuple[int, str]:
+    """How many rows have an error, and the first one."""
+    failed, first_error = 0, ""
+    for block in range(len(made.blocks)):
+        errors = store.errors(block)
+        failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
+    return failed, first_error
+
+
+def _sent(
+    made: Prepared, store: Store, executor: Executor, left: Sequence[int], tell: Callable[[int], None]
+) -> None:
+    """Evaluates blocks by an executor."""
+
+    def write(block: int, columns: tables.Columns) -> None:
+        store.write(block, columns)
+        tell(made.blocks[block][1] - made.blocks[block][0])
+
+    rows = ((block, made.settings.rows(*made.blocks[block])) for block in left)
+    shared.by_executor(executor, made.question, rows, certified(in_use()).platform, write)
+
+
+def _joined(
+    made: Prepared, path: Path, lease: float, mesh: Mesh | None, progress: Progress | None
+) -> Written:
+    """`sweep_to_file(join=True)`."""
+    tell = _Told(progress, len(made.settings))
+    failures: tuple[int, str] | None = None
+    try:
+        with Store(path, made.identity(), resume=True, joins=True) as store, Workers(mesh) as workers:
+
+            def join() -> tuple[int, str]:
+                found = _failures(made, store)
+                tables.write(path, lambda: store.blocks(len(made.blocks)))
+                store.remove()
+                return found
+
+            failures = shared.together(
+                store,
+                len(made.blocks),
+                lease,
+                lambda block: _evaluated(made, workers, block, lambda rows: None),
+                lambda block: tell(made.blocks[block][1] - made.blocks[block][0]),
+                join,
+            )
+    except FileNotFoundError:
+        if path.with_name(f"{path.name}.blocks").exists() or not path.exists():
+            raise
+    rows, failed, first_error = shared.counted(path) if failures is None else (len(made.settings), *failures)
+    if rows != len(made.settings):
+        raise ValueError(
+            f"out={str(path)!r}: there is a file of {rows:,} rows, expected {len(made.settings):,}"
+        )
+    return Written(path, rows, failed, first_error)
 
 
 class _Told:

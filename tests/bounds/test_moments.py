@@ -180,3 +180,28 @@ def test_names_say_what_a_divergence_rests_on():
     )
     assert "t_k" in found["method"][0]
     assert found["method"][0].endswith(", RDP")
+
+
+@pytest.mark.parametrize(("n", "rate", "rounds", "delta"), [(60_000, 0.1, 1000, 1e-6), (40, 0.5, 3, 1e-5)])
+def test_the_best_order_is_the_best_of_a_fine_grid_and_above_the_composed_law(n, rate, rounds, delta):
+    run, messages = (
+        cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds),
+        cj.PureLDP(epsilon0=1.0),
+    )
+    epsilon, order = cj.epsilon_by_rdp(run, messages, delta=delta)
+    orders = np.geomspace(1.5, 3000.0, 400)
+    values = cj.rdp(run, messages, orders)
+    t = orders - 1.0
+    tried = values + (-math.log(delta) + t * np.log1p(-1.0 / orders) - np.log(orders)) / t
+    assert epsilon <= tried.min() * (1 + 1e-4)
+    assert epsilon >= cj.account(run, messages, delta=delta, bounds="fast").lower
+    swept = cj.sweep(
+        what="rdp-epsilon",
+        num_clients=n,
+        check_in_prob=rate,
+        num_rounds=rounds,
+        epsilon0=1.0,
+        delta=[delta, 2.0],
+    )
+    assert (swept["epsilon"][0], swept["optimal_order"][0], swept["method"][0]) == (epsilon, order, "T1, RDP")
+    assert swept["error"][1].startswith("delta=2.0: expected")

@@ -13,6 +13,8 @@ import pytest
 
 import checkin_jax
 from checkin_jax import cli
+from checkin_jax._rounding import up
+from checkin_jax.cli import help
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,6 +75,64 @@ def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, m
 def test_every_command_is_one_the_parser_takes(page):
     for command in commands(page):
         assert cli._parse(shlex.split(command, comments=True)) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_opens_with_what_it_answers(page):
+    title, opening, *_ = page.read_text().split("\n\n")
+    assert re.fullmatch(r"# .+", title)
+    assert "?" in opening
+
+
+OPTIONS = {
+    option
+    for name, kind in [*cli.COMMANDS.items(), *cli.DATA_SETS.items()]
+    if name != "train"
+    for option in help.options_of(kind)
+}
+
+
+@pytest.mark.slow
+def test_the_training_results_show_todays_epsilon():
+    """Of the rounds that each row of docs/results.md tells of; the Gaussian noise is that of epsilon0 = 8."""
+    l2 = [checkin_jax.L2Mechanism(epsilon0=value) for value in (2.0, 4.0, 4.0)]
+    runs = {
+        "mnist_ldp_sgd": (
+            checkin_jax.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_200),
+            l2[0],
+        ),
+        "mnist_averaged": (
+            checkin_jax.AveragedUpdates(num_clients=60_000, num_slots=60, num_epochs=100),
+            l2[1],
+        ),
+        "mnist_sliding_window": (
+            checkin_jax.SlidingWindow(num_clients=60_000, window=30_000, num_epochs=100, minibatch=2_000),
+            l2[2],
+        ),
+        "mnist_federated_dp_sgd": (
+            checkin_jax.ShuffledCheckIn(num_clients=10**7, check_in_prob=1e-4, num_rounds=2_000),
+            checkin_jax.Gaussian(noise_multiplier=1.7083367820019264),
+        ),
+    }
+    page = (ROOT / "docs" / "results.md").read_text()
+    for name, run in runs.items():
+        (row,) = re.findall(rf"^\| `{name}\.py`.*\| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+        for shown, view in zip(row, ("messages", "aggregate")):
+            assert up(checkin_jax.account(*run, delta=1e-6, view=view).epsilon, 4) == shown, (name, view)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_is_named_exists(page):
+    """Of the command, or of a program in train/ or benchmarks/, or of the tools that the pages name."""
+    programs = [*ROOT.glob("train/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("checkin_jax/cli/*.py")]
+    written = "".join(path.read_text() for path in programs)
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text())):
+        own = option[2:].replace("-", "_")
+        assert option in OPTIONS or option in written or f" {own}: " in written or option in OTHERS, option
+
+
+# Of XLA.
+OTHERS = {"--xla"}
 
 
 def words(picture: Path) -> set[str]:

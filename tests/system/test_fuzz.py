@@ -342,7 +342,16 @@ orders = st.one_of(
 )
 
 
-@case(CASES, any_protocol, any_randomizer, orders, spread(1e-12, 0.5), covers=(cj.rdp,), few=6, many=800)
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    orders,
+    spread(1e-12, 0.5),
+    covers=(cj.rdp, cj.epsilon_by_rdp),
+    few=6,
+    many=800,
+)
 def renyi(protocol, randomizer, at, delta):
     found = call(cj.rdp, protocol, randomizer, at)
     assert found.shape == (len(at),)
@@ -351,6 +360,9 @@ def renyi(protocol, randomizer, at, delta):
     converted = found + np.log(1.0 / delta) / (np.asarray(at, dtype=np.float64) - 1.0)
     lower = cj.account(protocol, randomizer, delta=delta, bounds="fast").lower
     assert (converted >= lower * (1.0 - ROUNDING)).all()
+    epsilon, order = call(cj.epsilon_by_rdp, protocol, randomizer, delta=delta)
+    assert epsilon >= lower * (1.0 - ROUNDING)
+    assert order > 1.0
 
 
 @case(

@@ -475,6 +475,42 @@ def asking_flower(values):
     assert found["noise_std"] is None or found["noise_std"] >= 0.0
 
 
+@case(
+    CASES,
+    st.tuples(
+        st.sampled_from(["a.json", "a.json", "a.json", "", ".", "no/a.json"]),
+        *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("0.1", "1", "1e-5")),
+    ),
+    covers=("ledger", "ledger-add"),
+    few=6,
+    many=200,
+)
+def asking_a_ledger(values):
+    file, rate, epsilon0, delta = values
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / file)
+        run(["ledger-add", path, "--num-clients", "100", "--check-in-prob", rate, "--epsilon0", epsilon0])
+        run(["ledger", path, "--bounds", "fast", "--delta", delta, "--json"])
+
+
+@case(
+    CASES,
+    st.tuples(
+        *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("[100, 50]", "0.1", "1e-5", "1.0"))
+    ),
+    covers=("plan",),
+    few=6,
+    many=200,
+)
+def asking_for_a_plan(values):
+    available, coin, delta, epsilon0 = values
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.toml"
+        text = f"[fleet]\navailable = {available}\ncheck_in_prob = {coin}\n[target]\ndelta = {delta}\n"
+        plan.write_text(f"{text}[[message]]\nepsilon0 = {epsilon0}\n", encoding="utf-8", errors="replace")
+        run(["plan", str(plan), "--json"])
+
+
 # Of runs that there are, test_statement.py: epsilons of the stand-in have no profile.
 @case(
     CASES,

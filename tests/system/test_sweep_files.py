@@ -16,7 +16,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import cli, plotting
-from checkin_jax.sweeps import evaluate, settings, store, table
+from checkin_jax.accounting.composition import renyi
+from checkin_jax.sweeps import settings, store, table
 
 # The kernels of closed forms compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -376,9 +377,11 @@ def test_a_damaged_block_is_named(tmp_path, monkeypatch, how):
 
 
 def test_a_row_without_a_number_is_an_error_and_the_others_go_on(monkeypatch):
-    real = evaluate.rdp
+    real = renyi.UnitCurve.curve
     monkeypatch.setattr(
-        evaluate, "rdp", lambda protocol, noise, orders: real(protocol, noise, orders) * [np.nan, 1.0, 1.0]
+        renyi.UnitCurve,
+        "curve",
+        lambda one, orders: real(one, orders)._replace(values=real(one, orders).values * [np.nan, 1.0]),
     )
     found = cj.sweep(what="rdp", protocol=cj.Shuffle, num_clients=100, epsilon0=1.0, order=[3.0, 4.0])
     assert found["error"].tolist() == ["rdp: the evaluation gave no number", ""]

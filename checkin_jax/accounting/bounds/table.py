@@ -279,6 +279,14 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t2c,
     ),
     Bound(
+        "T*h",
+        "T* at rates that differ: the others are a pool of one rate, of which each is a member by chance",
+        _UNEQUAL,
+        3.0,
+        builders.t_star_h,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
         "G1h",
         "subsampling of a message, at rates that differ, by the visible number that checked in",
         _UNEQUAL + "; [BBG18], Theorem 2",

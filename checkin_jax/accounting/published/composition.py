@@ -34,6 +34,13 @@ def epsilon(
     Raises:
       ValueError, TypeError: a lower bound, orders that do not fit, an argument outside its range.
     """
+    return epsilon_and_order(bound, orders, num_rounds=num_rounds, delta=delta)[0]
+
+
+def epsilon_and_order(
+    bound: PublishedBound, orders: ArrayLike, *, num_rounds: ArrayLike, delta: ArrayLike
+) -> tuple[PublishedBound, np.ndarray]:
+    """`epsilon`, and the order that it is found at; arguments and errors as there."""
     _validate.instance(PublishedBound, bound=bound)
     lam = record.real_orders(1.0, np.inf, orders)
     fits = bound.quantity.startswith("Renyi") and bound.direction == "upper"
@@ -58,12 +65,13 @@ def epsilon(
         )
     best = np.argmin(by_order, axis=-1)[..., None]
     slack = np.broadcast_to(rounds * bound.truncation_error, by_order.shape)
-    return dataclasses.replace(
+    found = dataclasses.replace(
         bound,
         value=np.take_along_axis(by_order, best, axis=-1)[..., 0],
         quantity="epsilon of a run, nats",
         truncation_error=np.take_along_axis(slack, best, axis=-1)[..., 0],
     )
+    return found, lam[best[..., 0]]
 
 
 def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:

@@ -53,7 +53,7 @@ def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Window
         if need <= size:
             # A window that fits with room to spare reaches further up, or down to 0.
             return Window(max(0.0, min(low, n + 1.0 - size)), size, True)
-    return Window(low, min(_CELLS, windows[-1]), False)
+    return Window(low, _CELLS, False)
 
 
 def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:

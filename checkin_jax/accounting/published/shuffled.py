@@ -94,23 +94,31 @@ def lemma_4(
 
 
 def theorem_1(
-    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    most_values: int = counts.WINDOWS[-1],
 ) -> PublishedBound:
     """[SCI] Theorem 1 with Lemma 4 (P2, P3): log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
 
-    Summed k by k while the window of all but 2 e^-60 of K's law holds at most 32,768 values, beyond that in 4,096
+    Summed k by k while the window of all but 2 e^-60 of K's law holds at most `most_values`, beyond that in 4,096
     runs that count with their worst corner; the tails are bounded run by run and included. `truncation_error` is the
     distance to the lower bound on the same sum. Cost: O(window x largest order) for all orders together.
 
     Args:
       num_clients: n, 1 to 1e12. rate: gamma in (0, 1]. epsilon0: 0 to 50 nats; these broadcast.
       orders: whole Renyi orders, 2 to 4096, shape [orders].
+      most_values: 0 to 32768.
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
+    _validate.integer(0, counts.WINDOWS[-1], most_values=most_values)
+    windows = tuple(size for size in counts.WINDOWS if size <= most_values)
     value, error = _summed(
-        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, counts.WINDOWS, fixed_weight=False
+        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, windows, fixed_weight=False
     )
     return PublishedBound(
         value=value,

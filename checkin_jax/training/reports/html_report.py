@@ -226,7 +226,7 @@ def _check_ins(run: RecordedRun) -> str:
     expected, law = schedule.messages_law(edges, len(counts))
 
     def draw(axis: Axes) -> None:
-        axis.hist(counts, edges, color="#5a9bd5", alpha=0.7, label="rounds")
+        axis.hist(counts, edges.tolist(), color="#5a9bd5", alpha=0.7, label="rounds")
         axis.step(edges, [*expected, expected[-1]], where="post", color="#123a6b", label="expected")
         axis.set(xlabel="messages in a round", ylabel="rounds")
         axis.legend(frameon=False)

@@ -12,8 +12,9 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.staged import UnequalStaged
+from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
@@ -235,6 +236,24 @@ def g1h(unit: Unit) -> UnitBound | None:
         # Other fleets within the limits tell more than the one that is at hand.
         counted = PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
     return UnequalMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
+
+
+def t_star_h(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ; single messages in sight, whose profile is not the worst of its epsilon0."""
+    found, mu = _crowd(unit), unit.randomizer.gaussian_mu
+    if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
+        return None
+    if unit.protocol.averaged_crowd is not None or (mu is not None and mu > MOST_HIDDEN_MU):
+        return None
+    theta = found.thetas[0]
+    below = (
+        ()
+        if mu is None
+        else UnequalGaussian(found.rate, found.theirs, mu, True, unit.log_inverse_mass).instances
+    )
+    return UnequalHidden(
+        found.rate, theta, found.pool(theta), profile_of(unit.randomizer), unit.log_inverse_mass, below
+    )
 
 
 def g4h(unit: Unit) -> UnitBound | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,18 @@ from checkin_jax.numerics.pools import Pool, Runs
 
 # Runs of the number of messages.
 _RUNS = 128
+
+
+class Cells(NamedTuple):
+    """For every F that falls with k, and with 1/q, in which it is convex: sum_k g P_{k-1} F(k, 1/q_k) <= that of these.
+
+    [cells]. least: k. inverse: 1/q. weight: g P_{k-1}. lost: weight of what is left out, where F <= 1.
+    """
+
+    least: np.ndarray
+    inverse: np.ndarray
+    weight: np.ndarray
+    lost: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,7 +68,8 @@ class UnequalGaussian:
         return self.mu / np.sqrt(count) if self.summed else np.full(count.shape, self.mu)
 
     @functools.cached_property
-    def above(self) -> GaussianBuckets:
+    def cells(self) -> Cells:
+        """The law of k and 1/q, from above: by runs of k."""
         law, g = self.law, self.rate
         runs = Runs(law, _RUNS)
         odds = (1.0 - g) / g
@@ -70,14 +84,19 @@ class UnequalGaussian:
         share = np.where(gap > 0, (mean - least) / np.where(gap > 0, gap, 1.0), 0.0)
         inverse = 1.0 + odds * np.stack([least, most])
         weight = g * np.where(known, runs.upper, 0.0) * np.stack([1.0 - share, share])
-        mu = np.broadcast_to(self.spread(runs.first), inverse.shape)
+        first = np.broadcast_to(runs.first, inverse.shape)
         lost = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
-        pad = (0, 2 * _RUNS - inverse.size)
+        return Cells(first.ravel(), inverse.ravel(), weight.ravel(), lost)
+
+    @functools.cached_property
+    def above(self) -> GaussianBuckets:
+        cells = self.cells
+        pad = (0, 2 * _RUNS - cells.inverse.size)
         return GaussianBuckets(
-            host(np.pad(mu.ravel(), pad, mode="edge")),
-            host(np.pad(inverse.ravel(), pad, mode="edge")),
-            host(np.pad(weight.ravel(), pad)),
-            host(lost),
+            host(np.pad(self.spread(cells.least), pad, mode="edge")),
+            host(np.pad(cells.inverse, pad, mode="edge")),
+            host(np.pad(cells.weight, pad)),
+            host(cells.lost),
         )
 
     def alone(self) -> GaussianBuckets:

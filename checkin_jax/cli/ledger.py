@@ -1,0 +1,169 @@
+"""`checkin ledger` and `checkin ledger-add`: several runs of the same clients as one guarantee, from a file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tyro
+
+from checkin_jax import _validate
+from checkin_jax._files import hold, naming, replacing
+from checkin_jax.cli.accounting import MORE
+from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
+
+if TYPE_CHECKING:
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant
+
+_RELATIONS = {"replace-one": "REPLACE_ONE", "add-or-remove-one": "ADD_OR_REMOVE_ONE"}
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerAdd(RunOptions):
+    """Add a run to a ledger: a file with all that the same clients took part in; it is made if it is not there."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2",
+    )
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    view: View = "messages"
+    """What the adversary sees of this run: messages without names, sums only (aggregate), or a client's own messages
+    with its name (local)."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared: one choice for the whole file."""
+
+    def prepare(self) -> Job:
+        """Checks run and file; the job adds the one to the other."""
+        from checkin_jax.accounting.bounds.choice import check_relation
+        from checkin_jax.accounting.interop.events import to_event
+
+        protocol, randomizer = self.build_protocol(), self.build_randomizer()
+        event = to_event(protocol, randomizer, view=self.view)
+        check_relation(protocol, self.view, self.neighboring_relation)
+        name = _RELATIONS[self.neighboring_relation]
+        if self.ledger.exists():
+            _read(self.ledger, name)
+
+        def job() -> None:
+            with _alone(self.ledger):
+                # As it is now: another process may have added to it.
+                latest = _read(self.ledger, name) if self.ledger.exists() else _accountant(name)
+                with _told_below():
+                    latest.compose(event)
+                with replacing(self.ledger) as file:
+                    text = json.dumps(latest.state_dict(), indent=1, allow_nan=False)
+                    file.write(f"{text}\n".encode())
+            print(f"added to {self.ledger}: {protocol.what}; {randomizer.words}; view {self.view!r}")
+            print(*(f"note: {note}" for note in latest.notes), sep="\n", end="\n" * bool(latest.notes))
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class Ledger:
+    """What all runs of a ledger promise together, both ends; writes nothing."""
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-6", "fleet.json --json")
+
+    ledger: tyro.conf.Positional[Path]
+    """The file, made by checkin ledger-add or from `CheckInAccountant.state_dict()`."""
+    delta: float = 1e-6
+    """Delta of the guarantee, in [1e-300, 1]."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    attack: bool = False
+    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
+    verbose: bool = False
+    """Also print the whole statement: every run, who is protected from whom, theorems and assumptions."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the file; the job accounts for everything in it."""
+        from checkin_jax.accounting.account import MIN_DELTA
+
+        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
+        state = _state(self.ledger)
+        accountant = _loaded(self.ledger, state, state.get("neighboring_relation"), bounds_of(self.bounds))
+
+        def job() -> None:
+            try:
+                found = accountant.guarantee(delta, attack=self.attack)
+            except ValueError as error:  # an empty ledger, labels of theorems that do not apply
+                raise UsageError(f"{self.ledger}: {error}") from error
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            elif self.verbose:
+                print(found.statement(attack=self.attack))
+            else:
+                terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
+                noted = (f"note: {note}" for note in found.warnings)
+                print(found.headline, "", *found.composed, *terms, *noted, "", MORE, sep="\n")
+
+        return job
+
+
+def _accountant(relation: str, bounds: str | tuple[str, ...] = "best") -> CheckInAccountant:
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
+
+    return CheckInAccountant(NeighboringRelation[relation], bounds=bounds)
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """What the file says; UsageError unless that is an object of JSON."""
+    try:
+        with naming(path):
+            state = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path}: no ledger: {error}") from error
+    if not isinstance(state, dict):
+        raise UsageError(f"{path}: no ledger: {_validate.shown(state)} is no object")
+    return state
+
+
+def _loaded(path: Path, state: dict[str, Any], relation: Any, bounds: Any = "best") -> CheckInAccountant:
+    if relation not in _RELATIONS.values():
+        raise UsageError(f"{path}: no ledger: neighboring_relation={_validate.shown(relation)}")
+    accountant = _accountant(relation, bounds)
+    try:
+        with _told_below():
+            accountant.load_state_dict(state)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}: no ledger: {error}") from error
+    return accountant
+
+
+def _read(path: Path, relation: str) -> CheckInAccountant:
+    return _loaded(path, _state(path), relation)
+
+
+@contextlib.contextmanager
+def _told_below() -> Iterator[None]:
+    """That views differ is printed with the ledger's other notes."""
+    from checkin_jax.accounting.interop.accountant import MixedViewsWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixedViewsWarning)
+        yield
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other process of this command changes the file meanwhile."""
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        held = hold(lock, str(path))
+    except OSError as error:
+        raise UsageError(str(error)) from error
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        held.close()

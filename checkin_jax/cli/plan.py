@@ -1,0 +1,221 @@
+"""`checkin plan`: a fleet in a TOML file, what each kind of message would promise there, and what has to be checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tyro
+
+from checkin_jax import _validate
+from checkin_jax._files import naming
+from checkin_jax._names import did_you_mean
+from checkin_jax._rounding import down, up
+from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError
+from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
+from checkin_jax.randomizers import Gaussian, Randomizer
+
+if TYPE_CHECKING:
+    from checkin_jax.accounting.guarantee import Guarantee
+
+# Tables of the file, what each may say, and what it must.
+_TABLES = {
+    "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
+    "target": ("epsilon", "delta", "view"),
+    "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
+}
+_NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a plan asks: the run, messages to try (a class: its value is looked for), and the target."""
+
+    protocol: CheckInProtocol
+    rounds_per_cycle: int
+    messages: tuple[Randomizer | tuple[type[Randomizer] | Randomizer, str | None], ...]
+    epsilon: float | None
+    delta: float
+    view: str
+
+
+@dataclasses.dataclass(kw_only=True)
+class Plan:
+    """A fleet in a TOML file: epsilon in every view for each kind of message, and what has to be checked.
+
+    The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
+    drop_out_prob, cycles. [target]: epsilon, delta, view. [[message]], as often as there are choices: epsilon0 with or
+    without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the target.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --json")
+
+    plan: tyro.conf.Positional[Path]
+    """The file."""
+    bounds: str = "fast"
+    """Theorems to use: fast (those of a few hundredths of a second), best (all that apply), or labels: T1,T1+."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the plan; the job accounts for each choice."""
+        from checkin_jax.cli.options import bounds_of
+
+        wanted, bounds = read(self.plan), bounds_of(self.bounds)
+
+        def job() -> None:
+            from checkin_jax.accounting.account import account
+
+            ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
+            rows = []
+            for each in wanted.messages:
+                randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
+                if isinstance(randomizer, str):
+                    rows.append(randomizer)
+                    continue
+                rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+            print(json.dumps(_plain(rows, wanted), allow_nan=False) if self.json else _text(rows, wanted))
+
+        return job
+
+
+def read(path: Path) -> Wanted:
+    """The plan in a file.
+
+    Raises:
+      UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path}: no plan: {error}") from error
+    for name in tables:
+        if name not in _TABLES:
+            raise UsageError(f"{path}: no table [{name}] in a plan{did_you_mean(name, _TABLES)}")
+    try:
+        fleet, target = (_table(name, tables.get(name)) for name in ("fleet", "target"))
+        messages = tables.get("message", [])
+        if not isinstance(messages, list) or not messages:
+            raise ValueError("expected one [[message]] at least")
+        cycle = fleet["available"]
+        if not isinstance(cycle, list):
+            raise ValueError(f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers")
+        protocol = _run(cycle, fleet)
+        epsilon = target.get("epsilon")
+        if epsilon is not None:
+            epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
+        delta = _validate.real(1e-300, 1, delta=target["delta"])
+        view = _validate.choice(VIEWS, view=target.get("view", "messages"))
+        found = tuple(_message(_table("message", each), epsilon) for each in messages)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return Wanted(protocol, len(cycle), found, epsilon, delta, view)
+
+
+def _table(name: str, table: Any) -> Mapping[str, Any]:
+    """The table, once it says only what it may, and all that it must."""
+    if not isinstance(table, dict):
+        raise ValueError(f"expected a table [{name}]")
+    for key in table:
+        if key not in _TABLES[name]:
+            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, _TABLES[name])}")
+    for key in _NEEDED[name]:
+        if key not in table:
+            raise ValueError(f"[{name}] needs {key}")
+    return table
+
+
+def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
+    cycles = _validate.integer(1, 100_000, cycles=fleet.get("cycles", 1))
+    coin = fleet["check_in_prob"]
+    if isinstance(coin, list):
+        if len(coin) != len(cycle):
+            raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
+        coin = np.tile(coin, cycles)
+    return from_availability(np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0))
+
+
+def _message(
+    table: Mapping[str, Any], epsilon: float | None
+) -> Randomizer | tuple[type[Randomizer] | Randomizer, str | None]:
+    """The randomizer; or where its value is left out, what to search and over which variable."""
+    mechanism = table.get("mechanism")
+    if mechanism is not None:
+        _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
+    if "epsilon0" in table or "noise_multiplier" in table:
+        return RandomizerOptions(**table).build_randomizer()
+    if epsilon is None:
+        raise ValueError("[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target]")
+    if mechanism is None:
+        return (Gaussian, None)
+    return (RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
+
+
+def _found(
+    searched: tuple[type[Randomizer] | Randomizer, str | None], wanted: Wanted, bounds: Any
+) -> Randomizer | str:
+    """The message that just meets the target, or why there is none."""
+    from checkin_jax.accounting.calibration import calibrate
+
+    start, free = searched
+    kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
+    try:
+        return calibrate(wanted.protocol, start, free=free, **kinds).randomizer
+    except ValueError as error:
+        return str(error)
+
+
+def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:
+    if wanted.epsilon is None:
+        return ""
+    return "yes" if row[wanted.view].epsilon <= wanted.epsilon else "no"
+
+
+def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> str:
+    """The run in one line, a line for each message, and a list to tick."""
+    target = (
+        "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
+    )
+    out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
+    views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
+    lines = [["epsilon, at least and at most", *views, "met" if wanted.epsilon is not None else ""]]
+    assumed: dict[str, None] = {}
+    for row in rows:
+        if isinstance(row, str):
+            lines.append([row])
+            continue
+        ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
+        lines.append([row[wanted.view].randomizer.words, *ends, _meets(row, wanted)])
+        assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
+    widths = [max(map(len, column)) for column in zip(*(line for line in lines if len(line) > 1))]
+    for line in lines:
+        out.append("  ".join(f"{each:<{width}}" for each, width in zip(line, widths)).rstrip())
+    if assumed:
+        out += ["", "To be checked, by somebody who knows the fleet:", *(f"  [ ] {each}" for each in assumed)]
+    return "\n".join(out)
+
+
+def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "what": wanted.protocol.what,
+        "rounds_per_cycle": wanted.rounds_per_cycle,
+        "target": {"epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view},
+        "messages": [
+            {"error": row}
+            if isinstance(row, str)
+            else {"met": _meets(row, wanted) == "yes" if wanted.epsilon is not None else None}
+            | {view: g.as_dict() for view, g in row.items()}
+            for row in rows
+        ],
+    }

@@ -1,0 +1,90 @@
+"""`checkin plan`: the numbers of `account` and `calibrate`, and one line for every way in which a plan can be wrong."""
+
+import json
+import re
+
+import pytest
+
+import checkin_jax as cj
+from checkin_jax import cli
+
+FLEET = "[fleet]\navailable = [2000, 1000]\ncheck_in_prob = 0.05\ndrop_out_prob = 0.1\ncycles = 3\n"
+TARGET = "[target]\nepsilon = 0.5\ndelta = 1e-5\n"
+MESSAGES = "[[message]]\nepsilon0 = 1.0\n[[message]]\nmechanism = 'l2'\n[[message]]\n"
+RUN = cj.from_availability([2000, 1000] * 3, coin=0.05, drop_out_prob=0.1)
+
+
+@pytest.fixture
+def planned(monkeypatch, tmp_path, capsys):
+    """Runs a plan; its output."""
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+
+    def run(text: str, *more: str) -> str:
+        (tmp_path / "plan.toml").write_text(text)
+        cli.main(["plan", str(tmp_path / "plan.toml"), *more])
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_plan_says_what_the_accountant_says(planned):
+    found = json.loads(planned(FLEET + TARGET + MESSAGES, "--json"))
+    first, second, third = found["messages"]
+    for view in ("messages", "aggregate", "local"):
+        exact = cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-5, view=view, bounds="fast")
+        assert (first[view]["epsilon"], first[view]["lower"]) == (exact.epsilon, exact.lower)
+    asked = {"target_epsilon": 0.5, "delta": 1e-5, "bounds": "fast"}
+    for row, kind in ((second, cj.L2Mechanism), (third, cj.Gaussian)):
+        assert row["messages"]["epsilon"] == cj.calibrate(RUN, kind, **asked).guarantee.epsilon
+        assert row["met"]
+    assert first["met"] == (first["messages"]["epsilon"] <= 0.5)
+
+
+def test_a_plan_to_read(planned):
+    view = TARGET + "view = 'aggregate'\n"
+    text = planned(FLEET + view + "[[message]]\nnoise_multiplier = 9.0\n[[message]]\nepsilon0 = 8.0\n")
+    assert "view 'aggregate'" in text.splitlines()[0]
+    head, first, second = text.splitlines()[2:5]
+    assert re.split("  +", head) == ["epsilon, at least and at most", "aggregate", "local", "messages", "met"]
+    assert first.endswith("yes")
+    assert second.endswith("no")
+    exact = cj.account(RUN, cj.Gaussian(noise_multiplier=9.0), delta=1e-5, bounds="fast")
+    assert all(f"  [ ] {each}" in text for each in exact.assumptions)
+
+
+def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned):
+    hopeless = FLEET + "[target]\nepsilon = 1e-12\ndelta = 1e-300\nview = 'local'\n[[message]]\n"
+    text = planned(hopeless + "[[message]]\nepsilon0 = 1.0\n")
+    assert "target_epsilon=1e-12: no noise_multiplier" in text
+    assert text.splitlines()[4].endswith("no")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[fleet", "no plan"),
+        (FLEET + TARGET, "one [[message]] at least"),
+        (TARGET + MESSAGES, "expected a table [fleet]"),
+        (FLEET + MESSAGES, "expected a table [target]"),
+        (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),
+        (FLEET + "[target]\ndelta = 1e-5\n[[message]]\n", "expected an epsilon in [target]"),
+        (FLEET + "[fleets]\n" + TARGET + MESSAGES, "did you mean fleet?"),
+        (FLEET + TARGET + "[[message]]\nepsilon = 1.0\n", "did you mean epsilon0?"),
+        (FLEET + TARGET + "[[message]]\nmechanism = 'l3'\n", "mechanism='l3'"),
+        (FLEET + TARGET + "[[message]]\nepsilon0 = nan\n", "epsilon0=nan"),
+        (FLEET + TARGET + "[[message]]\nepsilon0 = 'one'\n", "epsilon0='one'"),
+        (FLEET.replace("[2000, 1000]", "2000") + TARGET + MESSAGES, "expected a list of numbers"),
+        (FLEET.replace("1000]", "0]") + TARGET + MESSAGES, "row 2"),
+        (FLEET.replace("0.05", "[0.05]") + TARGET + MESSAGES, "expected one number, or 2"),
+        (FLEET.replace("= 3", "= 0") + TARGET + MESSAGES, "cycles=0"),
+        (FLEET + TARGET.replace("1e-5", "2.0") + MESSAGES, "delta=2.0"),
+        (FLEET + TARGET.replace("0.5", "-1.0") + MESSAGES, "epsilon=-1.0"),
+    ],
+)
+def test_what_is_no_plan_is_refused_in_one_line(planned, capsys, text, told):
+    with pytest.raises(SystemExit) as stop:
+        planned(text)
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+    assert "plan.toml: " in err

@@ -1,0 +1,158 @@
+"""Sweeps that several processes evaluate: executors, and any process that sees the folder, killed ones among them."""
+
+import collections
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.sweeps import shared
+from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.table import load
+
+ARGUMENTS = {
+    "what": "rdp",
+    "num_clients": [10**6, 10**7, 10**8],
+    "check_in_prob": [0.1, 0.5],
+    "epsilon0": [0.5, 2.0, -1.0],
+    "order": [1.5, 2.0],
+    "block_rows": 2,
+}
+
+# Every evaluation says when it begins; it lasts long enough to be killed.
+PROCESS = """
+import json, os, sys, time
+import checkin_jax as cj
+from checkin_jax.sweeps import evaluate
+right = evaluate.evaluate
+def told(question, inputs, *rest):
+    with open(sys.argv[2], "a") as log:
+        log.write(f"{os.getpid()} {[column[0].item() for column in inputs.values()]}\\n")
+    time.sleep(0.25)
+    return right(question, inputs, *rest)
+evaluate.evaluate = told
+written = cj.sweep_to_file(sys.argv[1], join=True, **json.loads(sys.argv[3]))
+print(written.rows, written.failed)
+"""
+
+
+def same(found, right):
+    assert list(found.columns) == list(right.columns)
+    for name, column in right.columns.items():
+        if name != "seconds":
+            np.testing.assert_array_equal(found[name], column)
+
+
+def test_four_processes_on_one_folder_with_kills(tmp_path):
+    out, log = tmp_path / "sweep.npz", tmp_path / "log"
+    log.touch()
+
+    def start():
+        return subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(out), str(log), json.dumps(ARGUMENTS)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    processes, killed = [start() for _ in range(4)], []
+    rng = np.random.default_rng(int.from_bytes(os.urandom(4), "big"))
+    for begun in (3, 8):
+        deadline = time.monotonic() + 120
+        while len(log.read_text().splitlines()) < begun:
+            assert time.monotonic() < deadline, "nothing is evaluated"
+            time.sleep(0.01)
+        # One that is at work, at any point of it.
+        at_work = {int(line.split()[0]) for line in log.read_text().splitlines()} - set(killed)
+        time.sleep(0.2 * rng.random())
+        killed.append(int(rng.choice(sorted(at_work))))
+        os.kill(killed[-1], signal.SIGKILL)
+    told = {each.pid: each.communicate(timeout=120)[0] for each in processes}
+    assert {told[each.pid] for each in processes if each.pid not in killed} == {"36 12\n"}
+    same(load(out), cj.sweep(**ARGUMENTS))
+    assert not (tmp_path / "sweep.npz.blocks").exists()
+    evaluated = collections.defaultdict(list)
+    for line in log.read_text().splitlines():
+        process, block = line.split(" ", 1)
+        evaluated[block].append(int(process))
+    assert len(evaluated) == 18
+    for by in evaluated.values():
+        assert set(by[:-1]) <= set(killed)
+    # One that comes late finds the file.
+    late = cj.sweep_to_file(out, join=True, **ARGUMENTS)
+    assert (late.rows, late.failed) == (36, 12)
+
+
+def test_claims_are_taken_over_when_their_lease_is_over_and_not_before(tmp_path):
+    with Claims(tmp_path, lease=1.0) as claims:
+        assert claims.take("a")
+        assert not claims.take("a")
+        elsewhere = tmp_path / "b.claim.0"
+        elsewhere.write_text(json.dumps({"host": "elsewhere", "process": 1, "lease": 30.0}))
+        assert not claims.take("b")
+        os.utime(elsewhere, (time.time() - 31.0, time.time() - 31.0))
+        assert claims.take("b")
+        assert not claims.take("b")
+        time.sleep(1.2)  # longer than the lease: it has been renewed
+        with Claims(tmp_path, lease=1.0) as others:
+            assert not others.take("a")
+
+
+def test_an_executor_gives_the_rows_of_one_process(tmp_path):
+    right, done = cj.sweep(**ARGUMENTS), []
+    with ThreadPoolExecutor(3) as threads:
+        written = cj.sweep_to_file(
+            tmp_path / "threads.npz", executor=threads, progress=lambda *told: done.append(told), **ARGUMENTS
+        )
+    assert (written.rows, written.failed) == (36, 12)
+    assert done[-1] == (36, 36)
+    same(load(tmp_path / "threads.npz"), right)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn) as processes:
+        cj.sweep_to_file(tmp_path / "spawned.csv", executor=processes, **ARGUMENTS)
+    np.testing.assert_array_equal(load(tmp_path / "spawned.csv")["rdp"], right["rdp"])
+
+
+class Fragile:
+    """An executor that fails at its third block; it has nothing but `submit`."""
+
+    calls = 0
+
+    def submit(self, fn, /, *args):
+        self.calls += 1
+        future = Future()
+        if self.calls == 3:
+            future.set_exception(OSError("a worker is gone"))
+        else:
+            future.set_result(fn(*args))
+        return future
+
+
+def test_blocks_before_a_worker_s_failure_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared, "_AHEAD", 1)
+    out = tmp_path / "sweep.npz"
+    with pytest.raises(OSError, match="a worker is gone"):
+        cj.sweep_to_file(out, executor=Fragile(), **ARGUMENTS)
+    again = Fragile()
+    again.calls = 10
+    cj.sweep_to_file(out, executor=again, resume=True, **ARGUMENTS)
+    assert again.calls == 10 + 18 - 2
+    same(load(out), cj.sweep(**ARGUMENTS))
+
+
+def test_ways_to_share_exclude_each_other(tmp_path):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="expected one of join, executor"):
+        cj.sweep_to_file(tmp_path / "sweep.npz", join=True, executor=threads, **ARGUMENTS)
+    with pytest.raises(ValueError, match=r"lease=0.0: expected"):
+        cj.sweep_to_file(tmp_path / "sweep.npz", join=True, lease=0.0, **ARGUMENTS)
+    (tmp_path / "other.npz").write_bytes(b"")
+    cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.npz")
+    with pytest.raises(ValueError, match="a file of 18 rows, expected 36"):
+        cj.sweep_to_file(tmp_path / "other.npz", join=True, **ARGUMENTS)

@@ -1,0 +1,154 @@
+"""T*h, hidden messages of any profile at rates that differ: against every mechanism of a few clients."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from oracles import t_star, unequal_rates
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
+from checkin_jax.kernels.devices import float64
+from checkin_jax.numerics import pools
+
+RATES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9)
+CS = np.array([1.0, 1.3, 2.0, 4.0])
+
+
+def channel(rng, records):
+    """Laws of three outputs, some of them impossible for some records."""
+    rows = rng.dirichlet(np.ones(3), size=records) * (rng.random((records, 3)) > 0.2)
+    rows[:, 0] += 1e-3
+    return (rows / rows.sum(axis=1, keepdims=True)).tolist()
+
+
+def summed(profile, kinks, number, theta, rate, c):
+    """(1/n) E(sum of n t_j)_+, t_j = alpha (1-c) with probability 1 - theta, else beta T*, by enumeration."""
+    at, weights, beyond = t_star.finite_law(profile, kinks, c)
+    alpha, beta = (1 - rate) / (1 - theta), rate / theta
+    jumps = np.append(beta * at, alpha * (1 - c)), np.append(theta * weights, 1 - theta)
+    sums, masses = np.zeros(1), np.ones(1)
+    for _ in range(number):
+        sums = np.add.outer(sums, jumps[0]).ravel()
+        masses = np.multiply.outer(masses, jumps[1]).ravel()
+    return float(np.maximum(sums, 0.0) @ masses) / number + rate * beyond
+
+
+def stated(profile, kinks, law, theta, rate, c):
+    """The right-hand side, with the law of n' = 0, 1, ..."""
+    return sum(
+        mass * (rate * theta**n * float(profile(c)) + summed(profile, kinks, n + 1, theta, rate, c))
+        for n, mass in enumerate(law)
+    )
+
+
+def fleets(seed, trials):
+    rng = np.random.default_rng(seed)
+    for _ in range(trials):
+        rows = channel(rng, int(rng.integers(2, 4)))
+        others, rate = rng.choice(RATES, size=int(rng.integers(1, 3))), float(rng.choice(RATES))
+        yield rng, rows, others, rate
+
+
+def test_t_star_h_is_above_every_mechanism():
+    nearest = 0.0
+    for rng, rows, others, rate in fleets(0, 60):
+        truth = unequal_rates.worst(rows, rate, others, CS)
+        profile, kinks = t_star.channel_profile(rows), t_star.channel_kinks(rows)
+        for theta in (float(max(others)), float(rng.choice(RATES))):
+            law = unequal_rates.counts_law(unequal_rates.members(others, theta))
+            bound = np.array([stated(profile, kinks, law, theta, rate, c) for c in CS])
+            assert (bound >= truth * (1 - 1e-10) - 1e-13).all()
+            nearest = max(nearest, float((truth / np.maximum(bound, 1e-300)).max()))
+    assert nearest > 0.99
+
+
+@pytest.mark.parametrize("wrong", ["the largest rate for all", "nobody thinned out", "the mean of n'"])
+def test_its_neighbours_are_false(wrong):
+    exceeded = 0
+    for _, rows, others, rate in fleets(1, 60):
+        theta = float(max(others))
+        truth = unequal_rates.worst(rows, rate, others, CS)
+        profile, kinks = t_star.channel_profile(rows), t_star.channel_kinks(rows)
+        members = unequal_rates.members(others, theta)
+        whole, g = np.eye(len(others) + 1)[-1], rate
+        law = whole
+        if wrong == "the largest rate for all":
+            theta = g = max(theta, rate)
+        elif wrong == "the mean of n'":
+            law = np.eye(len(others) + 1)[int(np.ceil(sum(members) - 1e-9))]
+        if theta >= 1:
+            continue
+        bound = np.array([stated(profile, kinks, law, theta, g, c) for c in CS])
+        exceeded += int((truth > bound * (1 + 1e-9) + 1e-12).any())
+    assert exceeded > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class OfChannel:
+    """A privacy profile of a few outputs."""
+
+    rows: tuple[tuple[float, ...], ...]
+
+    name = "finite"
+    top = np.inf
+
+    def delta(self, loss):
+        return t_star.channel_profile(self.rows)(np.exp(np.asarray(loss)))
+
+
+def test_what_is_computed_is_above_what_is_stated_and_near_it():
+    losses = np.log(CS)
+    with float64():
+        for _, rows, _, rate in fleets(2, 2):
+            profile, kinks = t_star.channel_profile(rows), t_star.channel_kinks(rows)
+            for theta, others in ((0.5, [0.5, 0.25, 0.1]), (0.3, [0.3, 0.3, 0.6])):
+                members = np.array(unequal_rates.members(others, theta))
+                law = unequal_rates.counts_law(members)
+                bound = UnequalHidden(
+                    rate, theta, pools.sum_of(members, None, 40.0), OfChannel(tuple(map(tuple, rows))), 40.0
+                )
+                exact = np.array([stated(profile, kinks, law, theta, rate, c) for c in CS])
+                # Subsampling and the message by itself are taken where they are smaller.
+                truth = unequal_rates.worst(rows, rate, others, CS)
+                found = np.asarray(bound.upper(losses))
+                assert (found >= truth * (1 - 1e-10)).all()
+                assert (found <= exact * 1.35 + 1e-6).all()
+
+
+def test_equal_rates_are_t_star():
+    losses = np.linspace(0.0, 0.15, 5)
+    with float64():
+        for n, rate, mu in ((2_000, 0.1, 1.0), (400, 0.3, 0.7)):
+            equal = HiddenMessages(n, rate, GaussianProfile(mu), 30.0)
+            found = UnequalHidden(rate, rate, pools.certain(n - 1), GaussianProfile(mu), 30.0)
+            exact = np.asarray(equal.upper(losses))
+            value = np.asarray(found.upper(losses))
+            assert (value >= exact * (1 - 1e-6)).all()
+            # Far out the few groups of k show, where they hardly matter.
+            assert (value <= 1.06 * exact + 4e-6).all()
+
+
+def test_account_takes_it_and_the_sum_is_below():
+    fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
+    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
+    gaussian = cj.Gaussian(noise_multiplier=2.0)
+    found = cj.account(run, gaussian, delta=1e-5)
+    assert "T*h" in found.method
+    assert found.lower <= found.epsilon
+    alone = cj.account(run, gaussian, delta=1e-5, bounds="G1h")
+    assert found.epsilon < 0.8 * alone.epsilon
+    # The slowest client is better off, and T* at the mean rate of all is no bound for the fastest.
+    assert found.at_rate(0.05).epsilon < 0.25 * found.epsilon
+    mean = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet.expected_check_ins / 400, num_rounds=40)
+    assert cj.account(mean, gaussian, delta=1e-5, bounds="T*").epsilon < found.lower
+    # From limits alone a little more.
+    limits = cj.RateLimits(largest=0.4, expected_check_ins=fleet.expected_check_ins - 0.4)
+    known = dataclasses.replace(run, check_in_prob=limits)
+    assert (
+        found.epsilon <= cj.account(known, gaussian, delta=1e-5, bounds="T*h").epsilon < 1.2 * found.epsilon
+    )
