@@ -29,14 +29,13 @@ from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
-from checkin_jax.cli.report import ReportPage, Statement
+from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
 
