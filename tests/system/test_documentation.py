@@ -81,7 +81,7 @@ def test_every_command_is_one_the_parser_takes(page):
 def test_every_page_opens_with_what_it_answers(page):
     title, opening, *_ = page.read_text().split("\n\n")
     assert re.fullmatch(r"# .+", title)
-    assert "?" in opening
+    assert "?" in title + opening
 
 
 OPTIONS = {
