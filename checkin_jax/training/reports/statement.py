@@ -177,8 +177,8 @@ def as_model_card(values: dict[str, Any]) -> str:
 
 _STYLE = """:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;
 padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.1rem;margin:2rem 0 .4rem}
-p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;overflow-wrap:normal}
-th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
+p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;
+overflow-wrap:normal}th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
 td b{font-size:1.15rem;white-space:nowrap}small{opacity:.75}"""
 
 
