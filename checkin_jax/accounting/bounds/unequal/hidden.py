@@ -117,7 +117,10 @@ def _grouped(cells: Cells, least_inverse: float) -> Cells:
     deviation = float(np.sqrt(weight @ np.square(least - mean) / weight.sum()))
     cuts = np.asarray(_CUTS if deviation <= _VARIES * mean else _MORE)
     group = np.searchsorted(mean + deviation * cuts, least, side="right")
-    return Cells(*map(np.array, zip(*_ends(least, inverse, weight, group, least_inverse))), cells.lost)
+    first, ends, weights = (
+        np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
+    )
+    return Cells(first, ends, weights, cells.lost)
 
 
 def _ends(
