@@ -84,6 +84,12 @@ def test_every_page_opens_with_what_it_answers(page):
     assert "?" in title + opening
 
 
+def test_the_commands_page_names_every_command():
+    page = (ROOT / "docs" / "command.md").read_text()
+    for name in cli.COMMANDS:
+        assert f"| `checkin {name}" in page or f", `checkin {name} " in page, name
+
+
 OPTIONS = {
     option
     for name, kind in [*cli.COMMANDS.items(), *cli.DATA_SETS.items()]
