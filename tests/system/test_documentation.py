@@ -92,7 +92,13 @@ def test_every_command_is_one_the_parser_takes(page):
 def test_every_page_opens_with_what_it_answers(page):
     title, opening, *_ = page.read_text().split("\n\n")
     assert re.fullmatch(r"# .+", title)
-    assert "?" in opening
+    assert "?" in title + opening
+
+
+def test_the_commands_page_names_every_command():
+    page = (ROOT / "docs" / "command.md").read_text()
+    for name in cli.COMMANDS:
+        assert f"| `checkin {name}" in page or f", `checkin {name} " in page, name
 
 
 OPTIONS = {
