@@ -67,6 +67,7 @@ dist: $(STAMP)
 
 benchmarks: $(STAMP)
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/mechanisms.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/sweeps.py
 

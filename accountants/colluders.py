@@ -1,6 +1,6 @@
 """Epsilon against the share of clients who collude with the adversary, for each protocol: a figure and its CSV.
 
-    python accountants/colluders.py colluders.svg
+    python accountants/colluders.py --out colluders.svg
 
 Behind a shuffler colluders are no cover, and that is all; in windows whose empty slots show dummies a known message
 that is missing tells that somebody else was there, and a few colluders cost what many do.

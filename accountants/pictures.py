@@ -36,7 +36,7 @@ def main(out: Path, points: int = 13) -> None:
     out.mkdir(parents=True, exist_ok=True)
     # The same bytes whenever the same is drawn.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "checkin-jax"}):
-        for draw in (bracket, profile, amplification, views):
+        for draw in (bracket, profile, amplification, colluders, views):
             draw(points).savefig(out / f"{draw.__name__}.svg", metadata={"Date": None})
 
 
@@ -120,6 +120,38 @@ def amplification(points: int) -> Figure:
         plotting.bracket(axis, clients, lower, upper, "", color)
         _name(axis, clients[-1], upper[-1], name, color)
     axis.set(xscale="log", yscale="log", ylim=(None, 30))
+    return drawn
+
+
+def colluders(points: int) -> Figure:
+    """Epsilon against the share of clients who collude, by the figures of accountants/colluders.py."""
+    shares = (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    blue, orange, green, purple, _ = plotting.SERIES
+    drawn, axis = _axis("share of clients who collude", "ε (nats)")
+    runs: dict[str, tuple[str, Any]] = {
+        "SlidingWindow": (orange, lambda **of: cj.SlidingWindow(window=1_000, num_epochs=10, **of)),
+        "FixedWindow": (green, lambda **of: cj.FixedWindow(num_slots=1_000, num_epochs=10, **of)),
+        "ShuffledCheckIn": (
+            blue,
+            lambda **of: cj.ShuffledCheckIn(check_in_prob=0.1, num_rounds=100, **of),
+        ),
+        "AveragedUpdates": (purple, lambda **of: cj.AveragedUpdates(num_slots=100, num_epochs=3, **of)),
+    }
+    for name, (color, run) in runs.items():
+        upper = [
+            cj.account(
+                run(num_clients=60_000, num_colluding=int(share * 60_000)),
+                cj.PureLDP(epsilon0=1.0),
+                delta=DELTA,
+                bounds="fast",
+            ).epsilon
+            for share in shares
+        ]
+        axis.plot(shares, upper, ".-", color=color)
+        # Apart from each other.
+        apart = {"ShuffledCheckIn": 1.25, "FixedWindow": 0.9, "AveragedUpdates": 0.9}
+        _name(axis, shares[-1], upper[-1] * apart.get(name, 1.0), name, color)
+    axis.set(yscale="log")
     return drawn
 
 

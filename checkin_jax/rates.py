@@ -20,17 +20,17 @@ _RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
 
 class CheckInRates(Part, abc.ABC):
-    """What is known of check-in rates that may differ: `Rates`, or `RateLimits`."""
+    """Knowledge of check-in rates that may differ: all of them (`Rates`), or limits (`RateLimits`)."""
 
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What is assumed of the rates, in words."""
+        """The assumption about the rates, in words."""
 
     @property
     @abc.abstractmethod
     def span(self) -> str:
-        """From where to where the rates are, in words that go on after "rates"."""
+        """The range of the rates, in words that go on after "rates"."""
 
     @property
     def common(self) -> float | None:
@@ -40,7 +40,7 @@ class CheckInRates(Part, abc.ABC):
     @property
     @abc.abstractmethod
     def examples(self) -> tuple[float, ...]:
-        """A dozen rates that show how they differ."""
+        """A dozen rates, at most, that show how they differ."""
 
     @abc.abstractmethod
     def fastest(self, client_rate: float | None = None) -> float:
@@ -56,7 +56,7 @@ class CheckInRates(Part, abc.ABC):
 
     @abc.abstractmethod
     def thinned(self, kept: float) -> Self:
-        """The same of messages that arrive, each kept with probability `kept` in (0, 1], independently."""
+        """Returns the rates of messages that arrive, each kept with probability `kept` in (0, 1], independently."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class Rates(CheckInRates):
 
     @classmethod
     def read(cls, path: str | Path) -> Rates:
-        """The rates in a CSV file with the column `rate`, and `count` where a line stands for several clients.
+        """Reads the rates in a CSV file with the column `rate`, and `count` where a line stands for several clients.
 
         Raises:
           ValueError: a column that is missing, or a line that is not numbers in their ranges, with its number in the
@@ -152,7 +152,7 @@ class Rates(CheckInRates):
 
     @property
     def num_clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return int(self.counts.sum())
 
     @property
@@ -167,12 +167,12 @@ class Rates(CheckInRates):
 
     @property
     def sure(self) -> int:
-        """How many clients always check in."""
+        """Number of clients that always check in."""
         return int(self.counts[self.values == 1.0].sum())
 
     @property
     def expected_check_ins(self) -> float:
-        """Of all clients, a round."""
+        """Expected number of check-ins of all clients in a round."""
         return float(self.values @ self.counts)
 
     @property
@@ -216,7 +216,7 @@ class Rates(CheckInRates):
         return self.largest if client_rate is None else float(self.values[self._fastest(client_rate)])
 
     def others(self, client_rate: float) -> Rates | None:
-        """All clients but one of rate `fastest(client_rate)`; None if nobody is left.
+        """Leaves out one client of rate `fastest(client_rate)`; None if nobody else is there.
 
         With a pool's theta that is not below `client_rate`, what holds for this client holds for all slower ones.
 
@@ -247,14 +247,18 @@ class Rates(CheckInRates):
         return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
 
     def thinned(self, kept: float) -> Rates:
-        """The rates of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
+        """Returns the rates of messages that arrive, if each is kept with probability `kept` in (0, 1], independently.
+
+        Raises:
+          ValueError, TypeError: `kept` outside its range.
+        """
         kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
         return self if kept == 1.0 else Rates(self.values * kept, self.counts)
 
 
 @dataclasses.dataclass(frozen=True)
 class RateLimits(CheckInRates):
-    """What an operator knows of check-in rates without knowing them: two numbers, and they are enough.
+    """Limits on check-in rates that are not known one by one: two numbers, which are enough for a guarantee.
 
     Args:
       largest: no client's rate is above it, in (0, 1). expected_check_ins: the OTHER clients' rates, all but that of
@@ -299,7 +303,7 @@ class RateLimits(CheckInRates):
             )
 
     def fastest(self, client_rate: float | None = None) -> float:
-        """What the client's rate is at most: `client_rate` in (0, largest]; the largest when left out.
+        """Returns an upper bound on the client's rate: `client_rate` in (0, largest], or the largest when left out.
 
         Raises:
           ValueError, TypeError: outside its range.
@@ -310,11 +314,15 @@ class RateLimits(CheckInRates):
 
     @property
     def weight(self) -> float:
-        """W: what the weights w_j of the others add up to at least, at theta = largest."""
+        """The sum W that the weights w_j of the others reach at least, at theta = largest."""
         return self.expected_check_ins / self.largest
 
     def thinned(self, kept: float) -> RateLimits:
-        """The limits of messages that arrive, if each is kept with probability `kept` in (0, 1], independently."""
+        """Returns the limits of messages that arrive, if each is kept with probability `kept` in (0, 1], independently.
+
+        Raises:
+          ValueError, TypeError: `kept` outside its range.
+        """
         kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
         if kept == 1.0:
             return self

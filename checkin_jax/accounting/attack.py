@@ -123,7 +123,7 @@ class AttackTerms:
         return Ends(min(low, high), high)
 
     def posterior(self, prior: float) -> Ends:
-        """How sure an attacker can become that one of two neighboring data sets was used, starting at prior in (0, 1).
+        """Belief to which an attacker can come that one of two neighboring data sets was used, from a prior in (0, 1).
 
         The belief that is exceeded in at most a part delta of the runs (with that data set, and so at any prior):
         sigmoid(logit(prior) + loss), with the loss that is exceeded with probability delta at most. The upper end
@@ -170,7 +170,7 @@ class AttackTerms:
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """A statement's lines: what, and between which ends."""
+        """Lines of a statement: the name of each figure, and its two ends in words."""
         return (
             ("advantage", f"{self.advantage}: true minus false positive rate of the best attack"),
             *((f"fpr {fpr:g}", f"comes with a true positive rate {self.tpr(fpr)}") for fpr in SHOWN_FPRS),

@@ -39,7 +39,7 @@ _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Calibration:
-    """The answer of `calibrate`.
+    """A value that meets a target, and the guarantee that holds at it: the answer of `calibrate`.
 
     Attributes:
       name: of the free variable.
@@ -63,12 +63,12 @@ class Calibration:
 
     @property
     def protocol(self) -> CheckInProtocol:
-        """The protocol with the value."""
+        """The protocol of the guarantee, with the value if it is its own."""
         return self.guarantee.protocol
 
     @property
     def randomizer(self) -> Randomizer:
-        """The randomizer with the value."""
+        """The randomizer of the guarantee, with the value if it is its own."""
         return self.guarantee.randomizer
 
 

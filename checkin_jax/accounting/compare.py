@@ -21,7 +21,7 @@ from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparedBound:
-    """One row of the comparison.
+    """A row of `compare`: one bound on a run, and whether it holds.
 
     Attributes:
       method: theorem and numerical method, or theorem as numbered in its paper.
@@ -54,7 +54,7 @@ _LARGE, _MIDDLE, _SMALL = _orders(4096), _orders(512), _orders(128)
 def compare(
     protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, delta0: float | None = None
 ) -> list[ComparedBound]:
-    """All bounds on a run in the view "messages", replace-one: the certified bracket first, then as published.
+    """Compares all bounds on a run in the view "messages", replace-one: the certified bracket, then published ones.
 
     Invalid ones are included and say why; `account` never uses them. Bounds of one round or pass are composed over
     several by Renyi divergences where their paper has them, by strong composition otherwise.

@@ -95,7 +95,7 @@ class Guarantee(Stated):
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
-        """The same run in an attacker's terms, both ends certified: from its whole profile, not from this epsilon."""
+        """Figures of an attacker, both ends certified: from the run's whole profile, not from this epsilon."""
         chosen = (self.protocol, self.randomizer, self.view, self.delta)
         how = {"relation": self.neighboring_relation, "client_rate": self.client_rate, "before": self.before}
         run = whole_run(*chosen, bounds=self.bounds, **how)
@@ -113,15 +113,15 @@ class Guarantee(Stated):
         return self.attack.mu
 
     def tpr(self, fpr: float) -> Ends:
-        """Largest true positive rate of any attack with this false positive rate, see `AttackTerms.tpr`."""
+        """Returns the largest true positive rate of any attack with this false positive rate, see `AttackTerms.tpr`."""
         return self.attack.tpr(fpr)
 
     def posterior(self, prior: float) -> Ends:
-        """Belief an attacker can come to from this prior, but for delta of the runs, see `AttackTerms.posterior`."""
+        """Returns the belief an attacker can come to from this prior, see `AttackTerms.posterior`."""
         return self.attack.posterior(prior)
 
     def at_rate(self, client_rate: float) -> Guarantee:
-        """The guarantee for clients of check-in rates up to this one, where rates differ.
+        """Returns the guarantee for clients of check-in rates up to this one, where rates differ.
 
         Raises:
           ValueError, TypeError: no client has such a rate, or all have the same.
@@ -131,7 +131,7 @@ class Guarantee(Stated):
         return self.asked(client_rate=client_rate)
 
     def by_rate(self, rates: Sequence[float] | None = None) -> tuple[RateRow, ...]:
-        """Brackets by check-in rate, the slowest client's first.
+        """Tabulates brackets by check-in rate, the slowest client's first.
 
         Args:
           rates: check-in rates; when left out the slowest client's, those of nine tenths of all clients and the
@@ -158,7 +158,7 @@ class Guarantee(Stated):
         return self.protocol.compared(self.neighboring_relation)
 
     def as_dict(self, *, attack: bool = False) -> dict[str, Any]:
-        """Plain values for JSON; infinities as None with the key kept, never as a number.
+        """Returns plain values for JSON; infinities become None with the key kept, never a number.
 
         attack: with `attack` under that key.
         """

@@ -41,7 +41,7 @@ OnPhase = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
-    """How often an attack said yes in the world it should not, and in the one it should: a point of a trade-off curve.
+    """A point of a trade-off curve: how often an attack said yes in the world where it should not, and where it should.
 
     Attributes:
       fpr, tpr: shares of the runs.
@@ -80,11 +80,11 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether the lower bound respects the certified upper end."""
+        """True if the lower bound respects the certified upper end."""
         return self.lower <= self.guarantee.epsilon
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values for JSON."""
         certified = self.guarantee.as_dict()
         return {
             "test": self.test,
@@ -103,7 +103,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found.
+    """The findings of an audit, beside what is certified.
 
     Attributes:
       run: what was audited.
@@ -125,11 +125,11 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether no lower bound exceeds what is certified. No proof of privacy."""
+        """True if no lower bound exceeds what is certified; no proof of privacy."""
         return all(finding.passed for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns plain values for JSON."""
         audited = self.run.as_dict()
         return {
             "passed": self.passed,

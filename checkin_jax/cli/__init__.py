@@ -29,14 +29,13 @@ from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.budget import SpentBudget
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import Ledger, LedgerAdd
 from checkin_jax.cli.options import UsageError
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
-from checkin_jax.cli.report import ReportPage, Statement
+from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
 
@@ -157,11 +156,12 @@ def _close_output() -> None:
 def _parse(args: list[str]) -> Command:
     """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant."""
     name, kinds, kind = _asked(args)
-    if kind is None and args and not args[0].startswith("-"):
-        words = args[1 if name else 0 :]
-        if words and not words[0].startswith("-"):
-            hint = did_you_mean(words[0], kinds)
-            _refuse(f"no command {words[0]}: expected one of {', '.join(kinds)}{hint}")
+    words = args[len(name.split()) :]
+    if kind is None and not (words and words[0].startswith("-")):
+        typed = words[0] if words else "was given"
+        hint = did_you_mean(words[0], kinds) if words else ""
+        where = f"checkin {name} --help".replace("  ", " ")
+        _refuse(f"no command {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
     if "-h" in args or "--help" in args:
         print(help.overview(name, ABOUT, kinds, BELOW) if kind is None else help.page(name, kind))
         sys.exit(0)

@@ -30,7 +30,7 @@ _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 @dataclasses.dataclass(kw_only=True)
 class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
-    """How private a run is: epsilon in every view, both ends."""
+    """Tells how private a run is: epsilon in every view, both ends."""
 
     heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
@@ -119,7 +119,7 @@ def _by_rate(table: Sequence[RateRow]) -> str:
 
 @dataclasses.dataclass(kw_only=True)
 class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
-    """The value of one variable that just meets a target epsilon or advantage, on the feasible side."""
+    """Finds the value of one variable that just meets a target epsilon or advantage, on the feasible side."""
 
     heading: ClassVar[str] = "target"
     examples: ClassVar[tuple[str, ...]] = (
@@ -214,7 +214,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Compare(RunOptions):
-    """All bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
+    """Compares all bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
 
     heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
@@ -228,11 +228,15 @@ class Compare(RunOptions):
     """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
     out: Path | None = None
     """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots."""
+    banded: bool = False
+    """Instead: sums of Gaussian messages beside DP-SGD and DP-FTRL (BandMF) at their epsilon; wants jax-privacy."""
     json: bool = False
     """Print one JSON array instead of a table."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the table."""
+        if self.banded:
+            return self._beside_banded()
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA
         from checkin_jax.accounting.compare import compare
@@ -253,6 +257,28 @@ class Compare(RunOptions):
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return
             print(_table(rows))
+
+        return job
+
+    def _beside_banded(self) -> Job:
+        from checkin_jax.accounting.peers import beside_banded, table
+        from checkin_jax.protocols import Shuffle, ShuffledCheckIn
+        from checkin_jax.randomizers import Gaussian
+
+        protocol, randomizer = self.build_protocol(), self.build_randomizer()
+        if not isinstance(protocol, ShuffledCheckIn | Shuffle) or not isinstance(randomizer, Gaussian):
+            raise UsageError("--banded needs rounds of check-ins and --noise-multiplier")
+        if self.out is not None or self.delta0 is not None:
+            raise UsageError("--banded goes without --out and --delta0")
+        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
+
+        def job() -> None:
+            try:
+                rows = beside_banded(protocol, randomizer, delta=delta)
+            except (ImportError, ValueError, TypeError) as error:
+                raise UsageError(str(error)) from None
+            found = [dataclasses.asdict(row) for row in rows]
+            print(json.dumps(found, allow_nan=False) if self.json else table(rows))
 
         return job
 

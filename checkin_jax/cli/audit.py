@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class Audit(RunOptions):
-    """Attack the trainer, and hold what is learnt against what is certified; exit code 1 on a violation."""
+    """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation."""
 
     heading: ClassVar[str] = "audit"
     examples: ClassVar[tuple[str, ...]] = (

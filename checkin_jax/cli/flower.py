@@ -10,7 +10,7 @@ from checkin_jax.cli.options import Job
 
 @dataclasses.dataclass(kw_only=True)
 class FlowerCheck:
-    """What one message of Flower's LocalDpMod is worth; flwr need not be installed."""
+    """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed."""
 
     clipping_norm: float
     """As given to the mod: the norm that an update is clipped to."""

@@ -25,7 +25,7 @@ _RELATIONS = {"replace-one": "REPLACE_ONE", "add-or-remove-one": "ADD_OR_REMOVE_
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerAdd(RunOptions):
-    """Add a run to a ledger: a file with all that the same clients took part in; it is made if it is not there."""
+    """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there."""
 
     examples: ClassVar[tuple[str, ...]] = (
         "fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2",
@@ -68,7 +68,7 @@ class LedgerAdd(RunOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Ledger:
-    """What all runs of a ledger promise together, both ends; writes nothing."""
+    """Tells what all runs of a ledger promise together, both ends; writes nothing."""
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-6", "fleet.json --json")
 

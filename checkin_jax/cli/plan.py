@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclasses.dataclass(kw_only=True)
 class Plan:
-    """A fleet in a TOML file: epsilon in every view for each kind of message, and what has to be checked.
+    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
     drop_out_prob, cycles. [target]: epsilon, delta, view. [[message]], as often as there are choices: epsilon0 with or

@@ -1,8 +1,9 @@
-"""`checkin report` and `checkin statement`: a run directory as one HTML page, and as a statement that can be filed."""
+"""`checkin budget`, `report` and `statement`: what a run's folder says, as numbers, one HTML page, and for a file."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,32 @@ from checkin_jax.cli.options import Job, UsageError
 
 
 @dataclasses.dataclass(kw_only=True)
+class SpentBudget:
+    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
+
+    run_dir: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the ledger; the job accounts for it and prints."""
+        from checkin_jax.accounting.account import account
+        from checkin_jax.training.budget import budget_of
+        from checkin_jax.training.reports import recorded
+
+        run = recorded.read(self.run_dir)
+
+        def job() -> None:
+            found = budget_of(run, account)
+            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
 class ReportPage:
-    """One self-contained HTML page about a run: what it promises, accuracy and epsilon over rounds, check-ins."""
+    """Writes one self-contained HTML page about a run: its promise, accuracy and epsilon over rounds, check-ins."""
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""
@@ -45,7 +70,7 @@ class ReportPage:
 
 @dataclasses.dataclass(kw_only=True)
 class Statement:
-    """A run's statement for a file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
+    """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""

@@ -30,7 +30,7 @@ Axis = str | None
 
 @dataclasses.dataclass(kw_only=True)
 class Sweep:
-    """Many settings in one call: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
+    """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
 
     kept: ClassVar[str] = _KEPT
     heading: ClassVar[str] = "sweep"

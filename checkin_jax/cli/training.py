@@ -177,7 +177,7 @@ def _rounds_within(run: PrivateRun) -> int:
 
 @dataclasses.dataclass(kw_only=True)
 class TrainDigits(_TrainingOptions):
-    """Train on the embedded 8x8 digits (1,437 records; clients draw theirs with replacement).
+    """Trains on the embedded 8x8 digits (1,437 records; clients draw theirs with replacement).
 
     By default: shuffled check-in with probability 0.01 over 1,000 rounds.
     """
@@ -204,7 +204,7 @@ class TrainDigits(_TrainingOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class TrainMnist(_TrainingOptions):
-    """Train on MNIST, by default in the setting of the shuffled check-in paper (LDP-SGD, epsilon0 = 2).
+    """Trains on MNIST, by default in the setting of the shuffled check-in paper (LDP-SGD, epsilon0 = 2).
 
     By default: shuffled check-in with probability 0.1 over 3,000 rounds.
     """
@@ -236,7 +236,7 @@ DATA_SETS: dict[str, type] = {"digits": TrainDigits, "mnist": TrainMnist}
 
 @dataclasses.dataclass(kw_only=True)
 class Train:
-    """Train a network privately and report how private it is."""
+    """Trains a network privately and reports how private it is."""
 
     dataset: (
         Annotated[TrainDigits, tyro.conf.subcommand("digits")]

@@ -95,7 +95,7 @@ class Accountant:
         return self._ledger.get_epsilon(delta)
 
     def get_lower_epsilon(self, delta: float) -> float:
-        """What no analysis of the same releases can go below at delta."""
+        """Lower bound on the epsilon that any analysis of the same releases can give at delta."""
         return self._ledger.get_lower_epsilon(delta)
 
     def get_delta(self, epsilon: float) -> float:

@@ -56,11 +56,11 @@ class LocalDpWorth:
 
     @property
     def holds(self) -> bool:
-        """Whether the message has the epsilon and delta that are claimed."""
+        """True if the message has the epsilon and delta that are claimed."""
         return self.epsilon_replaced <= self.epsilon
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns plain values for JSON."""
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         out["honest"] = None if self.honest is None else self.honest.noise_multiplier
         return finite(out | {"holds": self.holds, "validity": self.validity})
@@ -86,7 +86,7 @@ class LocalDpWorth:
 
 
 def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, delta: float) -> LocalDpWorth:
-    """What one message of `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)` is worth, certified.
+    """Accounts for one message of `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)`: its true worth, certified.
 
     Assumes flwr's formula for the noise (flwr 1.42) and noise that is normal and fresh.
 

@@ -165,12 +165,12 @@ class AvailableCheckIn(CheckInProtocol):
             raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
 
     def repeated(self, count: int) -> Self:
-        """The first `count` rounds of the log."""
+        """Returns the first `count` rounds of the log as a protocol."""
         return dataclasses.replace(self, num_rounds=count)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         return (
             FRESH_AMONG_AVAILABLE,
             "in each round at least as many were available as the log says, with a coin that is at most the log's and "
@@ -193,7 +193,7 @@ class AvailableCheckIn(CheckInProtocol):
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
         coin = (
             f"{coins.min():.6g}" if coins.min() == coins.max() else f"{coins.min():.6g} to {coins.max():.6g}"
@@ -204,7 +204,7 @@ class AvailableCheckIn(CheckInProtocol):
         )
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
-        """Rounds with nearly as many available and nearly the same coin."""
+        """Groups rounds with nearly as many available clients and nearly the same coin."""
         rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])
         span = float(rounds.available.max() / rounds.available.min())
         ratio = RATIO if finest else max(RATIO, span ** (1.0 / FEW_GROUPS))

@@ -50,27 +50,27 @@ class AveragedUpdates(CommonSlots):
 
     @property
     def cover(self) -> Cover | None:
-        """All clients, at the probability of taking part: their loads do not depend on the data."""
+        """The sample that hides a client: all clients, at the probability of taking part, whatever the loads."""
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def crowd(self) -> Crowd | None:
-        """All clients, at their probabilities of taking part."""
+        """The sample that hides a client: all clients, at their own probabilities of taking part."""
         return None if self.coins is None else Crowd(self.num_clients, self.coins, 1.0)
 
     @property
     def averaged_throws(self) -> Throws | None:
-        """All clients, into the slots of the window."""
+        """Throws of all clients into the slots of the window."""
         return self._throws
 
     @property
     def averaged_crowd(self) -> CrowdThrows | None:
-        """All clients, into the slots of the window."""
+        """Throws of all clients into the slots of the window."""
         return self._crowd_throws
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         return (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
 
     @property
@@ -79,7 +79,7 @@ class AveragedUpdates(CommonSlots):
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, all clients of a slot averaged, "
             f"{self._taking_part}"

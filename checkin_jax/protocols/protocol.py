@@ -187,7 +187,7 @@ class Analysis(NamedTuple):
 
 
 class CheckInProtocol(ByName, abc.ABC):
-    """How devices check in: subclass it to account for another protocol.
+    """A check-in protocol, which says how devices take part: subclass it to account for another one.
 
     Subclasses are frozen dataclasses with a field `num_clients` and one that counts units, named in `_unit`. They state
     facts (`cover`, `slots`, `used_throws`, `averaged_throws`), from which the theorems that apply are found, and words
@@ -223,12 +223,12 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def honest(self) -> int:
-        """How many clients are not in league with the adversary."""
+        """Number of clients who are not in league with the adversary."""
         return self.num_clients - self.num_colluding
 
     @property
     def trusting(self) -> tuple[str, ...]:
-        """What is assumed of clients who collude, if there are any."""
+        """Assumptions about clients who collude, a sentence each; none where nobody does."""
         if not self.num_colluding:
             return ()
         return (
@@ -239,15 +239,15 @@ class CheckInProtocol(ByName, abc.ABC):
     @property
     @abc.abstractmethod
     def what(self) -> str:
-        """What is run, in words that go on after "one client's record among 1,000"."""
+        """The run in words, which go on after "one client's record among 1,000"."""
 
     @property
     @abc.abstractmethod
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
 
     def assumed(self, view: str) -> tuple[str, ...]:
-        """What must hold for the guarantees in this view to be true."""
+        """Assumptions under which the guarantees in this view are true, a sentence each."""
         if view == "local":
             return ("when a client checks in does not depend on anybody's data",)
         if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
@@ -264,11 +264,14 @@ class CheckInProtocol(ByName, abc.ABC):
         return getattr(self, self._unit)
 
     def repeated(self, count: int) -> Self:
-        """The same protocol with `count` units."""
+        """Returns the same protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
-        """The units by kind; here all are alike. finest: cut into as many kinds as is of use, else into few."""
+        """Groups the units by kind; here all are alike.
+
+        finest: whether to cut into as many kinds as is of use, or into few.
+        """
         return (Alike(self, self, self.repeats),)
 
     @property
@@ -287,7 +290,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return 1.0
 
     def rate_of(self, client_rate: float | None) -> float:
-        """The probability that a client of this check-in rate sends a message; the fastest when left out.
+        """Returns the probability that a client of this check-in rate sends a message; the fastest when left out.
 
         Raises:
           ValueError, TypeError: no client has such a rate, or all have the same.
@@ -321,7 +324,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     def slots_of(self, client_rate: float | None) -> Slots | None:
-        """The same for a client of this check-in rate; the fastest when left out.
+        """Returns the slots of a client of this check-in rate; of the fastest when left out.
 
         Here as if the others were the same for all: a protocol in which they compete for slots has its own.
         """
@@ -333,7 +336,7 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def known_slots(self) -> KnownSlots | None:
-        """In place of `slots` where clients collude, dummies hidden."""
+        """The slots where clients collude and dummies are hidden; `slots` is None then."""
         return None
 
     @property
@@ -348,12 +351,12 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def used_crowd(self) -> CrowdThrows | None:
-        """In place of `used_throws` where rates differ."""
+        """Common slots of which each shows one client, where check-in rates differ; `used_throws` is None then."""
         return None
 
     @property
     def averaged_crowd(self) -> CrowdThrows | None:
-        """In place of `averaged_throws` where rates differ."""
+        """Common slots of which each shows all who chose it, where rates differ; `averaged_throws` is None then."""
         return None
 
     @property
@@ -372,7 +375,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return tuple(found)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
-        """Why there is no guarantee for this neighboring relation in this view; None if there is one."""
+        """Says why this neighboring relation has no guarantee in this view; None if it has one."""
         if neighboring_relation == REPLACE:
             return None
         return f"no bound is known for {type(self).__name__}, whose number of messages may be seen"
@@ -382,7 +385,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return Words(OF_ROUNDS, ONE_RECORD)
 
     def observed(self, view: str) -> str:
-        """The adversary of a view in words: somebody who sees what.
+        """Describes the adversary of a view, in words that begin with "somebody who sees".
 
         Raises:
           ValueError: `view` is none of VIEWS.
@@ -390,7 +393,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return self._words.observed[_validate.choice(VIEWS, view=view)]
 
     def compared(self, neighboring_relation: str) -> str:
-        """Neighboring data sets in words.
+        """Describes neighboring data sets in words.
 
         Raises:
           ValueError: the relation is none of RELATIONS, or one that has no meaning for this protocol.

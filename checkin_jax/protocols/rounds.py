@@ -53,7 +53,7 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         rates = (
             ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
@@ -75,22 +75,22 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def rate(self) -> float:
-        """gamma: the probability that a given client's message arrives in a given round; the fastest's."""
+        """Probability gamma that a given client's message arrives in a given round; the fastest's, if rates differ."""
         return highest(self.check_in_prob) * self.kept
 
     @property
     def cover(self) -> Cover | None:
-        """All clients, at the rate of the round."""
+        """The sample that hides a client: all clients, at the rate of the round."""
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def crowd(self) -> Crowd | None:
-        """All clients, at their rates."""
+        """The sample that hides a client: all clients, at their own rates."""
         return None if self.coins is None else Crowd(self.num_clients, self.coins, self.kept)
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         if self.coins is not None:
             lost = f", {self.drop_out_prob:.6g} of them dropping out" if self.drop_out_prob else ""
             return f"over {self.num_rounds:,} rounds of check-ins at rates {self.coins.span}{lost}"
@@ -120,7 +120,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         return (
             "every client sends exactly one message a round",
             SAME_RANDOMIZER,
@@ -136,10 +136,10 @@ class Shuffle(CheckInProtocol):
 
     @property
     def cover(self) -> Cover:
-        """All clients, every round."""
+        """The sample that hides a client: all clients, every round."""
         return Cover(self.honest, 1.0)
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         return f"over {self.num_rounds:,} rounds of shuffling"

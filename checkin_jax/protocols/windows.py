@@ -156,24 +156,24 @@ class FixedWindow(CommonSlots):
 
     @property
     def used_throws(self) -> Throws | None:
-        """All clients, into the slots of the window."""
+        """Throws of all clients into the slots of the window."""
         return self._throws
 
     @property
     def used_crowd(self) -> CrowdThrows | None:
-        """All clients, into the slots of the window."""
+        """Throws of all clients into the slots of the window."""
         return self._crowd_throws
 
     @property
     def known_slots(self) -> KnownSlots | None:
-        """All slots of the window; each colluder is in one of them at most."""
+        """The slots of the window where clients collude: each colluder is in one of them at most."""
         if not self.num_colluding or self.empty_slots == "visible":
             return None
         return KnownSlots(self.num_slots, self.rate, min(self.num_colluding, self.num_slots))
 
     @property
     def slots(self) -> Slots | None:
-        """All slots of the window; none where clients collude, whose messages tell the others' apart."""
+        """The slots of the window; None where clients collude, whose messages tell the others' apart."""
         return self.slots_of(None)
 
     def slots_of(self, client_rate: float | None) -> Slots | None:
@@ -228,7 +228,7 @@ class FixedWindow(CommonSlots):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         common = (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
         if self.empty_slots == "visible":
             return common
@@ -239,7 +239,7 @@ class FixedWindow(CommonSlots):
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         return (
             f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
             f"one client used per slot{_summed(self.minibatch)}, {self._taking_part}"
@@ -283,7 +283,7 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold for the guarantees to be true."""
+        """Assumptions under which the guarantees are true, a sentence each."""
         return (
             "every client picks its slot uniformly from its own window",
             SAME_RANDOMIZER,
@@ -325,7 +325,7 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def published(self) -> tuple[Analysis, ...]:
-        """What holds of windows that slide."""
+        """Analyses of sliding windows in the papers, for `compare`."""
         return (Analysis("sliding windows", {"num_clients": self.num_clients, "window": self.window}),)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
@@ -341,7 +341,7 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def what(self) -> str:
-        """What is run, in words."""
+        """The run in words."""
         return (
             f"over {self.num_epochs:,} passes of {self.slots_shown:,} slots "
             f"with sliding windows of {self.window:,}, one client used per slot{_summed(self.minibatch)}"

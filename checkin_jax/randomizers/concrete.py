@@ -132,7 +132,7 @@ class HadamardResponse(ConcreteLDP):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Which of the two records' halves a label is in."""
+        """Labels that say in which of the two records' halves a message is."""
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
         return (LabelLaws(target, other, "Hadamard response, all others at one of the two records"),)

@@ -19,7 +19,7 @@ _TINY = 1e-304
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gaussian(Randomizer):
-    """Clip to norm C and add N(0, (noise_multiplier C)^2 I) per client.
+    """Gaussian messages: each client clips its update to norm C and adds N(0, (noise_multiplier C)^2 I).
 
     Replacing a record moves the clipped update by at most 2C, so one message is a Gaussian mechanism with
     mu = 2 / noise_multiplier (not 1 / noise_multiplier, which is the add-or-remove figure).

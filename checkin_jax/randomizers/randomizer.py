@@ -76,7 +76,7 @@ class Randomizer(ByName, abc.ABC):
 
     @property
     def one_bit(self) -> float | None:
-        """Whether a message is made of one bit and of public coins whose law does not depend on the record.
+        """True if a message is made of one bit and of public coins whose law does not depend on the record.
 
         The largest probability, over the coins, that two records' bits differ at all (1 if unknown); None: not so.
         """
@@ -84,7 +84,7 @@ class Randomizer(ByName, abc.ABC):
 
     @property
     def kary(self) -> int | None:
-        """k, if a message is k-ary randomized response, its labels renamed as one likes."""
+        """The number of values k, if a message is k-ary randomized response (with labels of any names); else None."""
         return None
 
     @property
@@ -94,12 +94,12 @@ class Randomizer(ByName, abc.ABC):
 
     @property
     def sums_tell(self) -> bool:
-        """Whether sums of such messages may tell how many of each there are, as those of one-hot vectors do."""
+        """True if sums of such messages may tell how many of each there are, as those of one-hot vectors do."""
         return False
 
     @property
     def dummy_anywhere(self) -> bool:
-        """Whether the dummy of an empty slot may hold any record, such as the one that all others hold.
+        """True if the dummy of an empty slot may hold any record, such as the one that all others hold.
 
         A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
         place of its own, lower ends that put it at another record would be false: there are none for hidden dummies.
@@ -108,7 +108,7 @@ class Randomizer(ByName, abc.ABC):
 
     @property
     def fair_at_zero(self) -> bool:
-        """Whether a dummy, and the message of a client whose update is zero, is a fair bit of a one-bit message.
+        """True if a dummy, and the message of a client whose update is zero, is a fair bit of a one-bit message.
 
         And sums tell by how many messages one side prevails (in one dimension, say). Lower ends of hidden dummies and
         of sums are made from that.

@@ -209,7 +209,7 @@ def sweep_to_file(
     progress: Progress | None = None,
     **arguments: Unpack[Arguments],
 ) -> Written:
-    """`sweep` into a .csv, .npz or .parquet file, with memory for a few blocks only, however many rows.
+    """Evaluates a sweep into a .csv, .npz or .parquet file, with memory for a few blocks only, however many rows.
 
     Finished blocks are kept in the folder `out`.blocks until the file is whole. After `jax.distributed.initialize` the
     processes share the blocks among themselves: all must call this with the same arguments and an `out` on one file

@@ -43,7 +43,7 @@ def _shown(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """One row a setting, in input order.
+    """A table of results with one row a setting, in input order.
 
     Attributes:
       columns: name to array, all of one length. The inputs come first, then results, `method`, `validity`, `seconds`
@@ -61,7 +61,7 @@ class Sweep:
 
     @property
     def failed(self) -> np.ndarray:
-        """Which rows have an error instead of a result, bool [rows]."""
+        """Mask of the rows that have an error instead of a result, bool [rows]."""
         return self.columns["error"] != ""
 
     def to_markdown(self, columns: Sequence[str] | None = None) -> str:

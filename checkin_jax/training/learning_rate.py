@@ -10,7 +10,7 @@ TYPICAL = 0.15
 
 
 def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float:
-    """learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with linear decay.
+    """Suggests a learning rate by the rule learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with linear decay.
 
     B messages are expected a round, T = `rounds` are planned (None: all of the run), and z is the standard deviation of
     one message's noise in clip norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and

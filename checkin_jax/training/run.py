@@ -22,7 +22,7 @@ MOST_DRAWN = 1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateRun:
-    """Clip, privatise, sum, divide by a public number: all that a guarantee depends on.
+    """A private run: protocol, randomizer, clipping and delta, which is all that a guarantee depends on.
 
     What the server makes of the sums (optimizer, schedule of learning rates, averages) is post-processing and costs no
     privacy; `Performance` holds what changes speed only.
@@ -71,7 +71,7 @@ class PrivateRun:
 
     @functools.cached_property
     def schedule(self) -> Schedule:
-        """The rounds."""
+        """The schedule that draws the rounds, of the protocol's class."""
         return schedule_of(self.protocol)
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class PrivateRun:
         return dataclasses.replace(self, protocol=self.protocol.repeated(units))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; protocol and randomizer with the names of their classes."""
+        """Returns plain values for JSON; protocol and randomizer with the names of their classes."""
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("protocol", "randomizer"):
             out[name] = to_plain(out[name])

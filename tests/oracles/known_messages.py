@@ -195,6 +195,44 @@ def b0(
     return float(rate) ** num_clients * max(float(p - c), 0.0) / float(p + 1) + best / num_clients
 
 
+def b0h(
+    others: Sequence[float], theta: float, rate: float, p: float, c: float, *, middle: bool = True
+) -> float:
+    """B0h as it is written, for each n' at most what one message gives away; middle: whether with its t*."""
+    alpha, beta = (1 - rate) / (1 - theta), rate / theta
+    x, y = ({z - c * v: w for (z, v), w in law.items()} for law in two_laws(p))
+    star = steps_of(beta_labels(p, (p - 1) / (p + 1)), c) if middle else {1 - c: 1.0}
+
+    def stretched(law: Steps) -> Steps:
+        out: Steps = {beta * t: theta * w for t, w in law.items()}
+        out[alpha * (1 - c)] = out.get(alpha * (1 - c), 0) + 1 - theta
+        return out
+
+    x, y, star = stretched(x), stretched(y), stretched(star)
+    pmf = np.ones(1)
+    for each in others:
+        member = min(each / theta, (1 - each) / (1 - theta))
+        pmf = np.append(pmf * (1 - member), 0.0) + np.append(0.0, pmf * member)
+    total, alone = 0.0, rate * max(p - c, 0.0) / (p + 1)
+    for size, mass in enumerate(pmf):
+        best = max(paths([(y, m), (x, size - m), (star, 1)]) for m in range(size + 1))
+        total += mass * min(theta**size * alone + best / (size + 1), alone)
+    return total
+
+
+def paths(parts: Iterable[tuple[Steps, int]]) -> float:
+    """E(sum)_+ of independent steps with real values, (law, how many)."""
+    sums = {0.0: 1.0}
+    for law, count in parts:
+        for _ in range(count):
+            after: dict[float, float] = {}
+            for (t, w), (step, v) in product(sums.items(), law.items()):
+                place = round(float(t + step), 11)
+                after[place] = after.get(place, 0.0) + float(w * v)
+            sums = after
+    return sum(max(t, 0.0) * w for t, w in sums.items())
+
+
 def binomial_masses(num_clients: int, rate: float) -> np.ndarray:
     """Pr[Bin(n, rate) = k], k = 0..n."""
     return np.array(

@@ -81,7 +81,13 @@ def test_every_command_is_one_the_parser_takes(page):
 def test_every_page_opens_with_what_it_answers(page):
     title, opening, *_ = page.read_text().split("\n\n")
     assert re.fullmatch(r"# .+", title)
-    assert "?" in opening
+    assert "?" in title + opening
+
+
+def test_the_commands_page_names_every_command():
+    page = (ROOT / "docs" / "command.md").read_text()
+    for name in cli.COMMANDS:
+        assert f"| `checkin {name}" in page or f", `checkin {name} " in page, name
 
 
 OPTIONS = {
@@ -192,6 +198,32 @@ def test_every_public_name_is_on_the_api_page():
         value = getattr(checkin_jax, name)
         if not name.startswith("_") and hasattr(value, "__module__"):
             assert any(value is each for each in shown), name
+
+
+def of_the_api() -> dict[str, object]:
+    """Every class and function of the API page, and the public members of each class, by name."""
+    found: dict[str, object] = {}
+    for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE):
+        module, _, name = path.rpartition(".")
+        shown = getattr(importlib.import_module(module), name)
+        found[path] = shown
+        for part, value in vars(shown).items() if isinstance(shown, type) else ():
+            if not part.startswith("_") and (callable(value) or isinstance(value, property | classmethod)):
+                found[f"{path}.{part}"] = value
+    return found
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun_and_name_errors():
+    weak = ("What", "How", "Whether", "Which", "About", "As", "Of", "All", "In", "Where", "When", "Why")
+    for name, value in of_the_api().items():
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        text = inspect.cleandoc(getattr(function, "__doc__", None) or "Inherited.")
+        assert text.split()[0] not in weak, name
+        assert not text.startswith("The same "), name
+        if inspect.isfunction(function) and function.__doc__:
+            source = inspect.getsource(inspect.unwrap(function))
+            _, _, body = source.rpartition('"""')
+            assert "Raises:" in text or not re.search(r"^ +raise |_validate\.", body, re.MULTILINE), name
 
 
 def test_the_api_page_shows_defaults():

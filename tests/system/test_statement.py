@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -89,3 +90,11 @@ def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
         cli.main(["statement", str(run_dir)])
     assert stop.value.code == 2
     assert "nothing to state" in capsys.readouterr().err
+
+
+def test_the_page_begins_with_a_table_rounded_outwards(record):
+    page = statement.as_html(record)
+    shown = re.findall(r"<tr><td>(\w+)<td><b>([^<]+)</b><br><small>at least ([^,]+),", page)
+    assert [view for view, _, _ in shown] == ["local", "messages", "aggregate"]
+    for (_, upper, lower), each in zip(shown, record["guarantees"]):
+        assert float(lower) <= each["epsilon_lower"] <= each["epsilon"] <= float(upper)

@@ -16,8 +16,13 @@ from oracles import krr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit
 from checkin_jax.accounting.bounds.unequal.sums import UnequalMessages
+from checkin_jax.kernels import host
 from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.messages import one_bit
+from checkin_jax.kernels.messages.games import Message
+from checkin_jax.numerics import pools
 
 E0 = 1.5
 P = math.exp(E0)
@@ -229,3 +234,51 @@ def test_brackets_of_several_rounds(name):
         before=[(cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.8), other)],
     )
     assert max(exact.epsilon(*pair, delta) for pair in together) <= both.epsilon * (1 + 1e-9)
+
+
+def test_b0h_is_above_one_bit_mechanisms_and_close():
+    """As stated, any theta; without its t* it is exceeded."""
+    rng, closest, bare = np.random.default_rng(6), 0.0, 0.0
+    for trial in range(24):
+        p, number = float(np.exp(rng.choice([0.3, 1.0, 2.0]))), int(rng.integers(1, 4))
+        rate, *others = rng.choice([0.02, 0.1, 0.3, 0.6, 0.9], number + 1).tolist()
+        binary = trial % 2 == 0
+        channel = np.array(krr.krr_channel(2, p)) if binary else known.one_bit_channel(rng, 2, p, 2)
+        cs = 1 + (p - 1) * np.array([0.0, 0.1, 0.5])
+        truth = exact.most(list(exact.rounds(channel, [*others, rate])), cs)
+        for theta in {max(others), 0.4}:
+            bound = np.array([known.b0h(others, theta, rate, p, c) for c in cs])
+            assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-10).all()
+            closest = max(closest, float((truth / bound).max()))
+            if binary:
+                less = np.array([known.b0h(others, theta, rate, p, c, middle=False) for c in cs])
+                seen = less > 1e-9
+                bare = max(bare, float((truth[seen] / less[seen]).max(initial=0.0)))
+    assert closest > 0.98
+    assert bare > 1.5
+
+
+def test_b0h_as_evaluated_is_above_its_statement_and_close():
+    rng = np.random.default_rng(8)
+    for _ in range(12):
+        p, number = float(np.exp(rng.choice([0.5, 2.0, 4.0]))), int(rng.integers(1, 7))
+        rate, *others = rng.choice([0.05, 0.3, 0.6, 0.9], number + 1).tolist()
+        theta, cs = float(rng.choice([0.3, 0.6, 0.9])), 1 + (p - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6])
+        stated = np.array([known.b0h(others, theta, rate, p, c) for c in cs])
+        with float64():
+            pool = pools.known(np.array(others), np.ones(number), theta, 45.0)
+            bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
+            message = Message(host(math.log(p)), host(1.0))
+            found = np.asarray(one_bit.pooled_upper(bound.steps, message, host(np.log(cs))))
+        assert (found >= stated * (1 - 1e-9) - 1e-10).all()
+        assert (found <= stated * 1.1 + 1e-9).all()
+
+
+def test_a_fleet_that_sends_one_bit():
+    """60,000 clients of unequal rates: the l2 mechanism within .6% of its lower end; as the worst message 1.387."""
+    rates = 0.02 * 15 ** ((np.arange(60_000) + 0.5) / 60_000)
+    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=cj.Rates(rates), num_rounds=6_800)
+    found = cj.account(run, cj.L2Mechanism(epsilon0=2.0), delta=1e-6, client_rate=0.1034)
+    assert 1.080 < found.lower <= found.epsilon < min(1.0865, 1.006 * found.lower)
+    assert "B0h" in found.method
+    assert any("no client's message depends on another" in text for text in found.assumptions)

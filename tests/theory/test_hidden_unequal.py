@@ -123,14 +123,14 @@ def test_what_is_computed_is_above_what_is_stated_and_near_it():
 def test_equal_rates_are_t_star():
     losses = np.linspace(0.0, 0.15, 5)
     with float64():
-        for n, rate, mu in ((2_000, 0.1, 1.0), (400, 0.3, 0.7)):
-            equal = HiddenMessages(n, rate, GaussianProfile(mu), 30.0)
-            found = UnequalHidden(rate, rate, pools.certain(n - 1), GaussianProfile(mu), 30.0)
-            exact = np.asarray(equal.upper(losses))
-            value = np.asarray(found.upper(losses))
-            assert (value >= exact * (1 - 1e-6)).all()
-            # Far out the few groups of k show, where they hardly matter.
-            assert (value <= 1.06 * exact + 4e-6).all()
+        n, rate, mu = 2_000, 0.1, 1.0
+        equal = HiddenMessages(n, rate, GaussianProfile(mu), 30.0)
+        found = UnequalHidden(rate, rate, pools.certain(n - 1), GaussianProfile(mu), 30.0)
+        exact = np.asarray(equal.upper(losses))
+        value = np.asarray(found.upper(losses))
+        assert (value >= exact * (1 - 1e-6)).all()
+        # Far out the few groups of k show, where they hardly matter.
+        assert (value <= 1.06 * exact + 4e-6).all()
 
 
 def test_account_takes_it_and_the_sum_is_below():
@@ -143,7 +143,7 @@ def test_account_takes_it_and_the_sum_is_below():
     alone = cj.account(run, gaussian, delta=1e-5, bounds="G1h")
     assert found.epsilon < 0.8 * alone.epsilon
     # The slowest client is better off, and T* at the mean rate of all is no bound for the fastest.
-    assert found.at_rate(0.05).epsilon < 0.25 * found.epsilon
+    assert found.at_rate(0.05).epsilon < 0.15 * found.epsilon
     mean = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet.expected_check_ins / 400, num_rounds=40)
     assert cj.account(mean, gaussian, delta=1e-5, bounds="T*").epsilon < found.lower
     # From limits alone a little more.

@@ -248,6 +248,15 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t1h_plus,
     ),
     Bound(
+        "B0h",
+        "messages of one bit and public coins, at check-in rates that differ: every other client of T1h's pool may be "
+        "taken to hold one of the two records",
+        _UNEQUAL,
+        1.0,
+        builders.b0h,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
         "S",
         "who else takes part is revealed: shuffling of those who are there, times the client's rate",
         _UNEQUAL,

@@ -46,12 +46,6 @@ from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 
-def _noiseless(event: Any) -> bool:
-    """Whether a sum is released as it is."""
-    noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
-    return noise == 0
-
-
 class MixedViewsWarning(UserWarning):
     """Units composed in one ledger are seen in different views: its epsilon is against somebody who has all of them."""
 
@@ -116,7 +110,9 @@ class CheckInAccountant(PrivacyAccountant):
             if do_compose and count > 0:
                 self._counts[event] = self._counts.get(event, 0) + count
             return None
-        if isinstance(getattr(event, "event", event), GaussianDpEvent | LaplaceDpEvent) and _noiseless(event):
+        if isinstance(getattr(event, "event", event), GaussianDpEvent | LaplaceDpEvent) and central.noiseless(
+            event
+        ):
             self._non_private |= do_compose and count > 0
             return None
         try:
@@ -193,7 +189,11 @@ class CheckInAccountant(PrivacyAccountant):
         return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
 
     def get_lower_epsilon(self, target_delta: float) -> float:
-        """Lower bound on the epsilon any analysis of the composed events can give, target_delta in [1e-300, 1]."""
+        """Lower bound on the epsilon any analysis of the composed events can give, rounded down.
+
+        Raises:
+          TypeError, ValueError: target_delta is not a number in [1e-300, 1].
+        """
         target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
         return (
             math.inf
@@ -202,7 +202,7 @@ class CheckInAccountant(PrivacyAccountant):
         )
 
     def attack(self, target_delta: float) -> AttackTerms:
-        """Everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
+        """States everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
 
         Raises:
           TypeError, ValueError: target_delta is not in its range, or something non-private was composed.
@@ -259,12 +259,15 @@ class CheckInAccountant(PrivacyAccountant):
         return f"<{type(self).__name__}: {self._total:,} units of {kinds:,} kind{'s' * (kinds != 1)}, {self._relation}>"
 
     def _repr_html_(self) -> str:
-        units = [*self._counts.items(), *self._central.items()]
-        rows = [(f"{count:,} x", repr(event)) for event, count in units]
+        rows = [(f"{n:,} x", repr(event)) for event, n in [*self._counts.items(), *self._central.items()]]
         return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     def get_delta(self, target_epsilon: float) -> float:
-        """A delta at which `get_epsilon` is at most target_epsilon >= 0: the least, to 0.1%, rounded up."""
+        """Returns a delta at which `get_epsilon` is at most target_epsilon: the least, to 0.1%, rounded up.
+
+        Raises:
+          TypeError, ValueError: target_epsilon is not a number >= 0.
+        """
         target_epsilon = _validate.real(0, math.inf, target_epsilon=target_epsilon)
         if self._non_private:
             return 1.0
@@ -325,7 +328,7 @@ class CheckInAccountant(PrivacyAccountant):
         return tuple(out)
 
     def state_dict(self) -> dict[str, Any]:
-        """The ledger as plain values (JSON), under a schema version."""
+        """Returns the ledger as plain values (JSON), under a schema version."""
         return ledger.save(self._counts, self._central, self._non_private, self.neighboring_relation.name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -367,7 +370,7 @@ class CheckInAccountant(PrivacyAccountant):
     def to_pld(
         self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
     ) -> PrivacyLossDistribution:
-        """The composed privacy loss distribution as dp_accounting's object, pessimistic; see `accounting.pld.to_pld`.
+        """Returns the composed privacy loss distribution as dp_accounting's object, pessimistic; see `cj.to_pld`.
 
         Raises:
           ValueError: nothing, or something non-private, was composed; or an argument outside its range.

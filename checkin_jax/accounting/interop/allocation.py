@@ -115,7 +115,7 @@ def _replaced(steps: int, mu: float, mass: float) -> UnitBound:
 
 @dataclasses.dataclass(frozen=True)
 class AllocationGuarantee:
-    """What `random_allocation` found: lower <= epsilon of the mechanism <= epsilon here.
+    """The bracket that `random_allocation` found: lower <= epsilon of the mechanism <= epsilon here.
 
     Attributes:
       epsilon: certified upper bound, rounded up.
@@ -143,7 +143,7 @@ class AllocationGuarantee:
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
-        """The same in an attacker's terms, both ends certified."""
+        """Figures of an attacker, both ends certified."""
         with float64():
             units = self._units()
         return attack_terms(units, self.delta, Bracket(self.lower, self.epsilon, self.method), [])
@@ -151,7 +151,7 @@ class AllocationGuarantee:
     def to_pld(
         self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
     ) -> PrivacyLossDistribution:
-        """All epochs as dp_accounting's privacy loss distribution, pessimistic, see `checkin_jax.to_pld`.
+        """Returns all epochs as dp_accounting's privacy loss distribution, pessimistic, see `checkin_jax.to_pld`.
 
         Raises:
           TypeError, ValueError: an argument outside its range.

@@ -130,6 +130,12 @@ def _why(event: DpEvent) -> str:
     )
 
 
+def noiseless(event: Any) -> bool:
+    """True if a sum is released as it is."""
+    noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
+    return noise == 0
+
+
 def to_plain(event: DpEvent) -> dict[str, Any]:
     """Kind and fields of an event that `bound_of` takes, for JSON."""
     fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}

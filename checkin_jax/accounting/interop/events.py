@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 @named
 def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "messages") -> DpEvent:
-    """The event of a whole run: one unit, composed with itself as often as the protocol repeats it.
+    """Returns the event of a whole run: one unit, composed with itself as often as the protocol repeats it.
 
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.

@@ -71,7 +71,7 @@ class LedgerGuarantee(Stated):
         notes: tuple[str, ...],
         terms: AttackTerms | None,
     ) -> Self:
-        """The statement of a bracket.
+        """Builds the statement of a bracket.
 
         chosen: each kind of unit, how often, and the theorems behind its bound. events: dp_accounting's own. names: of
         all bounds composed. notes: what else a careful reader should be told.
@@ -124,7 +124,7 @@ class LedgerGuarantee(Stated):
         return (*ours, *(f"{count:,} x {event!r}" for event, count in self.central))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; infinities as None with the key kept, never as a number."""
+        """Returns plain values for JSON; infinities become None with the key kept, never a number."""
         kept = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

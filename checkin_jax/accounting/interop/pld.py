@@ -42,7 +42,7 @@ def to_pld(
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
 ) -> PrivacyLossDistribution:
-    """The privacy loss distribution of ONE unit of the protocol (a round, or a window), for dp_accounting to compose.
+    """Returns the privacy loss distribution of ONE unit of the protocol (a round, or a window), to be composed.
 
     Pessimistic: a grid pair whose profile is at least the unit's in both directions (connect the dots), so that every
     epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.

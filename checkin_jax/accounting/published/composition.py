@@ -128,7 +128,7 @@ def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.nd
 
 
 def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, delta: float) -> PublishedBound:
-    """`one`, a bound at any delta, composed: half of delta for the rounds' own, half for strong composition's slack.
+    """Composes `one`, a bound at any delta: half of delta for the rounds' own, half for strong composition's slack.
 
     One round is returned at the whole delta. Validity, label and reason are those of `one`.
 

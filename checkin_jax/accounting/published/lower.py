@@ -21,7 +21,7 @@ def theorem_3(
     *,
     spread: ArrayLike = 0.5,
 ) -> PublishedBound:
-    """[SCI] Theorem 3 (P6): no randomizer-independent bound can be below this; a LOWER bound, whole orders.
+    """[SCI] Theorem 3 (P6), a LOWER bound at whole orders: no bound for all randomizers can be below it.
 
     A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
 

@@ -298,7 +298,7 @@ def theorem_2_repaired(
     *,
     between: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PublishedBound:
-    """What Theorem 2 needs to hold (P5): three ranges of k, the middle one at its fewest messages and largest weight.
+    """[SCI] Theorem 2, repaired (P5): three ranges of k, the middle one at its fewest messages and largest weight.
 
     A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid
     for any k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.

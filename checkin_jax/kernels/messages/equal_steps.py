@@ -153,16 +153,21 @@ class PoolSteps(NamedTuple):
 
 
 # Relative: what places are rounded by moves the mean of a step, of which there are 1e12 at most.
-_PLACED = 1e-9
+PLACED = 1e-9
+
+
+def stretched(at: Array, pool: PoolSteps, shift: Array) -> Array:
+    """Places of a step beta times as large, at 1 - c and of an absent client's alpha (1 - c), last; shift: of 1 - c."""
+    alpha, beta = (1.0 - pool.rate) / (1.0 - pool.theta), pool.rate / pool.theta
+    at = beta * jnp.append(at, 0.0) - (beta - 1.0) * shift
+    return jnp.append(at, (1.0 - alpha) * shift)
 
 
 def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     """E of (1/n) E( sum_{j <= n} t_j )_+ over n = n' + 1 (T1h): absent alpha (1 - c), else beta times a step."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
-    alpha, beta = (1.0 - pool.rate) / (1.0 - pool.theta), pool.rate / pool.theta
-    shift = c_minus_1 / unit
-    at = beta * jnp.append(places(c_minus_1, epsilon0), 0.0) - (beta - 1.0) * shift
-    at = jnp.append(at, (1.0 - alpha) * shift)
+    shift, beta = c_minus_1 / unit, pool.rate / pool.theta
+    at = stretched(places(c_minus_1, epsilon0), pool, shift)
     plain = jnp.maximum(1.0 - 2.0 * law.pair - law.high - law.low, 0.0)
     shown = pool.theta * jnp.stack([law.pair, law.pair, law.high, law.low, plain])
     weights = jnp.append(shown, 1.0 - pool.theta)
@@ -174,7 +179,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     parts = jax.vmap(lambda count: way.value(count, -count * shift) / count)(counts)
     values = jnp.where(pool.masses > 0, parts, 0.0)
     alone = pool.rate * _alone(law, epsilon0, loss) * (1.0 + ROUNDING) + FLUSHED
-    value = (pool.masses @ values) * unit * (1.0 + _PLACED) + FLUSHED
+    value = (pool.masses @ values) * unit * (1.0 + PLACED) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 

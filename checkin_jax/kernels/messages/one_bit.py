@@ -28,6 +28,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.kernels.round_off import UNIT
@@ -179,14 +180,24 @@ def curve_between(
     return curve, rest * top
 
 
-def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
-    """g at this loss, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
-    x, others = -clients * c_minus_1 / unit, clients - 1.0
+class _Path(NamedTuple):
+    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable and t* on it, one X, one Y."""
+
+    contour: stop_loss.Contour
+    theta: Array
+    begun: stop_loss.Sum
+    steps: tuple[stop_loss.Sum, stop_loss.Sum]
+
+    def curve(self, others: Array, x: Array) -> tuple[Curve, Array]:
+        """g for so many others, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
+        return curve_between(self.contour, self.theta, self.begun, *self.steps, others, x)
+
+
+def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Path:
+    """A good one for `count` steps; at: centred values, weights: of X, Y and t*, [3, values]."""
     both = jnp.broadcast_to(at, (2, at.size))
-    order, deviation = equal_steps.saddle(both, weights[:2], clients, x)
-    path = equal_steps.contour(order, deviation, jnp.ones_like(order))
+    order, deviation = equal_steps.saddle(both, weights[:2], count, x)
+    path = equal_steps.contour(order, deviation, jump)
     theta = stop_loss.nodes(path, NODES)
     squares = jnp.square(at).astype(theta.dtype)
     steps = weights.astype(theta.dtype) @ (
@@ -199,17 +210,28 @@ def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tupl
     alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
     begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
     first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
-    return curve_between(path, theta, begun, first, second, others, x)
+    return _Path(path, theta, begun, (first, second))
+
+
+def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
+    """g at this loss, and what it may lack at any m."""
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
+    x = -clients * c_minus_1 / unit
+    return _path(at, weights, clients, x, jnp.ones_like(x)).curve(clients - 1.0, x)
+
+
+def _alone(message: Message, loss: Array) -> Array:
+    """At most what one message by itself gives away."""
+    room = jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0)
+    return room * message.differ / (jnp.expm1(message.epsilon0) + 2.0)
 
 
 def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
     loss, ceiling = ceiling_at
     curve, rest = curve_of(clients, rate, message, loss)
     unit = jnp.expm1(message.epsilon0)
-    # At most what one message by itself gives away.
-    alone = (
-        jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0) * message.differ / (unit + 2.0)
-    )
+    alone = _alone(message, loss)
     value = largest(curve, clients - 1.0, ceiling * clients / unit) + rest
     value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
@@ -231,3 +253,35 @@ def profile_upper(
     require_float64(clients, rate, message, losses, ceilings)
     one = functools.partial(_one, clients, rate, message)
     return jax.lax.map(one, (losses, ceilings))
+
+
+def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
+    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; absent alpha (1 - c), else beta times a step."""
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    shift, beta = c_minus_1 / unit, pool.rate / pool.theta
+    at = equal_steps.stretched(ONE_BIT.places(c_minus_1, message), pool, shift)
+    laws = ONE_BIT.laws(message)
+    rest = jnp.maximum(1.0 - jnp.sum(laws, axis=1, keepdims=True), 0.0)
+    away = jnp.broadcast_to(1.0 - pool.theta, rest.shape)
+    weights = jnp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)
+    most = jnp.max(jnp.where(pool.masses > 0, pool.sizes + 1.0, 1.0))
+    path, alone = _path(at, weights, most, -most * shift, beta), pool.rate * _alone(message, loss)
+
+    def part(size: Array) -> Array:
+        n = size + 1.0
+        curve, rest = path.curve(size, -n * shift)
+        value = (largest(curve, size, jnp.full_like(n, math.inf)) + rest) * unit / n
+        value = value * (1.0 + equal_steps.PLACED) + jnp.exp(size * jnp.log(pool.theta)) * alone
+        return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+
+    values = jnp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
+    return (pool.masses @ values) * (1.0 + ROUNDING) + FLUSHED
+
+
+@compiled()
+def pooled_upper(
+    pool: equal_steps.PoolSteps, message: Message, losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
+    """Upper bounds on the round's H at e^losses at unequal rates (B0h), 0 <= losses < epsilon0; [losses]."""
+    require_float64(pool, message, losses)
+    return jax.lax.map(functools.partial(_pooled, pool, message), losses)

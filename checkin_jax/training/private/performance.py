@@ -57,12 +57,12 @@ class Performance:
 
     @property
     def clients_at_once(self) -> int:
-        """`microbatch`, or what suits the default device."""
+        """Number of clients differentiated at once: `microbatch`, or what suits the default device."""
         if self.microbatch is not None:
             return self.microbatch
         return CPU_MICROBATCH if jax.default_backend() == "cpu" else ACCELERATOR_MICROBATCH
 
     @property
     def everywhere(self) -> NamedSharding | None:
-        """Where data and parameters lie: whole on every device of the mesh."""
+        """Placement of data and parameters: whole on every device of the mesh."""
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())

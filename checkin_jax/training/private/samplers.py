@@ -113,7 +113,7 @@ class Mechanism(abc.ABC):
 
     @property
     def distance(self) -> float:
-        """About how many standard deviations replacing its record moves a client's message; here 2 C over the noise."""
+        """Number of standard deviations by which a replaced record moves a message, about; here 2 C over the noise."""
         return 2.0 / self.noise_multiplier
 
     @property

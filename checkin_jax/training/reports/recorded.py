@@ -121,7 +121,7 @@ def read(run_dir: str | Path) -> RecordedRun:
 
 
 def load(run_dir: str | Path, model: Model) -> Parameters:
-    """The parameters that a run left, in the structure of the model's own; `model.loss` and the like apply to them.
+    """Reads the parameters that a run left, in the structure of the model's own, so that `model.loss` takes them.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.

@@ -69,7 +69,7 @@ class Report:
 
     @property
     def accuracy(self) -> float | None:
-        """Of `metrics`, in [0, 1]; None where the model has none."""
+        """Test accuracy in [0, 1], from `metrics`; None where the model reports none."""
         return self.metrics.get("accuracy")
 
     @property
@@ -113,7 +113,7 @@ class Report:
         return notes
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for report.json."""
+        """Returns plain values for report.json."""
         return {
             "config": {**self.run.as_dict(), **self.settings, "version": __version__},
             "dataset": self.dataset,

@@ -175,18 +175,38 @@ def as_model_card(values: dict[str, Any]) -> str:
     return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
 
 
+_STYLE = """:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;
+padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.1rem;margin:2rem 0 .4rem}
+p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;overflow-wrap:normal}
+th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
+td b{font-size:1.15rem;white-space:nowrap}small{opacity:.75}"""
+
+
+def _html_table(values: dict[str, Any]) -> str:
+    """Epsilon of every view, its lower end and who is trusted: what is read first."""
+    rows = ""
+    for each in values["guarantees"]:
+        upper = "no finite bound" if each["epsilon"] is None else up(each["epsilon"], 4)
+        least = f"at least {down(each['epsilon_lower'] or 0.0, 4)}, at delta {each['delta']!r}"
+        rows += (
+            f"<tr><td>{html.escape(each['view'])}<td><b>{upper}</b><br><small>{least}</small>"
+            f"<td>{html.escape(each['trusted'])}"
+        )
+    return f"<table><tr><th>View<th>Epsilon, at most<th>Who has to be trusted{rows}</table>"
+
+
 def as_html(values: dict[str, Any]) -> str:
     """One page that loads nothing."""
-    parts = (
-        f"<h2>{head}</h2><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
-        for head, lines in sections(values)
-    )
+    parts = []
+    for head, lines in sections(values):
+        many = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        text = f"<ul>{many}</ul>" if len(lines) > 1 else f"<p>{html.escape(''.join(lines))}</p>"
+        parts.append(f"<h2>{head}</h2>{_html_table(values) if head == 'Guarantees' else ''}{text}")
     title = "Statement of differential privacy"
-    style = "body{font:17px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}li{margin:.3rem 0}"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{style}li{{overflow-wrap:anywhere}}</style></head>\n"
+        f"<style>{_STYLE}</style></head>\n"
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
 

@@ -48,7 +48,7 @@ class Schedule(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, entropy: int) -> Clients:
-        """Who takes part in a run: sensitive.
+        """Draws who takes part in a run, which is sensitive.
 
         Args:
           entropy: the run's. What is drawn depends on it, on the protocol and on the number of the round only.
@@ -85,7 +85,7 @@ class Schedule(abc.ABC):
 
     @property
     def drawn_at_once(self) -> float:
-        """Numbers that are expected to be held at once when a round is drawn; here its messages."""
+        """Expected count of numbers held at once when a round is drawn; here one a message."""
         number, rate = self.check_ins
         return number * rate
 
@@ -101,7 +101,7 @@ class Schedule(abc.ABC):
         return 0.0
 
     def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
-        """What the numbers of messages of the first `rounds` rounds should look like, for the report.
+        """Describes what the numbers of messages of the first `rounds` rounds should look like, for the report.
 
         Args:
           edges: rising, (cells + 1,).
@@ -126,7 +126,7 @@ class Schedule(abc.ABC):
         return np.full(self.rounds_per_unit, (1.0 - self.dummies) * share)
 
     def fewer_clients(self) -> Any:
-        """A protocol of the same kind with one unit and few clients who check in often, in which leaks are large.
+        """Returns a protocol of this kind with one unit and few clients who check in often, in which leaks are large.
 
         Where rates differ the slowest client's, the median and the fastest client's are kept in proportion.
         """
@@ -143,11 +143,11 @@ class Schedule(abc.ABC):
         return self.rounds_per_unit * self.protocol.repeats
 
     def units(self, rounds: int) -> int:
-        """Units begun once so many rounds have begun: a window counts as a whole from its first slot on."""
+        """Counts the units begun once so many rounds have begun: a window counts whole from its first slot on."""
         return -(-rounds // self.rounds_per_unit)
 
     def so_far(self, rounds: int) -> Any:
-        """The protocol to account for once `rounds` >= 1 rounds have begun."""
+        """Returns the protocol to account for once `rounds` >= 1 rounds have begun."""
         return self.protocol.repeated(self.units(rounds))
 
     def batch_iterator(self, num_examples: int, entropy: int) -> Iterator[np.ndarray]:

@@ -15,7 +15,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.staged import UnequalStaged
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
-from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
+from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
@@ -168,10 +168,24 @@ def with_step(unit: Unit, law: equal_steps.Law, what: str) -> UnitBound | None:
     return least(bounds, ()) if bounds else None
 
 
+def b0h(unit: Unit) -> UnitBound | None:
+    """Needs: as T1h; messages of one bit and public coins, none of which depends on another of its round."""
+    found, differ = _crowd(unit), unit.randomizer.one_bit
+    if found is None or not unit.epsilon0 or differ is None or unit.protocol.averaged_crowd is not None:
+        return None
+    if not found.thetas:
+        return None
+    theta = found.thetas[0]
+    pool = found.pool(theta)
+    return UnequalOneBit.of(found.rate, theta, pool, unit.epsilon0, differ, unit.log_inverse_mass)
+
+
 def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h or T3h, and about 80 messages a round."""
+    """Needs: as T1h or T3h, and about 80 messages a round; messages of one bit have B0h."""
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None or not found.thetas:
+        return None
+    if unit.randomizer.one_bit == 1.0 and unit.protocol.averaged_crowd is None:
         return None
     # Proved for pools at least as fast as the client.
     theta = max(found.thetas[0], found.rate)

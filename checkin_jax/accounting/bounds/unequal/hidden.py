@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -59,18 +60,23 @@ class UnequalHidden:
     def cells(self) -> Cells:
         """The law of k and 1/q over all n', in few groups of k."""
         parts: list[Cells] = []
-        lost = 0.0
+        lost, least_inverse, odds = 0.0, math.inf, (1.0 - self.rate) / self.rate
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0 or size == 0.0:  # alone, the client is seen by itself
                 continue
             others = Others(np.array([self.theta]), np.array([size]))
-            each = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass).cells
+            counted = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass)
+            each = counted.cells
             parts.append(each._replace(weight=mass * each.weight))
             lost += mass * each.lost
+            # 1/q = 1 + odds P_k / P_{k-1} at the largest k that is not left out.
+            most = min(counted.law.last, size) + 1.0
+            ratio = (size + 1.0 - most) / most * self.theta / (1.0 - self.theta)
+            least_inverse = min(least_inverse, (1.0 + odds * ratio) * (1.0 - 1e-12))
         if not parts:
             return Cells(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
         least, inverse, weight = (np.concatenate(column) for column in list(zip(*parts))[:3])
-        return _grouped(Cells(least, inverse, weight, lost))
+        return _grouped(Cells(least, inverse, weight, lost), max(least_inverse, 1.0))
 
     @functools.cached_property
     def _sums(self) -> list[tuple[float, HiddenSlots]]:
@@ -100,23 +106,30 @@ class UnequalHidden:
         return np.where(losses >= self.top, 0.0, value).reshape(shape)
 
 
-def _grouped(cells: Cells) -> Cells:
-    """Cells of nearly the same k as one: its least k, and 1/q at the two ends of where it lies, its mean kept."""
+def _grouped(cells: Cells, least_inverse: float) -> Cells:
+    """Cells of nearly the same k as one: its least k, and 1/q at the two ends of where it lies, its mean kept.
+
+    least_inverse: 1/q is nowhere below this.
+    """
     kept = cells.weight > 0
     least, inverse, weight = (column[kept] for column in cells[:3])
     mean = float(weight @ least / weight.sum())
     deviation = float(np.sqrt(weight @ np.square(least - mean) / weight.sum()))
     cuts = np.asarray(_CUTS if deviation <= _VARIES * mean else _MORE)
     group = np.searchsorted(mean + deviation * cuts, least, side="right")
-    return Cells(*map(np.array, zip(*_ends(least, inverse, weight, group))), cells.lost)
+    first, ends, weights = (
+        np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
+    )
+    return Cells(first, ends, weights, cells.lost)
 
 
 def _ends(
-    least: np.ndarray, inverse: np.ndarray, weight: np.ndarray, group: np.ndarray
+    least: np.ndarray, inverse: np.ndarray, weight: np.ndarray, group: np.ndarray, least_inverse: float
 ) -> Iterator[tuple[float, float, float]]:
     for which in np.unique(group):
         mine = group == which
-        first, low, high = float(least[mine].min()), float(inverse[mine].min()), float(inverse[mine].max())
+        first, high = float(least[mine].min()), max(float(inverse[mine].max()), least_inverse)
+        low = max(float(inverse[mine].min()), least_inverse)
         total = float(weight[mine].sum())
         if high <= low:
             yield first, low, total

@@ -1,7 +1,7 @@
-"""Messages of which more is known than their epsilon0, of clients with check-in rates of their own (A, t_k by T1h).
+"""Messages of which more is known than their epsilon0, of clients with check-in rates of their own (A, t_k, B0h).
 
-T1h with another dominating step: of a known total variation, or of k-ary randomized response [docs/theory_rates.md,
-section 3]. Call inside `devices.float64()`.
+T1h with another dominating step, of a known total variation or of k-ary randomized response; and messages of one bit
+and public coins, the others' laws the worse of two [docs/theory_rates.md, section 3]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.messages.total_variation import DominatingSteps, losses_of
+from checkin_jax.accounting.bounds.messages.total_variation import (
+    DominatingSteps,
+    losses_of,
+    most_total_variation,
+    total_variation_law,
+)
 from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.kernels.messages import equal_steps, one_bit
+from checkin_jax.kernels.messages.games import Message
 from checkin_jax.numerics.pools import Pool
 
 
@@ -46,7 +52,37 @@ class UnequalSteps(DominatingSteps):
             host(number * self.theta / self.rate), host(self.theta), host(number * one), host(one)
         )
         losses = losses_of(self.law, like, self.epsilon0, self.log_inverse_mass)
-        pool = equal_steps.PoolSteps(
-            host(self.pool.sizes), host(self.pool.masses), host(self.theta), host(self.rate)
+        found = equal_steps.pooled_upper(self.law, self.steps, host(self.epsilon0), host(losses))
+        return losses, np.asarray(found)
+
+    @property
+    def steps(self) -> equal_steps.PoolSteps:
+        """The pool, as kernels take it."""
+        parts = host(self.pool.sizes), host(self.pool.masses)
+        return equal_steps.PoolSteps(*parts, host(self.theta), host(self.rate))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalOneBit(UnequalSteps):
+    """B0h: one-bit messages, none of which depends on another of its round. Certified; both directions.
+
+    Attributes: those of `UnequalSteps`; law: t*_beta at `differ` of the largest total variation. differ: as of
+    `OneBitCheckIn`.
+    """
+
+    differ: float = 1.0
+
+    @classmethod
+    def of(
+        cls, rate: float, theta: float, pool: Pool, epsilon0: float, differ: float, log_inverse_mass: float
+    ) -> UnequalOneBit:
+        """With the law that belongs to epsilon0 and differ."""
+        law = total_variation_law(epsilon0, differ * most_total_variation(epsilon0))
+        return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "B0h", (), differ)
+
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        losses, plain = super().evaluated()
+        value = one_bit.pooled_upper(
+            self.steps, Message(host(self.epsilon0), host(self.differ)), host(losses)
         )
-        return losses, np.asarray(equal_steps.pooled_upper(self.law, pool, host(self.epsilon0), host(losses)))
+        return losses, np.minimum(plain, np.asarray(value))
