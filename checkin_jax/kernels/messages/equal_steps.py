@@ -183,7 +183,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled()
+@compiled(quick=False)
 def pooled_upper(
     law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
@@ -205,7 +205,7 @@ def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
-@compiled()
+@compiled(quick=False)
 def profile_upper(
     law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
