@@ -124,7 +124,7 @@ ALLOCATIONS = [
     Allocation(4.0, 10_000, 1, 10),
     Allocation(4.0, 1_000_000),
 ]
-# PLD_accounting takes minutes for more.
+# PLD_accounting takes minutes for more: steps times selected times epochs.
 PEERS_UP_TO = 100
 # Losses are drawn only where so many of them show delta.
 DRAWS, LEAST_DELTA = 400_000, 1e-3
@@ -188,7 +188,7 @@ def allocations(console: Console, peer: bool) -> None:
     table = Table("noise, t, k, epochs, delta", "tool", "lower", "upper", "upper/lower", "first s", "again s")
     for one in ALLOCATIONS:
         tools = [("checkin-jax", our_allocation)]
-        if peer and one.steps <= PEERS_UP_TO:
+        if peer and one.steps * one.selected * one.epochs <= PEERS_UP_TO:
             tools.append(("PLD_accounting", their_allocation))
         if one.delta >= LEAST_DELTA:
             tools.append(("Monte Carlo", drawn_allocation))

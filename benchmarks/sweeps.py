@@ -1,6 +1,8 @@
-"""Sweeps of a thousand brackets and a million published bounds: rate, memory, and the loops they replace.
+"""Sweeps of brackets, Renyi divergences and published bounds: rate, memory, and the loops they replace.
 
-    python benchmarks/sweeps.py [--settings 1000] [--published 1000000] [--loop 20] [--peers 3]
+    python benchmarks/sweeps.py [--settings 1000] [--published 1000000] [--pairs 100000] [--loop 20] [--peers 3]
+
+--settings 0 or --published 0 leaves those sweeps out, as --pairs 0 does those of Renyi divergences.
 
 "first" includes compilation, "others" are other settings of the same kind, "again" the same ones once more. The loops
 are timed on the first few settings and scaled up to all; each is given settings it has compiled for. On a GPU nothing
@@ -54,6 +56,54 @@ def check_ins(count: int, seed: int) -> dict[str, np.ndarray]:
 def closed_forms(count: int, seed: int) -> dict[str, np.ndarray]:
     """Settings of Theorems 2 and 3, by turns."""
     return {**check_ins(count, seed), "bound": np.resize(["theorem-2", "theorem-3"], count)}
+
+
+def divergences(count: int, seed: int) -> dict[str, np.ndarray]:
+    """64 real orders from 1.25 to 256 of each setting, n 1e4..1e12, rates 1e-3..1, epsilon0 1/4..4."""
+    rng = np.random.default_rng(seed)
+    settings = max(count // 64, 1)
+    made = {
+        "num_clients": np.round(10 ** rng.uniform(4, 12, settings)).astype(np.int64),
+        "check_in_prob": 10 ** rng.uniform(-3, 0, settings),
+        "epsilon0": np.exp(rng.uniform(np.log(0.25), np.log(4), settings)),
+    }
+    rows = {name: np.repeat(values, 64) for name, values in made.items()}
+    return {**rows, "order": np.tile(np.geomspace(1.25, 256.0, 64), settings)}
+
+
+def theorem_1(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Settings of Theorem 1 with its exact sums, n 1e3..1e8; each at 64 whole orders up to 230."""
+    made = check_ins(count, seed)
+    return {**made, "bound": np.resize(["theorem-1"], count)}
+
+
+ORDERS = np.unique(np.rint(np.geomspace(2, 256, 90)).astype(int))[:64].tolist()
+
+
+def renyi(pairs: int) -> None:
+    """Prints the table of Renyi divergences: processor seconds too, which other work on the machine changes less."""
+    rows = Table("sweep", "rows", "first s", "others s", "others, s of CPU", "microseconds of CPU a pair")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make, count, more in (
+            ("rdp, 64 orders a setting, to Parquet", divergences, pairs, {"what": "rdp"}),
+            ("Theorem 1, 64 orders", theorem_1, pairs // 100, {"what": "published", "orders": ORDERS}),
+        ):
+            out = Path(folder) / "sweep.parquet"
+            timed = []
+            for seed in (1, 2):
+                before, table = time.process_time(), make(count, seed)
+                wall = seconds(functools.partial(cj.sweep_to_file, out, table=table, **more))
+                timed.append((wall, time.process_time() - before))
+            each = 1e6 * timed[1][1] / (count * (64 if "orders" in more else 1))
+            rows.add_row(
+                name,
+                f"{count:,}",
+                f"{timed[0][0]:.1f}",
+                f"{timed[1][0]:.1f}",
+                f"{timed[1][1]:.1f}",
+                f"{each:.0f}",
+            )
+    Console(width=140).print(rows)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -112,20 +162,32 @@ def self_composed_loop(table: dict[str, np.ndarray], count: int) -> float:
     return seconds(work) / count
 
 
-def main(settings: int = 1000, published: int = 1_000_000, loop: int = 20, peers: int = 3) -> None:
+def main(
+    settings: int = 1000,
+    published: int = 1_000_000,
+    pairs: int = 100_000,
+    loop: int = 20,
+    peers: int = 3,
+) -> None:
     """Prints the table.
 
     Args:
       settings: Settings of the two sweeps of brackets.
       published: Settings of the sweep of closed forms.
+      pairs: Settings times orders of Renyi divergences; Theorem 1 gets a hundredth as many settings.
       loop: Settings that a loop of `account` is timed on.
       peers: Settings that loops with dp_accounting are timed on.
     """
-    sweeps = (
+    if pairs:
+        renyi(pairs)
+    sweeps = [
         ("one shuffle, brackets", "bracket", shuffles, settings, self_composed_loop),
         ("composed check-ins, brackets", "bracket", check_ins, settings, self_composed_loop),
         ("Theorems 2 and 3 to epsilon", "published", closed_forms, published, dp_accounting_loop),
-    )
+    ]
+    sweeps = [each for each in sweeps if each[3]]
+    if not sweeps:
+        return
     timed: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "sweep.npz"

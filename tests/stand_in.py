@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import REPLACE
@@ -35,3 +36,8 @@ def image_training(**settings) -> ImageTraining:
     """Settings of a run on images, those of the private run among them."""
     names = {field.name for field in dataclasses.fields(PrivateRun)} & {*settings}
     return ImageTraining(run=PrivateRun(**{name: settings.pop(name) for name in names}), **settings)
+
+
+def without_progress(said: str) -> str:
+    """Standard error without the line an evaluation that training writes where that is no terminal."""
+    return "".join(line for line in said.splitlines(keepends=True) if not re.match(r"round [\d,]+ of ", line))

@@ -13,8 +13,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
 from checkin_jax.cli.recipe import program
@@ -22,7 +20,7 @@ from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.run import PrivateRun
 
 CLIP_NORM = 0.1
@@ -67,6 +65,7 @@ def main(
         config = ImageTraining(
             run=run,
             learning_rate=suggested_learning_rate(run),
+            tuning=BY_RULE,
             eval_every=max(1, num_rounds // 30),
             seed=seed,
         )
@@ -77,4 +76,4 @@ def main(
 
 
 if __name__ == "__main__":
-    program(lambda: tyro.cli(main))
+    program(main)

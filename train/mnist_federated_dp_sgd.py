@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import tyro
-
 from checkin_jax.cli.recipe import Recipe, program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
@@ -55,4 +53,4 @@ def main(experiment: Experiment) -> None:
 
 
 if __name__ == "__main__":
-    program(lambda: main(tyro.cli(Experiment)))
+    program(Experiment, main)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import itertools
 import operator
 import os
 import sys
@@ -32,7 +31,7 @@ from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import Ledger, LedgerAdd
-from checkin_jax.cli.options import UsageError
+from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
@@ -165,21 +164,12 @@ def _parse(args: list[str]) -> Command:
     if "-h" in args or "--help" in args:
         print(help.overview(name, ABOUT, kinds, BELOW) if kind is None else help.page(name, kind))
         sys.exit(0)
-    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                Command,  # type: ignore[arg-type]
-                prog="checkin",
-                args=args,
-                config=CONFIG,
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
+        return parsed(Command, args, prog="checkin", config=CONFIG)
+    except UsageError as error:
         where = f" (see checkin {name} --help)".replace("  ", " ")
         nearest = "" if kind is None else help.nearest(args[len(name.split()) :], kind)
-        _refuse((nearest or _one_line(errors.getvalue())) + where)
+        _refuse((nearest or str(error)) + where)
 
 
 def _completions(words: list[str]) -> str:
@@ -208,16 +198,6 @@ def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:
     if len(args) > 1 and args[1] in DATA_SETS:
         return f"train {args[1]}", {}, DATA_SETS[args[1]]
     return name, DATA_SETS, None
-
-
-def _one_line(boxed: str) -> str:
-    """The first section of tyro's boxed error, without title and box, as one line that is cut where it is long."""
-    lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
-    section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
-    # Where the output is no terminal the box is drawn with hyphens.
-    words = " ".join(line for line in section if line).split()
-    text = " ".join(word for word in words if word.strip("-"))
-    return _validate.cut(text, 500)
 
 
 def _refuse(message: str) -> NoReturn:

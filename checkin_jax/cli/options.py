@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import io
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,6 +45,36 @@ Count = Annotated[
 def _words(kind: type) -> str:
     """A class by its name in words with hyphens."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).strip("-")
+
+
+def parsed(what: Any, args: Sequence[str], *, prog: str, **options: Any) -> Any:
+    """What tyro makes of a command line; its boxed errors are cut down to one line.
+
+    Args:
+      what: a dataclass, a union of them, or a function, which is called.
+      options: of `tyro.cli`.
+
+    Raises:
+      UsageError: the line cannot be understood. SystemExit: only help was asked for.
+    """
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(what, prog=prog, args=args, **options)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UsageError(_one_line(errors.getvalue())) from None
+
+
+def _one_line(boxed: str) -> str:
+    """The first section of tyro's boxed error, without title and box, as one line that is cut where it is long."""
+    lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
+    section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
+    # Where the output is no terminal the box is drawn with hyphens.
+    words = " ".join(line for line in section if line).split()
+    text = " ".join(word for word in words if word.strip("-"))
+    return _validate.cut(text, 500)
 
 
 PROTOCOLS: dict[str, type[CheckInProtocol]] = {_words(kind): kind for kind in protocols.PROTOCOLS}

@@ -1,7 +1,8 @@
-"""Progress bars for a terminal, and a word where it must wait, on standard error; nothing where that is no terminal."""
+"""Progress on standard error: a bar, or a word where it must wait, on a terminal; elsewhere a line an evaluation."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from typing import Any, Self
@@ -53,6 +54,7 @@ class RoundBar(_Bar):
     def __init__(self, num_rounds: int) -> None:
         names = "check-ins", "accuracy", "epsilon"
         texts = tuple(f"{name} {{task.fields[{name.replace('-', '_')}]}}" for name in names)
+        self._total = num_rounds
         super().__init__("round", num_rounds, texts, check_ins="-", accuracy="-", epsilon="-")
 
     def __call__(self, line: dict[str, Any]) -> None:
@@ -63,6 +65,10 @@ class RoundBar(_Bar):
         if "epsilon" in line:
             epsilon = line["epsilon"]
             fields["epsilon"] = "infinite" if epsilon is None else up(epsilon, 3)
+        if self._progress.disable and len(fields) > 1:
+            told = ", ".join(f"{name} {value}" for name, value in fields.items() if name != "check_ins")
+            with contextlib.suppress(OSError):  # nobody reads it: no reason for a run to end
+                print(f"round {line['round']:,} of {self._total:,}: {told}", file=sys.stderr, flush=True)
         self._progress.update(self._task, completed=line["round"], **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -11,17 +12,20 @@ from typing import Any, Literal, NoReturn
 
 import jax
 
+from checkin_jax._compiled import keep_compiled
 from checkin_jax.cli.interrupts import Interrupts
+from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.progress import RoundBar
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.loop import RoundError
 from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.runs.run_directory import FinishedError
 
 TRACED = 6
 
@@ -76,6 +80,7 @@ class Recipe:
         config = ImageTraining(
             run=run,
             learning_rate=suggested_learning_rate(run),
+            tuning=BY_RULE,
             seed=self.seed,
             eval_every=self.eval_every or max(1, run.schedule.num_rounds // 30),
             target_accuracy=self.target_accuracy,
@@ -110,14 +115,32 @@ class Recipe:
         return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
 
 
-def program(job: Callable[[], object]) -> None:
-    """Runs a training program: what is the user's to mend ends it with one line and exit code 2."""
+def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
+    """Runs a training program from its command line; what is the user's to mend ends it with one line and exit code 2.
+
+    What XLA compiles is kept for the next run, as by the command. Of a run that is to be resumed and has finished that
+    is said, with exit code 0.
+
+    Args:
+      what: the class of the program's options, or a function of them.
+      main: called with the options; None where `what` is the function.
+    """
+    name = Path(sys.argv[0]).name
     try:
-        job()
+        options = parsed(_options_of(what) if main is None else what, sys.argv[1:], prog=name)
+    except UsageError as error:
+        _refuse(f"{error} (see {name} --help)")
+    if main is not None:
+        options = functools.partial(main, options)
+    try:
+        keep_compiled()
+        options()
     except ModuleNotFoundError as error:
         if error.name not in ("flax", "optax", "orbax"):
             raise
         _refuse(f"training needs {error.name}")
+    except FinishedError as error:
+        _told(str(error))
     except RoundError as error:
         _told(str(error))
         if (
@@ -130,6 +153,16 @@ def program(job: Callable[[], object]) -> None:
         _refuse(str(error) or type(error).__name__)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _options_of(function: Callable[..., object]) -> Callable[..., Callable[[], object]]:
+    """A function with the same options that puts the call off until the whole line has been understood."""
+
+    @functools.wraps(function)
+    def later(*args: Any, **options: Any) -> Callable[[], object]:
+        return functools.partial(function, *args, **options)
+
+    return later
 
 
 def _refuse(message: str) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import LabelledImages
+    from checkin_jax.training.reports.recorded import RecordedRun
     from checkin_jax.training.run import PrivateRun
 
 # Options beside protocol and randomizer that a learning rate is tuned for.
@@ -90,7 +92,7 @@ class _TrainingOptions(RunOptions):
         from checkin_jax.training.loop import RoundError
         from checkin_jax.training.reports import recorded
         from checkin_jax.training.run import PrivateRun
-        from checkin_jax.training.runs.run_directory import ResumeError
+        from checkin_jax.training.runs.run_directory import FinishedError, ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
 
         given = self.epsilon0 is not None or self.noise_multiplier is not None
@@ -118,6 +120,7 @@ class _TrainingOptions(RunOptions):
             )
         config = ImageTraining(run=run, **options)
         by_rule = self.learning_rate is None and config.learning_rate != self._learning_rate
+        config = dataclasses.replace(config, tuning=self._tuning(config.learning_rate, by_rule))
         if self.entropy_file is not None and self.seed is not None:
             raise UsageError("give at most one of --seed and --entropy-file")
         every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
@@ -142,6 +145,11 @@ class _TrainingOptions(RunOptions):
                             after=self.after,
                             account_fn=account,
                         )
+                except FinishedError as error:
+                    # A job that is begun again and again has reached its end.
+                    print(f"checkin: {error}", file=sys.stderr)
+                    self._show(recorded.read(self.run_dir))
+                    return
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error
                 except MemoryError as error:
@@ -154,6 +162,23 @@ class _TrainingOptions(RunOptions):
                     print(f"{report}\nSaved in {self.run_dir}")
 
         return job
+
+    def _show(self, finished: RecordedRun) -> None:
+        """Prints the report of a run that had finished before."""
+        if self.json:
+            print(json.dumps(finished.report, allow_nan=False))
+        else:
+            print(f"{finished.statement}\nSaved in {self.run_dir}")
+
+    def _tuning(self, rate: float, by_rule: bool) -> str:
+        """How the learning rate was chosen, for the report."""
+        from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED
+
+        if by_rule:
+            return BY_RULE
+        if self.learning_rate is None:
+            return f"learning rate {rate:g} of the default setting, found by looking at accuracies on this public data"
+        return f"learning rate {rate:g} was given; {NOT_STATED}"
 
     def _is_default(self, protocol: CheckInProtocol, randomizer: Randomizer, default: Randomizer) -> bool:
         """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""

@@ -30,7 +30,7 @@ from checkin_jax.kernels import devices
 from checkin_jax.kernels.engine import traced, tracing
 
 # Compiles in half the time what mostly runs as fast; tests/bounds/test_engines.py measures what it computes.
-_QUICK = {"xla_cpu_use_fusion_emitters": False}
+QUICK = {"xla_cpu_use_fusion_emitters": False}
 _KERNELS: list[Kernel] = []
 _LOCK = threading.Lock()
 
@@ -209,7 +209,7 @@ def _compile(lowered: Any, device: Any, quick: bool) -> tuple[Callable[..., Any]
     _listen()
     before = _FOUND.count
     try:
-        program = lowered.compile(compiler_options=_QUICK if quick and device.platform == "cpu" else None)
+        program = lowered.compile(compiler_options=QUICK if quick and device.platform == "cpu" else None)
     except jax.errors.JaxRuntimeError:  # another release, which does not know the option
         program = lowered.compile()
     return program, _FOUND.count == before

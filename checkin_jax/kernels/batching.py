@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from checkin_jax.kernels.ahead import QUICK
 from checkin_jax.kernels.devices import in_use
 
 
@@ -42,7 +43,8 @@ def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
 
         return jax.lax.fori_loop(0, count, step, out)
 
-    return jax.jit(loop if looped else side_by_side)
+    # Half the time to compile, and as fast; `ahead` says what it is.
+    return jax.jit(loop, compiler_options=QUICK) if looped else jax.jit(side_by_side)
 
 
 def looped() -> bool:

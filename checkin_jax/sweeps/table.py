@@ -122,6 +122,18 @@ class Sweep:
         )
         return f"<table><tr>{head}</tr>{body}</table><p>{self._summary}</p>"
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table as a stream of Arrow's, without a result a null: `polars.DataFrame(found)`, `pyarrow.table(found)`.
+
+        Raises:
+          ModuleNotFoundError: without pyarrow.
+        """
+        return _arrow(_pyarrow(), self.columns).__arrow_c_stream__(requested_schema)
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        """The table by the dataframe interchange protocol, as pandas reads it; errors as of Arrow's stream."""
+        return _arrow(_pyarrow(), self.columns).__dataframe__(nan_as_null, allow_copy)
+
     def save(self, path: str | Path) -> Path:
         """Writes .csv, .npz or .parquet, by the name's ending; whole or not at all.
 
@@ -216,19 +228,22 @@ def _write_parquet(stream: IO[bytes], blocks: Blocks) -> None:
     writer = None
     try:
         for block in blocks():
-            arrays = {
-                # NaN, which stands for a row without a result, becomes null.
-                name: pyarrow.array(
-                    column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True
-                )
-                for name, column in block.items()
-            }
-            made = pyarrow.table(arrays)
+            made = _arrow(pyarrow, block)
             writer = writer or pyarrow.parquet.ParquetWriter(stream, made.schema)
             writer.write_table(made)
     finally:
         if writer is not None:
             writer.close()
+
+
+def _arrow(pyarrow: Any, columns: Mapping[str, np.ndarray]) -> Any:
+    """A table of Arrow's; NaN, which stands for a row without a result, becomes null."""
+    return pyarrow.table(
+        {
+            name: pyarrow.array(column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True)
+            for name, column in columns.items()
+        }
+    )
 
 
 def load(path: str | Path) -> Sweep:

@@ -26,9 +26,11 @@ if _TYPE_CHECKING:
     from checkin_jax.training.private.samplers import register_mechanism as register_mechanism
     from checkin_jax.training.reports.recorded import RecordedRun as RecordedRun
     from checkin_jax.training.reports.recorded import load as load
+    from checkin_jax.training.reports.recorded import predictor as predictor
     from checkin_jax.training.reports.recorded import read as read
     from checkin_jax.training.reports.report import Report as Report
     from checkin_jax.training.run import PrivateRun as PrivateRun
+    from checkin_jax.training.runs.run_directory import FinishedError as FinishedError
     from checkin_jax.training.runs.run_directory import ResumeError as ResumeError
     from checkin_jax.training.schedules.draws import EntropyError as EntropyError
     from checkin_jax.training.schedules.exported import batch_selection as batch_selection
@@ -51,9 +53,11 @@ __getattr__, __dir__ = _later.attach(
         "register_mechanism": "private.samplers",
         "RecordedRun": "reports.recorded",
         "load": "reports.recorded",
+        "predictor": "reports.recorded",
         "read": "reports.recorded",
         "Report": "reports.report",
         "PrivateRun": "run",
+        "FinishedError": "runs.run_directory",
         "ResumeError": "runs.run_directory",
         "batch_selection": "schedules.exported",
         "EntropyError": "schedules.draws",

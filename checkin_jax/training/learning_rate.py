@@ -7,6 +7,15 @@ import math
 from checkin_jax.training.run import PrivateRun
 
 TYPICAL = 0.15
+# How settings were chosen, in the words of reports.
+BY_RULE = (
+    "learning rate by a rule of thumb from the settings of the run alone; the rule was found on MNIST by looking at "
+    "test accuracies"
+)
+NOT_STATED = (
+    "how optimizer and settings were chosen was not stated; choosing them by looking at runs on these clients' records "
+    "costs privacy that is not counted here"
+)
 
 
 def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float:

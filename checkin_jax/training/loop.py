@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,27 +22,24 @@ from checkin_jax._names import named
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.evaluation import Evaluate, norms, tests
+from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
 from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
-from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
+from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
-from checkin_jax.training.private.samplers import Mechanism
 from checkin_jax.training.private.step import buffer_capacity, round_sum
-from checkin_jax.training.reports.recorded import LINE
 from checkin_jax.training.reports.report import AccountFn, Report, make_report
 from checkin_jax.training.reports.spent import Spent
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, descent, server
+from checkin_jax.training.server import State, averaged, check_optimizer, descent, server
 
 # Rounds that are begun before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
-TEST_RECORDS_AT_ONCE = 100
 OnRound = Callable[[dict[str, Any]], None]
 OnModel = Callable[[Parameters], None]
-Evaluate = Callable[[Parameters], Mapping[str, Any]]
 
 
 class RoundError(RuntimeError):
@@ -69,6 +65,7 @@ def train(
     optimizer: optax.GradientTransformation | None = None,
     client_update: ClientUpdate | None = None,
     records_per_client: int | None = None,
+    records_per_round: int | None = None,
     averaging: float = 0.0,
     eval_every: int = 50,
     evaluate: Evaluate | None = None,
@@ -82,6 +79,7 @@ def train(
     keep_checkpoints: int = 2,
     resume: bool = False,
     about: Mapping[str, Any] | None = None,
+    tuning: str | None = None,
     account_fn: AccountFn = account,
 ) -> Report:
     """Trains any model under a check-in protocol, and leaves a complete run directory.
@@ -106,6 +104,8 @@ def train(
         of thumb (`suggested_learning_rate`), falling to zero over the run.
       client_update: what a client computes in place of the gradient of `model.loss`, see `local_steps`.
       records_per_client: how many records a client holds; of those it owns, at most so many. None: one, or all it owns.
+      records_per_round: how many of the records it holds a client uses when it checks in, drawn anew every time; None:
+        all. What is protected is all that it holds, either way.
       averaging: the last fraction of updates over which the parameters are averaged, in [0, 1); 0 keeps the
         last ones. Post-processing, too.
       eval_every: rounds between evaluations.
@@ -131,6 +131,8 @@ def train(
       resume: go on with the run in `run_dir` from its last whole checkpoint; where none has begun, begin it.
       about: plain values for config.json and the report beside those of this function: the model's and the
         optimizer's settings, in names of your own.
+      tuning: how optimizer and settings were chosen, in words for the report. None: by the rule of thumb where
+        `optimizer` is None, else that it was not stated.
       account_fn: the accountant of report and metrics, called as `account` is.
 
     Returns:
@@ -146,6 +148,8 @@ def train(
       FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
         before stays.
     """
+    _validate.instance(Model, model=model)
+    _validate.instance(Dataset, dataset=dataset)
     every = _validate.integer(0, checkpoint_every=checkpoint_every)
     keep = _validate.integer(1, keep_checkpoints=keep_checkpoints)
     performance = performance or Performance()
@@ -162,6 +166,10 @@ def train(
             "records_per_client": records_per_client
             if records_per_client is None
             else _validate.integer(1, 10**6, records_per_client=records_per_client),
+            "records_per_round": records_per_round
+            if records_per_round is None
+            else _validate.integer(1, 10**6, records_per_round=records_per_round),
+            "tuning": (BY_RULE if optimizer is None else NOT_STATED) if tuning is None else tuning,
             **({} if run.target_epsilon is None else {"rounds_within_budget": last}),
         },
         {"model": model.name} if about is None else about,
@@ -172,9 +180,11 @@ def train(
             raise ValueError(f"entropy: expected None with seed={seed}, which is all the run draws from")
     schedule, mechanism = run.schedule, run.mechanism
     contribution = model.loss if client_update is None else client_update
-    shapes = check_model(model, dataset)
+    shapes = check_model(model, dataset, client_update)
+    if optimizer is not None:
+        check_optimizer(optimizer, shapes)
     start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
-    tested = _tests(model, dataset, evaluate, performance)
+    tested = tests(model, dataset, evaluate, performance)
     account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
@@ -205,6 +215,13 @@ def train(
             session.checkpoint(state)
         state, records = jax.device_put((state, dataset.records), performance.everywhere)
         held = dataset.holdings(session.entropy, run.protocol.num_clients, settings["records_per_client"])
+        number = settings["records_per_round"]
+
+        def records_of(index: int, chosen: np.ndarray) -> np.ndarray:
+            """The records that the messages of a round are made from."""
+            rows = _records(held, chosen)
+            return rows if number is None else dataset.drawn(session.entropy, index, rows, number)
+
         clients, noise_key = schedule.draw(session.entropy), draws.jax_key(session.entropy, Stream.NOISE)
         spent.prepare(session.rounds)
         if on_model is not None:
@@ -220,7 +237,7 @@ def train(
             seen, line = done.after, done.line
             if done.evaluated:
                 session.tested = session.rounds, tested(averaged(seen))
-                line |= _norms(mechanism, done, schedule.divisor(line["check_ins"]))
+                line |= norms(mechanism, done.total, line["check_ins"], schedule.divisor(line["check_ins"]))
                 line |= session.tested[1] | spent.line(session.rounds)
             session.log(line)
             if on_round is not None:
@@ -241,7 +258,7 @@ def train(
                         contribution,
                         state.parameters,
                         records,
-                        _records(held, chosen),
+                        records_of(index, chosen),
                         draws.round_key(noise_key, index),
                         capacity=capacity,
                         performance=performance,
@@ -338,45 +355,6 @@ def _program(
     return own + fingerprint(
         lambda state, total: update(state, total, 1.0, 1), jax.eval_shape(start, shapes), total
     )
-
-
-def _tests(
-    model: Model, dataset: Dataset, evaluate: Evaluate | None, performance: Performance
-) -> Callable[[Parameters], dict[str, float | None]]:
-    """Parameters -> means of the metrics over the public test set, and what `evaluate` says."""
-    measure, test = model.metrics, None
-    if dataset.test is not None and measure is not None:
-        test = jax.device_put(dataset.test, performance.everywhere)
-
-        @jax.jit
-        def means(parameters: Parameters, test: Records) -> Mapping[str, jax.Array]:
-            each = jax.lax.map(
-                lambda record: measure(parameters, record), test, batch_size=TEST_RECORDS_AT_ONCE
-            )
-            return jax.tree.map(lambda values: jnp.mean(values.astype(jnp.float32)), each)
-
-    def tested(parameters: Parameters) -> dict[str, float | None]:
-        found: dict[str, Any] = {}
-        if test is not None:
-            found |= means(parameters, test)
-        if evaluate is not None:
-            found |= evaluate(parameters)
-        for name in found:
-            if name in LINE:
-                raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
-        values = {name: float(value) for name, value in found.items()}
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-    return tested
-
-
-def _norms(mechanism: Mechanism, done: _Round, divisor: float) -> dict[str, Any]:
-    """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have."""
-    if done.total is None:
-        return {}
-    norm, size = float(jnp.linalg.norm(done.total)) / divisor, done.total.size
-    noise = mechanism.noise_norm(size) * math.sqrt(done.line["check_ins"]) / divisor
-    return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}
 
 
 def _records(held: Holdings, chosen: np.ndarray) -> np.ndarray:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
-from checkin_jax.training.private.clients import Parameters, Records
+from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
 
@@ -22,6 +23,8 @@ _MIXES = (
     "clipping one client's update would not bound what its records change; use normalisation within a record "
     "(GroupNorm, LayerNorm), and keep counters and random keys out of the parameters"
 )
+# The operation of functions that say themselves how they are mapped over clients (jax.custom_batching).
+_OWN_BATCHES = "custom_vmap_call"
 
 
 class Holdings(Protocol):
@@ -47,12 +50,15 @@ class Model:
       metrics: (parameters, record) -> name -> scalar, for one record of the public test set; "accuracy" in [0, 1] is
         the one that `target_accuracy` and the pictures of the report look for. None: nothing is measured.
       name: for reports.
+      apply: (parameters, input ...) -> output, what a trained model is used for, see `predictor`. Training does not
+        call it; None where only the parameters are wanted.
     """
 
     init: Callable[[jax.Array], Parameters]
     loss: Loss
     metrics: Metrics | None = None
     name: str = "model"
+    apply: Callable[..., Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,17 +68,19 @@ class Dataset:
     Attributes:
       records: a pytree of arrays with one leading axis, a record a row: images and labels, tokens and masks, tables.
       test: the same for the public test set, on which nothing depends but what is reported; None: there is none.
-      owner: (records,) whole numbers, whose each record is: a client holds all records of one owner. None: records
-        are dealt out to the clients.
+      owner: (records,) whole numbers or words, whose each record is: a client holds all records of one owner. Or the
+        key of that column in `records`, which is then no part of a record any more. None: records are dealt out to the
+        clients.
       name: for reports.
 
     Raises:
-      ValueError, TypeError: there are no records, or leading axes differ; owners are not whole numbers, one a record.
+      ValueError, TypeError: there are no records, or leading axes differ; owners are no whole numbers or words, one a
+        record, or no column of the records.
     """
 
     records: Records
     test: Records | None = None
-    owner: np.ndarray | None = None
+    owner: np.ndarray | str | None = None
     name: str = "data"
 
     def __post_init__(self) -> None:
@@ -80,17 +88,32 @@ class Dataset:
         if self.test is not None:
             _rows(self.test, "test")
         if self.owner is not None:
-            try:
-                owner = np.asarray(self.owner)
-            except ValueError as error:  # lists of lists of different lengths
+            object.__setattr__(self, "owner", self._owners(self.owner, number))
+
+    def _owners(self, owner: np.ndarray | str, number: int) -> np.ndarray:
+        """Owners as an array; a column is taken out of the records, of the test set too."""
+        if isinstance(owner, str):
+            if not isinstance(self.records, Mapping) or owner not in self.records or len(self.records) < 2:
                 raise ValueError(
-                    f"owner={_validate.shown(self.owner)}: expected {number} whole numbers"
-                ) from error
-            if owner.shape != (number,) or not np.issubdtype(owner.dtype, np.integer):
-                raise ValueError(
-                    f"owner: expected {number} whole numbers, one a record, got {owner.dtype} of shape {owner.shape}"
+                    f"owner={_validate.shown(owner)}: expected one of several columns of records, or an array"
                 )
-            object.__setattr__(self, "owner", owner)
+            column = self.records[owner]
+            for name in ("records", "test"):
+                if isinstance(table := getattr(self, name), Mapping):
+                    rest = {key: value for key, value in table.items() if key != owner}
+                    object.__setattr__(self, name, rest)
+            owner = column
+        try:
+            found = np.asarray(owner)
+        except ValueError as error:  # lists of lists of different lengths
+            raise ValueError(
+                f"owner={_validate.shown(owner)}: expected {number} whole numbers or words"
+            ) from error
+        if found.shape != (number,) or found.dtype.kind not in "iuUS":
+            raise ValueError(
+                f"owner: expected {number} whole numbers or words, one a record, got {found.dtype} {found.shape}"
+            )
+        return found
 
     def __len__(self) -> int:
         """Number of records that clients hold."""
@@ -111,18 +134,38 @@ class Dataset:
         if self.owner is None:
             return draws.client_records(entropy, num_clients, len(self), each or 1)
         order = draws.generator(entropy, draws.Stream.CLIENT_RECORDS, 2).permutation(len(self))
-        order = order[np.argsort(self.owner[order], kind="stable")]
-        _, starts, counts = np.unique(self.owner[order], return_index=True, return_counts=True)
+        owner = np.asarray(self.owner)
+        order = order[np.argsort(owner[order], kind="stable")]
+        _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
         most = counts.max() if each is None else min(each, counts.max())
         places = np.arange(most)
         inside = places < counts[:, None]
         rows = np.where(inside, order[np.minimum(starts[:, None] + places, len(order) - 1)], draws.DUMMY)
         return _Owned(rows.astype(np.int32), draws.client_records(entropy, num_clients, len(rows)))
 
+    def drawn(self, entropy: int, index: int, records: np.ndarray, number: int) -> np.ndarray:
+        """Draws the records that clients use in round `index`, of those they hold.
+
+        Formal guarantees: for each row by itself a uniform set of `number` of its entries that are not -1, or all where
+        it has no more; the coins are the client's own, so its message is still a function of nothing but its records
+        and its own randomness.
+
+        Args:
+          records: (k, r) of `holdings`, a row of fewer than r ends in -1.
+
+        Returns:
+          (k, min(r, number)), a row of fewer ends in -1.
+        """
+        if records.ndim == 1 or records.shape[1] <= number:
+            return records
+        coins = draws.generator(entropy, draws.Stream.CLIENT_RECORDS, 3, index).random(records.shape)
+        first = np.argsort(np.where(records >= 0, coins, 2.0), axis=1)[:, :number]
+        return np.take_along_axis(records, first, axis=1)
+
     def sharing(self, num_clients: int, each: int | None) -> str | None:
         """Describes records that clients share; None where every record is one client's at most."""
         if self.owner is not None:
-            owners = len(np.unique(self.owner))
+            owners = len(np.unique(np.asarray(self.owner)))
             if num_clients <= owners:
                 return None
             return (
@@ -148,8 +191,11 @@ class _Owned:
         return self._rows[self._owner_of[clients]]
 
 
-def check_model(model: Model, dataset: Dataset) -> Any:
+def check_model(model: Model, dataset: Dataset, client_update: ClientUpdate | None = None) -> Any:
     """The shapes of the parameters, once the model is seen to be one that private training can be made of.
+
+    Args:
+      client_update: what clients compute in place of the gradient of the loss; likewise looked at.
 
     Raises:
       TypeError: parameters that are not floating-point arrays, a loss that is not a scalar.
@@ -167,19 +213,48 @@ def check_model(model: Model, dataset: Dataset) -> Any:
     if "BatchStat" in kinds:
         raise TypeError(f"parameters with running statistics of batch normalisation: {_MIXES}")
     record = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), dataset.records)
-    try:
-        traced = jax.make_jaxpr(model.loss)(parameters, record)
-    except NameError as error:  # an axis of clients, over which batch normalisation would take means
-        raise ValueError(f"the loss of one record speaks to others ({error}): {_MIXES}") from error
+    traced = _apart(model.loss, "the loss of one record", parameters, record)
     shapes = [value.shape for value in traced.out_avals if hasattr(value, "shape")]
     if shapes != [()] or not jnp.issubdtype(traced.out_avals[0].dtype, jnp.floating):  # type: ignore[attr-defined]
         raise TypeError(f"the loss of one record is {traced.out_avals}: expected one floating-point scalar")
-    if traced.effects:
-        raise ValueError(
-            f"the loss of one record has side effects ({', '.join(map(str, traced.effects))}): what leaves it "
-            "otherwise than through the clipped update is covered by no guarantee"
-        )
+    _apart(jax.grad(model.loss), "the gradient of one record's loss", parameters, record)
+    if client_update is not None:
+        held = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), record)
+        weights = jax.ShapeDtypeStruct((1,), jnp.float32)
+        _apart(client_update.function, "the update of one client", parameters, held, weights)
     return parameters
+
+
+def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJaxpr:
+    """The trace of what one client computes, if that is seen to depend on nothing but its arguments.
+
+    Raises:
+      ValueError: it speaks to other clients or to the host.
+    """
+    try:
+        traced = jax.make_jaxpr(function)(*arguments)
+    except NameError as error:  # an axis of clients, over which batch normalisation would take means
+        raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
+    names = {name for name in _primitives(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
+    if traced.effects or names:
+        told = ", ".join(sorted({*map(str, traced.effects), *names}))
+        raise ValueError(
+            f"{what} calls the host, or has a rule of its own for many clients at once ({told}): what leaves it "
+            "otherwise than through the clipped update is covered by no guarantee, nor is what it sees of others"
+        )
+    return traced
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    """Names of all operations of a trace, those within loops and branches among them."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        ):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from _primitives(inner)
 
 
 def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:

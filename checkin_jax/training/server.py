@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from checkin_jax import _validate
 from checkin_jax.training.private.clients import Parameters
 
 
@@ -55,6 +56,25 @@ def server(optimizer: optax.GradientTransformation) -> Server:
         return apply(state, total, np.float32(1.0 / divisor), np.float32(1.0 / max(1, averaged)))
 
     return Server(start, update)
+
+
+def check_optimizer(optimizer: optax.GradientTransformation, shapes: Parameters) -> None:
+    """Refuses, before anything has run, what cannot step on a gradient alone.
+
+    Raises:
+      TypeError: no optax transformation, or one that wants more than gradient, state and parameters.
+    """
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        raise TypeError(f"optimizer={_validate.shown(optimizer)}: expected an optax transformation")
+    start, update = server(optimizer)
+    total = jax.ShapeDtypeStruct((sum(leaf.size for leaf in jax.tree.leaves(shapes)),), jnp.float32)
+    state = jax.eval_shape(start, shapes)
+    try:
+        after = jax.eval_shape(lambda state, total: update(state, total, 1.0, 1), state, total)
+    except TypeError as error:
+        raise TypeError(f"optimizer: cannot step on gradient, state and parameters alone: {error}") from error
+    if jax.tree.map(lambda x: (x.shape, x.dtype), after) != jax.tree.map(lambda x: (x.shape, x.dtype), state):
+        raise TypeError("optimizer: a step changes the shapes or types of parameters or of its state")
 
 
 def descent(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:

@@ -104,7 +104,7 @@ def test_a_run_stopped_earlier_by_results_is_covered_by_all_rounds_that_fit(tmp_
     assert report.rounds == 3
     assert report.stopped.startswith("reached accuracy")
     assert report.planned["messages"].epsilon == pytest.approx(0.016)
-    assert any("the 8 rounds that fit apply" in note for note in report.notes())
+    assert any("the 8 rounds that fit come first" in note for note in report.notes())
 
 
 def test_the_ledger_is_read_while_the_run_goes_on(tmp_path):

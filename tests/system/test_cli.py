@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -394,7 +395,8 @@ def test_train_digits_prints_and_saves_its_report(capsys, tmp_path, rounds):
     out, err = capsys.readouterr()
     assert (folder / "report.txt").read_text() in out
     assert str(folder) in out
-    assert err == ""  # no progress bar where there is no terminal
+    # No progress bar where there is no terminal.
+    assert re.fullmatch(rf"round {rounds} of {rounds}: accuracy [\d.]+%, epsilon [\d.e-]+\n", err)
     config = json.loads((folder / "config.json").read_text())
     assert config["randomizer"] == {"kind": "Gaussian", "noise_multiplier": 2.0}
     assert config["dataset"] == "digits"
@@ -508,10 +510,21 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
         patch.setattr("checkin_jax.training.runs.session.Session.finish", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cli.main(run)
+    capsys.readouterr()
     assert "config.learning_rate was " in _refused(capsys, [*run, "--learning-rate", "5"])
     cli.main(run)
     assert "Saved in" in capsys.readouterr().out
-    assert "has finished" in _refused(capsys, run)
+    cli.main(run)
+    again = capsys.readouterr()
+    told = f"run_dir={str(tmp_path / 'run')!r}: this run has finished; there is nothing to resume"
+    assert again.err == f"checkin: {told}\n"
+    assert again.out == f"{(tmp_path / 'run' / 'report.txt').read_text()}\nSaved in {tmp_path / 'run'}\n"
+    cli.main([*run, "--json"])
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run" / "report.json").read_text())
+    # Another run than the one that has finished there.
+    assert "tuning, learning_rate differ" in _refused(capsys, [*run, "--learning-rate", "5"])
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert "not that of the run to be resumed" in _refused(capsys, run)
 
 
 def test_entropy_from_a_file_is_refused_where_it_cannot_serve(capsys, tmp_path, quick):

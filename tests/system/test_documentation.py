@@ -9,6 +9,7 @@ import shlex
 import types
 from pathlib import Path
 
+import jax
 import pytest
 
 import checkin_jax
@@ -45,7 +46,8 @@ def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, m
     names: dict[str, object] = {}
     printed = ""
     for block in blocks(page):
-        exec(compile(block, page.name, "exec"), names)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as users have them
+            exec(compile(block, page.name, "exec"), names)
         printed = capsys.readouterr().out
         for promise in PROMISE.findall(block):
             for line in re.findall(r"^# (.*)$", promise, re.MULTILINE):
@@ -53,6 +55,15 @@ def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, m
     # The statement printed by the page that explains it.
     for statement in re.findall(r"^```text\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         assert statement in printed
+
+
+def test_recipes_are_short():
+    """After the first block, which makes the data that they share."""
+    for recipe in blocks(ROOT / "docs" / "recipes.md")[1:]:
+        assert (
+            len([line for line in recipe.splitlines() if line and not line.startswith(("import", "from"))])
+            <= 15
+        )
 
 
 # What a machine decides, and no seed: accuracy of a run with fresh noise, seconds.

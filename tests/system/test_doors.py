@@ -336,6 +336,43 @@ def _printing(parameters, record):
     return plain_model().loss(parameters, record)
 
 
+def _ask(x):
+    return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32), x, vmap_method="expand_dims")
+
+
+def _asking(parameters, record):
+    """Sees all clients of a microbatch at once, in a loop."""
+    loss = plain_model().loss(parameters, record)
+    return loss + jax.lax.stop_gradient(jax.lax.fori_loop(0, 2, lambda i, x: _ask(x), loss))
+
+
+@jax.custom_vjp
+def _honest(x):
+    return x
+
+
+_honest.defvjp(lambda x: (x, None), lambda _, g: (_ask(g),))
+
+
+def _asking_backwards(parameters, record):
+    """Only its gradient is what it should not be."""
+    return _honest(plain_model().loss(parameters, record))
+
+
+@jax.custom_batching.custom_vmap
+def _minus_mean(x):
+    return x
+
+
+@_minus_mean.def_vmap
+def _over_clients(size, batched, x):
+    return x - jnp.mean(x), True
+
+
+def _centred(parameters, record):
+    return plain_model().loss(parameters, record) + jax.lax.stop_gradient(_minus_mean(record["features"][0]))
+
+
 def _counting(key):
     return {**plain_model().init(key), "steps": jnp.zeros((), jnp.int32)}
 
@@ -351,10 +388,23 @@ def _counting(key):
             TypeError,
             "one floating",
         ),
-        (functools.partial(_with, _printing), ValueError, "side effects"),
+        (functools.partial(_with, _printing), ValueError, r"calls the host.*Debug"),
+        (functools.partial(_with, _asking), ValueError, r"calls the host.*pure_callback"),
+        (functools.partial(_with, _asking_backwards), ValueError, r"gradient of one.*pure_callback"),
+        (functools.partial(_with, _centred), ValueError, r"rule of its own.*custom_vmap"),
         (functools.partial(_with, None, _counting), TypeError, "'steps' of type int32"),
     ],
-    ids=["nnx BatchNorm", "linen BatchNorm", "BatchNorm over clients", "no scalar", "prints", "counter"],
+    ids=[
+        "nnx BatchNorm",
+        "linen BatchNorm",
+        "BatchNorm over clients",
+        "no scalar",
+        "prints",
+        "asks",
+        "asks back",
+        "centres",
+        "counter",
+    ],
 )
 def test_what_mixes_clients_or_leaks_is_refused_with_the_reason(tmp_path, model, error, match):
     run = cj.training.PrivateRun(protocol=cj.Shuffle(num_clients=9), randomizer=GAUSSIAN)

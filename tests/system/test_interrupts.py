@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,8 @@ def test_an_interrupt_ends_the_run_with_a_report_and_says_what_is_kept(
     assert _interrupted(monkeypatch, command, number, swallowed=swallowed) == code
     said = capfd.readouterr()
     assert "ended after 7 of 12 rounds (interrupted)" in said.out
-    first, last = said.err.splitlines()
+    evaluated, first, last = said.err.splitlines()
+    assert re.fullmatch(r"round 5 of 12: accuracy \d+\.\d%, epsilon [\d.e-]+", evaluated)
     assert first.startswith(
         "interrupted: the rounds that have run are being summed up in a report (once more:"
     )

@@ -156,3 +156,15 @@ def test_ways_to_share_exclude_each_other(tmp_path):
     cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="a file of 18 rows, expected 36"):
         cj.sweep_to_file(tmp_path / "other.npz", join=True, **ARGUMENTS)
+
+
+def test_other_libraries_read_a_sweep():
+    import pyarrow.interchange
+
+    found = cj.sweep(**ARGUMENTS)
+    read = pyarrow.table(found)
+    assert read.column_names == list(found.columns)
+    assert read["rdp"].null_count == 12
+    np.testing.assert_array_equal(read["rdp"].to_numpy(), found["rdp"])
+    by_protocol = pyarrow.interchange.from_dataframe(found.__dataframe__())
+    assert by_protocol["error"].to_pylist() == found["error"].tolist()

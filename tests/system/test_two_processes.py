@@ -24,6 +24,7 @@ from checkin_jax.cli import recipe
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)}
+del sys.argv[1:]
 job = recipe.Recipe(run_dir=Path(folder), dataset="digits", **hosts)
 recipe.program(lambda: job.run(
     protocol=ShuffledCheckIn(num_clients=500, check_in_prob=0.1, num_rounds=int(rounds)),

@@ -113,7 +113,7 @@ class UnitCurve(NamedTuple):
     epsilon0: float
 
     def local(self, orders: np.ndarray) -> np.ndarray:
-        """Of each message by itself (Proposition 3.3 of [BS16]), over all units; never below the least positive float64."""
+        """Of each message by itself (Proposition 3.3 of [BS16]), over all units; never below the least float64 > 0."""
         if self.epsilon0 == 0.0:
             return np.zeros(len(orders))
         alone = np.minimum(0.5 * orders * self.epsilon0**2 * (1.0 + 1e-12), self.epsilon0)

@@ -44,6 +44,7 @@ class ImageTraining:
       records_per_client: records each client holds; its update is made from all of them.
       local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
         update is minus what that many steps on all its records add to the client's own copy of the parameters.
+      tuning: how the learning rate was chosen, see `checkin_jax.training.train`.
       local_learning_rate: step of the client's own parameters; needed for local_steps above 1 and for nothing else.
 
     Raises:
@@ -64,6 +65,7 @@ class ImageTraining:
     records_per_client: int = 1
     local_steps: int = 1
     local_learning_rate: float | None = None
+    tuning: str | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -182,6 +184,7 @@ def train(
         keep_checkpoints=keep_checkpoints,
         resume=resume,
         about={name: getattr(config, name) for name in own},
+        tuning=config.tuning,
         account_fn=account_fn,
     )
 

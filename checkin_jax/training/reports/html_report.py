@@ -65,11 +65,17 @@ def build(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = F
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    ran = run.run.schedule.so_far(run.rounds)
+    ran, planned = (run.run.schedule.so_far(n) for n in (run.rounds, run.rounds_within_budget))
     final = every_view(run.run, ran, account_fn=account_fn)
     points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
-    sections = [_headline(run, final), _words(run, final), _attack(final) if attack else ""]
-    sections += [_by_rate(run, by_rate(run.run, ran, final, account_fn=account_fn))]
+    early = ran.repeats < planned.repeats and run.report is not None
+    # What is quoted holds however the moment of ending was chosen.
+    whole, leading = ran, final
+    if early:
+        whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
+    sections = [_headline(run, leading), _words(run, leading), _ran(run, final) if early else ""]
+    sections += [_attack(leading) if attack else ""]
+    sections += [_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn))]
     sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
     sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
     title = f"Private training on {_name(run)}"
@@ -126,6 +132,15 @@ def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
         "kind.</p>"
         '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
         f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
+    )
+
+
+def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
+    """The figures of a run that ended early, which do not hold if a result had a part in that."""
+    shown = ", ".join(f"epsilon at most {_number(g.epsilon, up)} in view {view}" for view, g in final.items())
+    return (
+        f"<p>These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
+        f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there.</p>"
     )
 
 

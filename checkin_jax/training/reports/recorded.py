@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +122,13 @@ def read(run_dir: str | Path) -> RecordedRun:
     )
 
 
-def load(run_dir: str | Path, model: Model) -> Parameters:
+def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
     """Reads the parameters that a run left, in the structure of the model's own, so that `model.loss` takes them.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.
-      model: that which was trained; `init` is not run, only its shapes are used.
+      model: that which was trained; `init` is not run, only its shapes are used. None: NumPy arrays in dictionaries, by
+        the names on their paths.
 
     Raises:
       FileNotFoundError: no such folder, or no parameters in it.
@@ -139,10 +142,42 @@ def load(run_dir: str | Path, model: Model) -> Parameters:
             arrays = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
+    if model is None:
+        return _nested(arrays)
     try:
         return from_named_arrays(jax.eval_shape(model.init, jax.random.key(0)), arrays)
     except ValueError as error:
         raise ValueError(f"{file}: of another model: {error}") from error
+
+
+def predictor(run_dir: str | Path, model: Model) -> Callable[..., Any]:
+    """Reads what a trained model is used for: `model.apply` with the parameters that a run left.
+
+    Args:
+      run_dir: folder of a run that has ended, or was interrupted.
+      model: that which was trained, with its `apply`.
+
+    Returns:
+      input ... -> output, compiled when it is first called; using it costs no privacy.
+
+    Raises:
+      ValueError: the model has no `apply`. And as `load`.
+    """
+    if model.apply is None:
+        raise ValueError(f"model={_validate.shown(model.name)}: expected one with `apply`, which is None")
+    return jax.jit(functools.partial(model.apply, load(run_dir, model)))
+
+
+def _nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Arrays by paths such as "conv1/kernel", as dictionaries of dictionaries."""
+    out: dict[str, Any] = {}
+    for path, array in arrays.items():
+        *folders, name = path.split("/")
+        inner = out
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[name] = array
+    return out
 
 
 def _text(file: Path) -> str:

@@ -16,6 +16,10 @@ from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.rates import Rates
 from checkin_jax.training.run import PrivateRun
 
+POST_PROCESSING = (
+    "optimizer, learning rate and averages see the released sums alone: post-processing costs no privacy"
+)
+PUBLIC = "is public: no guarantee covers its records, and metrics on it may be published"
 # As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
 AccountFn = Callable[..., Guarantee]
 # view -> brackets by check-in rate, the fastest client's first.
@@ -46,7 +50,7 @@ class Report:
       planned: view -> Guarantee over all planned units (within the budget, if there is one), when fewer ran; empty
         otherwise.
       message: (epsilon0, delta0)-local privacy of one message of one client.
-      by_rate: view -> brackets by check-in rate over the units that ran, the worst client's first; empty where all
+      by_rate: view -> brackets by check-in rate of the `leading` figures, the worst client's first; empty where all
         clients have the same rate.
       entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
       sharing: what clients have in common, in words; None: no record is held by several.
@@ -71,6 +75,11 @@ class Report:
     def accuracy(self) -> float | None:
         """Test accuracy in [0, 1], from `metrics`; None where the model reports none."""
         return self.metrics.get("accuracy")
+
+    @property
+    def leading(self) -> dict[str, Guarantee]:
+        """The figures to quote: of all planned rounds where the run ended early, since looking may have ended it."""
+        return self.planned or self.guarantees
 
     @property
     def units(self) -> int:
@@ -101,8 +110,8 @@ class Report:
                     "all planned rounds" if allowed == planned else f"the {allowed:,} rounds that fit"
                 )
                 ended += (
-                    f"; where the moment of stopping was chosen by looking at results, the figures of {all_rounds} "
-                    f"apply: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"; since the moment of stopping may have been chosen by looking at results, the figures of "
+                    f"{all_rounds} come first: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             elif self.rounds == allowed:
@@ -125,6 +134,8 @@ class Report:
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "entropy": self.entropy,
+            "tuning": self.settings.get("tuning"),
+            "epsilon": finite({view: each.epsilon for view, each in self.leading.items()}),
             "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
             "guarantees_of_all_planned_rounds": {
                 view: guarantee.as_dict() for view, guarantee in self.planned.items()
@@ -151,15 +162,31 @@ class Report:
             f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}{made}",
             f"  drawn as   {run.simulate!r}",
         ]
+        if self.metrics:
+            lines.append(f"  test set   {PUBLIC}")
+        lines.append(f"  server     {POST_PROCESSING}")
+        if "tuning" in settings:
+            lines.append(f"  tuning     {settings['tuning']}")
         lines += [f"  note       {note}" for note in self.notes()]
         client = "the fastest client" if self.by_rate else "a client"
+        if self.planned:
+            lines += [
+                "",
+                f"Over all {_allowed(run, settings):,} rounds that were to run, which is what to quote:",
+            ]
         for view in VIEWS:
-            lines += ["", str(self.guarantees[view]), *rate_lines(self.by_rate.get(view, ()))]
+            lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
             if view == "local":
                 lines.append(
                     f"  a message  is ({up(self.message[0])}, {up(self.message[1], 3)})-locally private "
                     f"by itself; {client} is expected to send {self.messages_per_client:,.4g}"
                 )
+        if self.planned:
+            lines += [
+                "",
+                f"Over the {self.rounds:,} rounds that ran, right only if no result had a part in ending there:",
+                *(f"  {view:<10} epsilon <= {up(each.epsilon)}" for view, each in self.guarantees.items()),
+            ]
         return "\n".join(lines) + "\n"
 
 
@@ -194,6 +221,7 @@ def make_report(
     ran, allowed = schedule.so_far(rounds), schedule.so_far(_allowed(run, settings or {}))
     early, known = ran.repeats < allowed.repeats, known or {}
     found = known.get(ran) or every_view(run, ran, account_fn=account_fn)
+    planned = every_view(run, allowed, account_fn=account_fn) if early else {}
     return Report(
         run=run,
         settings=dict(settings or {}),
@@ -204,9 +232,9 @@ def make_report(
         seconds=seconds,
         stopped=stopped,
         guarantees=found,
-        planned=every_view(run, allowed, account_fn=account_fn) if early else {},
+        planned=planned,
         message=message_privacy(run, account_fn=account_fn),
-        by_rate=by_rate(run, ran, found, account_fn=account_fn),
+        by_rate=by_rate(run, allowed if early else ran, planned or found, account_fn=account_fn),
         entropy=entropy,
         sharing=sharing,
     )

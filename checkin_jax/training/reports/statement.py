@@ -17,7 +17,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, by_rate, every_view, plain_rows
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
 
 # Raised whenever the meaning of a field changes.
 SCHEMA = 1
@@ -29,7 +29,7 @@ TRUSTED = {
 NOT_COVERED = (
     "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds up",
     "preparing, selecting or labelling the data",
-    "metrics: they were measured on data that no guarantee here protects",
+    "metrics: they were measured on a public test set, which no guarantee here protects",
     "anything else that was released about the same clients, before or after",
     "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
 )
@@ -52,9 +52,9 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
     private = run.run
     protocol = private.schedule.so_far(run.rounds)
     found = every_view(private, protocol, account_fn=account_fn)
-    rates = by_rate(private, protocol, found, account_fn=account_fn)
-    whole = private.protocol
+    whole = private.schedule.so_far(run.rounds_within_budget)
     planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
+    rates = by_rate(private, whole if planned else protocol, planned or found, account_fn=account_fn)
     held = run.about.get("records_per_client")
     return {
         "schema": SCHEMA,
@@ -75,15 +75,21 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             "rounds": run.rounds,
             "ended": run.report is not None,
         },
-        "guarantees": [_guarantee(each, attack, rates.get(view, ())) for view, each in found.items()],
-        "guarantees_of_all_planned_rounds": [_guarantee(each, False) for each in planned.values()],
+        # Of an attacker's terms, and by rate, those of the figures that are to be quoted.
+        "guarantees": [
+            _guarantee(each, attack and not planned, () if planned else rates.get(view, ()))
+            for view, each in found.items()
+        ],
+        "guarantees_of_all_planned_rounds": [
+            _guarantee(each, attack, rates.get(view, ())) for view, each in planned.items()
+        ],
         "accounting": {
             "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
             "software": f"checkin-jax {__version__}",
             "run_by": f"checkin-jax {run.about.get('version', 'unknown')}",
         },
-        "tuning": {"covered": False, "in_words": NOT_COVERED[0]},
-        "releases": [_RELEASED],
+        "tuning": {"covered": False, "in_words": NOT_COVERED[0], "stated": run.about.get("tuning")},
+        "releases": [_RELEASED, POST_PROCESSING],
         "notes": list(run.report["notes"]) if run.report else ["this run has not ended, or was killed"],
         "not_covered": list(NOT_COVERED),
     }
@@ -118,7 +124,8 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Headings and sentences of a record of `record`; what all formats for people are made of."""
     unit, mechanism = values["unit"], values["mechanism"]
     guaranteed, assumed = [], []
-    for each in values["guarantees"]:
+    planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
+    for each in planned or ran:
         text = f"View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} at delta {each['delta']!r}"
         text += f", {each['validity']}; trusted: {each['trusted']}. Method: {each['method']}."
         if each["attack"]:
@@ -129,9 +136,13 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
-    for each in values["guarantees_of_all_planned_rounds"]:
-        guaranteed.append(f"All planned rounds, view {each['view']!r}: epsilon {_bracket(each)}.")
+    if planned:  # they hold however the moment of ending was chosen, and come first
+        only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
+        guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
+        guaranteed.append(f"Over the {only}:")
+        guaranteed += [f"View {each['view']!r}: epsilon {_bracket(each)}." for each in ran]
     records = unit["records_per_client"]
+    stated = [f"Stated: {values['tuning']['stated']}."] if values["tuning"]["stated"] else []
     return [
         ("Data", [f"{values['data']['name']}, {values['data']['clients']:,} clients."]),
         (
@@ -152,7 +163,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("Assumed", list(dict.fromkeys(assumed))),
         ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
         ("Released", values["releases"]),
-        ("Tuning", [f"Not covered: {values['tuning']['in_words']}."]),
+        ("Tuning", [*stated, f"Not covered: {values['tuning']['in_words']}."]),
         ("Notes", values["notes"] or ["None."]),
         ("Not covered", values["not_covered"]),
     ]
@@ -177,8 +188,8 @@ def as_model_card(values: dict[str, Any]) -> str:
 
 _STYLE = """:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;
 padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.1rem;margin:2rem 0 .4rem}
-p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;overflow-wrap:normal}
-th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
+p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;
+overflow-wrap:normal}th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
 td b{font-size:1.15rem;white-space:nowrap}small{opacity:.75}"""
 
 
@@ -232,7 +243,7 @@ def as_registry(values: dict[str, Any]) -> str:
                 "delta": each["delta"],
                 "mu": each["attack"] and each["attack"]["mu"]["upper"],
             }
-            for each in values["guarantees"]
+            for each in values["guarantees_of_all_planned_rounds"] or values["guarantees"]
         ],
         "accounting": {**values["accounting"], "post_processing": values["releases"]},
         "implementation": values["mechanism"],

@@ -29,6 +29,10 @@ class ResumeError(ValueError):
     """A run that cannot be taken up, or could not be taken up if it were killed; says why."""
 
 
+class FinishedError(ResumeError):
+    """A run that is to be resumed and has finished already: nothing is left to do."""
+
+
 class RunDirectory:
     """Creates the folder of one run, or goes on with it, and writes to it; use as a context manager.
 
@@ -73,6 +77,15 @@ class RunDirectory:
     def is_complete(self) -> bool:
         """True if there is a report."""
         return (self.path / _RESULTS[0]).exists()
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a complete run ended before its last round; None where it did not, or its report cannot be read."""
+        try:
+            found = json.loads((self.path / _RESULTS[0]).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found.get("stopped") if isinstance(found, dict) else None
 
     @property
     def logged(self) -> int:

@@ -21,7 +21,7 @@ from checkin_jax._version import __version__
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.runs.run_directory import CONFIG, ResumeError, RunDirectory
+from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.server import State
@@ -96,9 +96,7 @@ class Session:
                 delete_rest(kept)
                 found = kept.is_dir()
                 if self._folder.is_complete and not found:
-                    raise ResumeError(
-                        f"run_dir={str(run_dir)!r}: this run has finished; there is nothing to resume"
-                    )
+                    raise self._ended(self._folder)
                 if every or found:
                     # Orbax takes a third of a second to load.
                     from checkin_jax.training.runs import checkpoints
@@ -199,13 +197,29 @@ class Session:
         """
         if self._folder is None:
             return
-        found, public = self._folder.config(), json.loads(json.dumps(self._public))
-        differing = [name for name in public if found.get(name) != public[name]]
+        self._check_config(self._folder)
+        self._folder.repeat_after(progress["metrics"])
+
+    def _check_config(self, folder: RunDirectory, *, but: tuple[str, ...] = ()) -> None:
+        """Raises ResumeError where config.json is not that of this run, but for these names."""
+        found, public = folder.config(), json.loads(json.dumps(self._public))
+        differing = [name for name in public if name not in but and found.get(name) != public[name]]
         if differing:
             raise ResumeError(
-                f"{str(self._folder.path / CONFIG)!r}: not that of the run to be resumed: {', '.join(differing)} differ"
+                f"{str(folder.path / CONFIG)!r}: not that of the run to be resumed: {', '.join(differing)} differ"
             )
-        self._folder.repeat_after(progress["metrics"])
+
+    def _ended(self, folder: RunDirectory) -> ResumeError:
+        """The error for a run that has ended and kept no checkpoints: the same run has finished, or was interrupted."""
+        self._check_config(folder, but=("version", "jax"))
+        if folder.stopped == INTERRUPTED:
+            return ResumeError(
+                f"run_dir={str(folder.path)!r}: this run was interrupted and kept no checkpoints, so it cannot go on; "
+                "its report covers the rounds that were logged"
+            )
+        return FinishedError(
+            f"run_dir={str(folder.path)!r}: this run has finished; there is nothing to resume"
+        )
 
 
 def _await_all() -> None:
