@@ -112,7 +112,7 @@ def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(cj, "account", account)
     out = tmp_path if name == "pictures" else tmp_path / "figure.png"
     program(f"accountants/{name}.py").main(out, **NAMES[name])
-    assert len(drawn) == (4 if name == "pictures" else 1)
+    assert len(drawn) == (5 if name == "pictures" else 1)
 
 
 def run_of(folder, rounds=20):

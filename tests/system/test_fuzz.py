@@ -626,6 +626,7 @@ training_fields = {
     "records_per_client": whole(1e6),
     "local_steps": st.sampled_from([1, 5]),
     "local_learning_rate": st.one_of(st.none(), spread(1e-9, 1e9)),
+    "tuning": st.sampled_from([None, "on public data"]),
 }
 of_the_run = set(fields(PrivateRun))
 assert set(training_fields) == of_the_run | {*fields(ImageTraining)} - {"run"}

@@ -40,7 +40,7 @@ from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.reports import html_report, recorded
-from checkin_jax.training.reports.recorded import load
+from checkin_jax.training.reports.recorded import load, predictor
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
 
@@ -636,7 +636,7 @@ def auditing(protocol, randomizer, values):
         [], 1, checkpoint_every=st.sampled_from([0, 0, 0, 1]), keep_checkpoints=few(3), resume=st.booleans()
     ),
     covers=(
-        *(train, train_any, ImageTraining, Report, load, suggested_learning_rate),
+        *(train, train_any, ImageTraining, Report, load, predictor, suggested_learning_rate),
         *(cj.training.Performance, cj.training.local_steps),
     ),
     few=2,
@@ -648,7 +648,10 @@ def training(protocol, randomizer, values, options):
         report = call(train, config, data.digits(), Path(folder) / "run", account_fn=quick_account, **options)
         assert recorded.read(Path(folder) / "run").report == json.loads(json.dumps(report.as_dict()))
         assert html_report.build(recorded.read(Path(folder) / "run"), quick_account)
-        assert call(load, Path(folder) / "run", config.model(data.digits()))
+        model = config.model(data.digits())
+        assert call(load, Path(folder) / "run", model)
+        applied = dataclasses.replace(model, apply=lambda parameters, x: x)
+        assert call(predictor, Path(folder) / "run", applied)(1.0) == 1.0
     assert 0.0 <= report.accuracy <= 1.0
     assert suggested_learning_rate(config.run) > 0.0
 

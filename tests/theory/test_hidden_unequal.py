@@ -143,7 +143,7 @@ def test_account_takes_it_and_the_sum_is_below():
     alone = cj.account(run, gaussian, delta=1e-5, bounds="G1h")
     assert found.epsilon < 0.8 * alone.epsilon
     # The slowest client is better off, and T* at the mean rate of all is no bound for the fastest.
-    assert found.at_rate(0.05).epsilon < 0.15 * found.epsilon
+    assert found.at_rate(0.05).epsilon < 0.2 * found.epsilon
     mean = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet.expected_check_ins / 400, num_rounds=40)
     assert cj.account(mean, gaussian, delta=1e-5, bounds="T*").epsilon < found.lower
     # From limits alone a little more.
