@@ -27,12 +27,14 @@ check: lint docs dist $(STAMP)
 # What the error counts assume of XLA, and of devices, with another release of jax: the oldest supported one if none is given.
 numbers:
 	$(PYTHON) -m venv build/jax-$(JAX)
+	build/jax-$(JAX)/bin/python -m pip install --quiet --upgrade pip
 	build/jax-$(JAX)/bin/python -m pip install --quiet --editable ".[train]" --group test "jax==$(JAX)" "jaxlib==$(JAX)"
 	CHECKIN_JAX_TESTS_CACHE=build/jax-$(JAX)/kernels build/jax-$(JAX)/bin/python -m pytest -n 0 tests/bounds/test_xla.py tests/unit/test_devices.py
 
 # Against flwr and jax_privacy themselves, in an environment of their own: flwr wants older releases than the tests do.
 extras:
 	$(PYTHON) -m venv build/extras
+	build/extras/bin/python -m pip install --quiet --upgrade pip
 	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy]" --group test
 	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
