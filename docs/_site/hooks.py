@@ -31,8 +31,8 @@ FORMULA = re.compile(
     r"(?P<after>[^\s<]*)",
     re.DOTALL,
 )
-# Letters of a formula in a line that a phone has room for.
-NARROW = 60
+# Signs of a formula in a line that a phone has room for.
+NARROW = 44
 # Set tight, and limits above and below in a display.
 TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖"}, {"∑", "∏", "max", "sup"}
 # Behind these a sign belongs to the number after it.
@@ -158,8 +158,8 @@ def _formula(before: str, tag: str, open: str, tex: str, after: str) -> str:
         raise PluginError(f"unknown command in the formula {tex}")
     if display:
         return f'{before}<div class="formula">{written}</div>{after}'
-    if len(tex) > NARROW:
-        return f'{before}<span class="wide">{written}</span>{after}'
+    if len(re.sub(r"<[^>]*>", "", written)) > NARROW:
+        return f'<span class="wide">{before}{written}{after}</span>'
     # No line ends between a formula and what is beside it.
     return f'<span class="unbroken">{before}{written}{after}</span>' if before or after else written
 
