@@ -201,6 +201,16 @@ def test_the_two_commands_and_every_named_file_exist():
             assert (page.parent / path).exists(), (page.name, path)
 
 
+def test_formulae_are_formulae():
+    """In the pages of proofs none is written as code, and every one is closed; the build of the pages reads them."""
+    for page in (ROOT / "docs").glob("theory*.md"):
+        text = page.read_text()
+        assert text.count("$$") > 0 or page.name == "theory_filters.md"
+        assert text.count("$") % 2 == 0, page.name
+        for code in re.findall(r"`([^`\n]+)`", re.sub(r"\$[^$]*\$", "", text)):
+            assert not re.search(r"<=|>=|[_^][{(]|\bE\b|\|\|", code), (page.name, code)
+
+
 def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text()
     paths = [path.rpartition(".") for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
