@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +12,10 @@ from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def renyi(
     runs: Mapping[str, tuple[CheckInProtocol, Randomizer, str]], orders: Sequence[float] | np.ndarray
-) -> tuple[Figure, list[dict[str, object]]]:
+) -> tuple[plotting.Figure, list[dict[str, object]]]:
     """Draws the divergences of runs between both proven ends: `rdp` as a line, and a band down to `rdp_lower`.
 
     Args:

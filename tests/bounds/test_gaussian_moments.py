@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 import checkin_jax as cj
 from checkin_jax import plotting_renyi
-from checkin_jax.accounting.bounds import gaussian_labels
+from checkin_jax.accounting.bounds.messages import gaussian_labels
 from checkin_jax.kernels.messages import gaussian_moments
 
 WHOLE = np.array([2, 3, 8, 32, 128])

@@ -24,7 +24,7 @@ LEVELS = (
     ("rates", "protocols", "randomizers"),
     ("accounting",),
     ("plotting",),
-    ("sweeps", "training"),
+    ("plotting_renyi", "sweeps", "training"),
     ("auditing", "flower"),
     ("cli",),
 )

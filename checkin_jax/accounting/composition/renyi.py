@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.choice import (
     check_randomizer,
 )
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.gaussian_labels import labels_of
+from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
 from checkin_jax.kernels import conversions, host
