@@ -102,8 +102,8 @@ def looped(kind: Kind, count: int, seed: int) -> list[Any]:
             run = kind.protocol(**given)
             found.append(cj.calibrate(run, kind.randomizer, target_epsilon=target, delta=DELTA, **more))
             continue
-        own = {each.name for each in dataclasses.fields(kind.randomizer)}
-        randomizer = kind.randomizer(**{name: given.pop(name) for name in list(given) if name in own})
+        own = {name: given.pop(name) for name in ("epsilon0", "noise_multiplier") if name in given}
+        randomizer = kind.randomizer(**own)
         found.append(cj.account(kind.protocol(**given), randomizer, delta=DELTA, **more))
     return found
 

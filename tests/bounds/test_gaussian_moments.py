@@ -9,9 +9,9 @@ from scipy import integrate
 from scipy.special import gammaln
 
 import checkin_jax as cj
-from checkin_jax import plotting_renyi
 from checkin_jax.accounting.bounds.messages import gaussian_labels
 from checkin_jax.kernels.messages import gaussian_moments
+from checkin_jax.sweeps import curves
 
 WHOLE = np.array([2, 3, 8, 32, 128])
 
@@ -238,7 +238,7 @@ def test_mass_at_the_lower_node_is_no_bound(monkeypatch):
 
 def test_the_figure_has_both_ends():
     run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
-    drawn, rows = plotting_renyi.renyi({"sums": (run, NOISE, "aggregate")}, [8.0, 2.0])
+    drawn, rows = curves.draw({"sums": (run, NOISE, "aggregate")}, [8.0, 2.0])
     assert [row["order"] for row in rows] == [2.0, 8.0]
     assert [row["rdp"] for row in rows] == cj.rdp(run, NOISE, [2.0, 8.0], view="aggregate").tolist()
     assert all(0.98 * row["rdp"] < row["lower"] <= row["rdp"] for row in rows)

@@ -23,8 +23,8 @@ LEVELS = (
     ("numerics",),
     ("rates", "protocols", "randomizers"),
     ("accounting",),
-    ("plotting",),
-    ("plotting_renyi", "sweeps", "training"),
+    ("plotting", "disclosure"),
+    ("sweeps", "training"),
     ("auditing", "flower"),
     ("cli",),
 )
