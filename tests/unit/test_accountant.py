@@ -66,6 +66,7 @@ def test_counts_add_up():
     assert pieces.get_epsilon(1e-6) == cj.account(RUN, PURE, delta=1e-6, bounds="fast").epsilon
 
 
+@pytest.mark.thorough
 def test_get_delta_inverts_get_epsilon_on_the_safe_side():
     accountant = cj.CheckInAccountant(bounds="fast").compose(cj.to_event(RUN, PURE))
     epsilon = accountant.get_epsilon(1e-5)
