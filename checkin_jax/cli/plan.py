@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import tyro
@@ -19,7 +19,8 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
-from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError
+from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
+from checkin_jax.disclosure.declared import Deployment, of_table
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
 
@@ -31,20 +32,29 @@ _TABLES = {
     "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
     "target": ("epsilon", "delta", "view"),
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
+    "deployment": (),
 }
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
+class Search(NamedTuple):
+    """A message whose value is to be found: where `calibrate` starts, and over which variable."""
+
+    start: Randomizer | type[Randomizer]
+    free: str | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try (a class: its value is looked for), and the target."""
+    """What a plan asks: the run, messages to try, and the target."""
 
     protocol: CheckInProtocol
     rounds_per_cycle: int
-    messages: tuple[Randomizer | tuple[type[Randomizer] | Randomizer, str | None], ...]
+    messages: tuple[Randomizer | Search, ...]
     epsilon: float | None
     delta: float
     view: str
+    deployment: Deployment
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -67,24 +77,28 @@ class Plan:
 
     def prepare(self) -> Job:
         """Reads the plan; the job accounts for each choice."""
-        from checkin_jax.cli.options import bounds_of
-
         wanted, bounds = read(self.plan), bounds_of(self.bounds)
 
         def job() -> None:
-            from checkin_jax.accounting.account import account
-
-            ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
-            rows = []
-            for each in wanted.messages:
-                randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
-                if isinstance(randomizer, str):
-                    rows.append(randomizer)
-                    continue
-                rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+            rows = answers(wanted, bounds)
             print(json.dumps(_plain(rows, wanted), allow_nan=False) if self.json else _text(rows, wanted))
 
         return job
+
+
+def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
+    """What each message promises in every view, or why no message meets the target."""
+    from checkin_jax.accounting.account import account
+
+    ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
+    rows: list[dict[str, Guarantee] | str] = []
+    for each in wanted.messages:
+        randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
+        if isinstance(randomizer, str):
+            rows.append(randomizer)
+            continue
+        rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+    return rows
 
 
 def read(path: Path) -> Wanted:
@@ -93,6 +107,8 @@ def read(path: Path) -> Wanted:
     Raises:
       UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
     """
+    from checkin_jax.accounting.account import MIN_DELTA
+
     with naming(path):
         content = path.read_bytes()
     try:
@@ -114,12 +130,13 @@ def read(path: Path) -> Wanted:
         epsilon = target.get("epsilon")
         if epsilon is not None:
             epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
-        delta = _validate.real(1e-300, 1, delta=target["delta"])
+        delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         found = tuple(_message(_table("message", each), epsilon) for each in messages)
+        deployment = of_table(tables.get("deployment", {}))
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, epsilon, delta, view)
+    return Wanted(protocol, len(cycle), found, epsilon, delta, view, deployment)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
@@ -145,10 +162,8 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
     return from_availability(np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0))
 
 
-def _message(
-    table: Mapping[str, Any], epsilon: float | None
-) -> Randomizer | tuple[type[Randomizer] | Randomizer, str | None]:
-    """The randomizer; or where its value is left out, what to search and over which variable."""
+def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:
+    """The randomizer, or the search for it where its value is left out."""
     mechanism = table.get("mechanism")
     if mechanism is not None:
         _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
@@ -157,20 +172,17 @@ def _message(
     if epsilon is None:
         raise ValueError("[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target]")
     if mechanism is None:
-        return (Gaussian, None)
-    return (RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
+        return Search(Gaussian, None)
+    return Search(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
 
 
-def _found(
-    searched: tuple[type[Randomizer] | Randomizer, str | None], wanted: Wanted, bounds: Any
-) -> Randomizer | str:
+def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     """The message that just meets the target, or why there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
-    start, free = searched
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        return calibrate(wanted.protocol, start, free=free, **kinds).randomizer
+        return calibrate(wanted.protocol, search.start, free=search.free, **kinds).randomizer
     except ValueError as error:
         return str(error)
 

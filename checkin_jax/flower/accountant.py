@@ -87,6 +87,9 @@ class Accountant:
         """
         noise, size = self._checked(event)
         count = _validate.integer(1, 10**9, count=count)
+        self._release(noise, size, count)
+
+    def _release(self, noise: float, size: int, count: int) -> None:
         self._ledger.compose(self._event(noise, size), count)
         self._releases.append((noise, size, count))
 
@@ -160,6 +163,5 @@ class Accountant:
             noise = _validate.real(0, math.inf, open_low=True, noise_multiplier=each["noise_multiplier"])
             size = _validate.integer(1, self._config.population_size, sample_size=each["sample_size"])
             count = _validate.integer(1, 10**9, count=each["count"])
-            fresh._ledger.compose(fresh._event(noise, size), count)
-            fresh._releases.append((noise, size, count))
+            fresh._release(noise, size, count)
         self._ledger, self._releases = fresh._ledger, fresh._releases

@@ -268,10 +268,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
-        """Groups the units by kind; here all are alike.
-
-        finest: whether to cut into as many kinds as is of use, or into few.
-        """
+        """Groups the units by kind, here one; finest: cut into as many kinds as is of use, else into few."""
         return (Alike(self, self, self.repeats),)
 
     @property

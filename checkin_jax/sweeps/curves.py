@@ -12,10 +12,11 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import moments
-from checkin_jax.accounting.composition.renyi import UnitCurve, unit_curve
+from checkin_jax.accounting.composition.renyi import Curve, UnitCurve, unit_curve
 from checkin_jax.kernels import batching, host
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.devices import float64
+from checkin_jax.sweeps.results import refusal
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.results import Results
@@ -49,7 +50,7 @@ def run(
             results.errors[index] = str(error)
             continue
         for i in index[~legal[index]]:
-            results.errors[i] = _refused(inputs["order"][i].item())
+            results.errors[i] = refusal(functools.partial(_check_order, order=inputs["order"][i].item()))
         if legal[index].any():
             settings.append((one, index[legal[index]]))
     done(int(np.count_nonzero(results.errors != "")))
@@ -67,12 +68,7 @@ def run(
     workers.run(tasks)
 
 
-def _refused(order: float) -> str:
-    try:
-        _validate.real(1, np.inf, open_low=True, open_high=True, order=order)
-    except (TypeError, ValueError) as error:
-        return str(error)
-    raise AssertionError(f"order={order!r} was refused for no reason")
+_check_order = functools.partial(_validate.real, 1, np.inf, open_low=True, open_high=True)
 
 
 def _alone(
@@ -83,21 +79,16 @@ def _alone(
 ) -> Task:
     def task() -> None:
         for one, index in settings:
-            started = time.perf_counter()
-            try:
-                found = one.curve(orders[index])
-                _write(results, index, found.values, found.names)
-            except (TypeError, ValueError, ArithmeticError) as error:
-                results.errors[index] = str(error)
-            results.seconds[index] = (time.perf_counter() - started) / len(index)
+            results.attempt(index, lambda one=one, index=index: _answer(one.curve(orders[index])))
             done(len(index))
 
     return task
 
 
-def _write(results: Results, index: np.ndarray, values: np.ndarray, names: Sequence[str]) -> None:
-    method = np.array([f"{name}, RDP" for name in names], dtype=object)
-    results.fill(index, rdp=values, method=method, validity="certified")
+def _answer(found: Curve) -> dict[str, Any]:
+    """Result columns of a setting's rows."""
+    method = np.array([f"{name}, RDP" for name in found.names], dtype=object)
+    return {"rdp": found.values, "method": method, "validity": "certified"}
 
 
 # Label of the bound, and what the kernel needs.
@@ -137,8 +128,7 @@ def _at_once(
         answers = iter(log_moments([plan for _, plan in flat]))
         for one, index, lanes in settings:
             parts = [(name, plan.where, next(answers)) for name, plan in lanes]
-            found = one.joined(orders[index], parts)
-            _write(results, index, found.values, found.names)
+            results.fill(index, **_answer(one.joined(orders[index], parts)))
             done(len(index))
         everything = np.concatenate([index for _, index, _ in settings])
         results.seconds[everything] = (time.perf_counter() - started) / len(everything)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -125,12 +125,7 @@ def _run(
 ) -> Task:
     def task() -> None:
         for i, row in rows:
-            started = time.perf_counter()
-            try:
-                results.fill(i, **one(question, row))
-            except (TypeError, ValueError, ArithmeticError) as error:
-                results.errors[i] = str(error)
-            results.seconds[i] = time.perf_counter() - started
+            results.attempt(i, functools.partial(one, question, row))
             done(1)
 
     return task

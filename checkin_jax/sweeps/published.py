@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import closed_forms, host
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS
 from checkin_jax.randomizers import MAX_EPSILON0
+from checkin_jax.sweeps.results import refusal
 from checkin_jax.sweeps.table import batched
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ def _whole(values: np.ndarray, largest: float) -> np.ndarray:
 
 def _fault(question: Question, given: Mapping[str, Any]) -> str:
     """The error that the setting's own objects raise, or that of delta or bound."""
-    try:
+
+    def check() -> None:
         question.protocol(**{name: given[name] for name in question.fields if name in given})
         _validate.real(0, MAX_EPSILON0, epsilon0=given["epsilon0"])
         _validate.real(0, 1, open_low=True, open_high=True, delta=given["delta"])
         _validate.choice(BOUNDS, bound=given["bound"])
-    except (TypeError, ValueError) as error:
-        return str(error)
-    raise AssertionError(f"{given!r} was refused for no reason")
+
+    return refusal(check)
 
 
 def _task(
@@ -107,14 +107,12 @@ def _task(
     done: Callable[[int], None],
     size: int,
 ) -> Task:
+    def answer() -> dict[str, Any]:
+        fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
+        return (_closed if fast else _slow)(bound, question.orders, parts, size)
+
     def run() -> None:
-        started = time.perf_counter()
-        try:
-            fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
-            results.fill(index, **(_closed if fast else _slow)(bound, question.orders, parts, size))
-        except (TypeError, ValueError, ArithmeticError) as error:
-            results.errors[index] = str(error)
-        results.seconds[index] = (time.perf_counter() - started) / len(index)
+        results.attempt(index, answer)
         done(len(index))
 
     return run

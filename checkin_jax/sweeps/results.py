@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,15 @@ def _fields(kind: type) -> dict[str, bool]:
     return {field.name: field.default is missing for field in dataclasses.fields(kind)}
 
 
+def refusal(check: Callable[[], object]) -> str:
+    """What is said by a check that is known to refuse something."""
+    try:
+        check()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    raise AssertionError(f"{check!r} refused nothing")
+
+
 class Results:
     """Result columns of a block, filled as rows finish. `columns` turns a row that was never filled into an error."""
 
@@ -99,6 +109,15 @@ class Results:
         """Results of the rows `index`."""
         for name, value in values.items():
             (self.numbers if name in self.numbers else self.words)[name][index] = value
+
+    def attempt(self, index: Any, answer: Callable[[], Mapping[str, Any]]) -> None:
+        """Fills the rows `index` with an answer, or its error, and shares out among them how long it took."""
+        started = time.perf_counter()
+        try:
+            self.fill(index, **answer())
+        except (TypeError, ValueError, ArithmeticError) as error:
+            self.errors[index] = str(error)
+        self.seconds[index] = (time.perf_counter() - started) / np.size(index)
 
     def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
         """Inputs and results, a row each; a row with neither result nor error has an error that says so."""

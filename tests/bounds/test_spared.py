@@ -91,7 +91,8 @@ def test_epsilon_at_rate_one():
 @pytest.mark.parametrize(("n", "mu"), [(1, 0.5), (2, 3.0), (3, 0.5), (10, 15.0), (10**9, 0.5), (10**12, 5.0)])
 def test_any_setting_gives_a_profile(n, mu):
     value = spared.SparedGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
-    assert np.all(np.isfinite(value)) and np.all(np.diff(value) <= 1e-12)
+    assert np.all(np.isfinite(value))
+    assert np.all(np.diff(value) <= 1e-12)
     assert value[0] <= 1.0 + 1e-7
 
 

@@ -62,42 +62,21 @@ def test_a_log_of_hospitals_is_worth_nothing():
     assert none.as_dict()["epsilon_replaced"] is None
 
 
+def check(*more: str, **options: str) -> None:
+    """Runs the command with these options."""
+    words = (word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value))
+    cli.main(["flower-check", *words, *more])
+
+
 def test_the_command_says_it(capsys):
-    cli.main(
-        ["flower-check", "--clipping-norm", "1", "--sensitivity", "1", "--epsilon", "1", "--delta", "1e-5"]
-    )
+    check(clipping_norm="1", sensitivity="1", epsilon="1", delta="1e-5")
     printed = capsys.readouterr().out
     assert "(1.0, 1e-05)-local differential privacy of a message does NOT hold" in printed
     assert "clip norms of noise a message" in printed
-    cli.main(
-        [
-            "flower-check",
-            "--clipping-norm",
-            "1",
-            "--sensitivity",
-            "2",
-            "--epsilon",
-            "0.9",
-            "--delta",
-            "1e-5",
-            "--json",
-        ]
-    )
+    check("--json", clipping_norm="1", sensitivity="2", epsilon="0.9", delta="1e-5")
     assert json.loads(capsys.readouterr().out)["holds"] is True
     with pytest.raises(SystemExit):
-        cli.main(
-            [
-                "flower-check",
-                "--clipping-norm",
-                "0",
-                "--sensitivity",
-                "2",
-                "--epsilon",
-                "0.9",
-                "--delta",
-                "1e-5",
-            ]
-        )
+        check(clipping_norm="0", sensitivity="2", epsilon="0.9", delta="1e-5")
     assert "clipping_norm=0.0" in capsys.readouterr().err
 
 

@@ -207,11 +207,17 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           TypeError, ValueError: target_delta is not in its range, or something non-private was composed.
         """
+        return self._attack(target_delta, None)
+
+    def _attack(self, target_delta: float, found: Bracket | None) -> AttackTerms:
+        """found: the bracket at this delta, where it is known."""
         target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
         units, own = self._units(target_delta), self._stronger()
-        return attack_terms(units, target_delta, composer.bracket(units, target_delta, own), own)
+        if found is None:
+            found = composer.bracket(units, target_delta, own)
+        return attack_terms(units, target_delta, found, own)
 
     def guarantee(self, target_delta: float, *, attack: bool = False) -> LedgerGuarantee:
         """States what everything composed promises together, at this delta in [1e-300, 1].
@@ -248,7 +254,7 @@ class CheckInAccountant(PrivacyAccountant):
             delta=delta,
             neighboring_relation=self._relation,
             notes=tuple(note for note in self.notes if note != central.ASSUMED),
-            terms=self.attack(delta) if attack else None,
+            terms=self._attack(delta, found) if attack else None,
         )
 
     def __str__(self) -> str:

@@ -171,9 +171,13 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
     Returns:
       (k,) int64, sensitive; k may be 0.
     """
+    return participants_of(entropy, protocol.num_clients, protocol.rate, round_index)
+
+
+def participants_of(entropy: int, number: int, rate: float, round_index: int) -> np.ndarray:
+    """`participants` of clients 0 .. number - 1, each at the same rate: all of them, or those who are available."""
     rng = generator(entropy, Stream.PARTICIPANTS, round_index)
-    count = int(rng.binomial(protocol.num_clients, protocol.rate))
-    return rng.choice(protocol.num_clients, size=count, replace=False)
+    return rng.choice(number, size=int(rng.binomial(number, rate)), replace=False)
 
 
 def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:

@@ -121,12 +121,3 @@ def averaged_updates(
     picked = rng.integers(protocol.num_slots, size=len(clients))
     ends = np.cumsum(np.bincount(picked, minlength=protocol.num_slots))
     return clients[np.argsort(picked, kind="stable")], ends
-
-
-def available(entropy: int, available: int, rate: float, round_index: int) -> np.ndarray:
-    """Those who come in one round of clients 0 .. available - 1, each with the same rate.
-
-    Formal guarantees: as of `draws.participants`; who is available follows from their number, which is public.
-    """
-    rng = generator(entropy, Stream.PARTICIPANTS, round_index)
-    return rng.choice(available, size=int(rng.binomial(available, rate)), replace=False)

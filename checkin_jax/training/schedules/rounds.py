@@ -78,11 +78,12 @@ class AvailableRounds(Schedule):
         return number, float(np.mean(self._log.available * self._log.coin)) / number
 
     def draw(self, entropy: int) -> Clients:
-        """See `fleets.available`."""
+        """See `draws.participants_of`: who is available follows from their number, which is public."""
         log = self._log
 
         def clients(index: int) -> np.ndarray:
-            return fleets.available(entropy, int(log.available[index]), float(log.coin[index]), index)
+            number, coin = int(log.available[index]), float(log.coin[index])
+            return draws.participants_of(entropy, number, coin, index)
 
         return clients
 
