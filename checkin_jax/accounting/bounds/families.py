@@ -27,6 +27,7 @@ from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gain
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.staged import StagedClones
 from checkin_jax.accounting.bounds.unequal import builders
+from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
@@ -43,7 +44,8 @@ from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
-_Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
+_Occupied = OccupiedPureLDP | UnequalOccupied
+_Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
 
@@ -283,7 +285,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
     seen, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
-        hidden = [each for each in bounds if isinstance(each, OccupiedPureLDP)]
+        hidden = [each for each in bounds if isinstance(each, _Occupied)]
         seen = [each for each in bounds if each not in hidden]
         if hidden and not any(isinstance(each, SlotsPureLDP) for each in seen):
             slots_alone = SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass)

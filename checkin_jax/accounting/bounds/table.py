@@ -252,6 +252,14 @@ BOUNDS: tuple[Bound, ...] = (
         builders.t3h,
     ),
     Bound(
+        "T2'h",
+        "the messages of the occupied slots, at rates that differ: T2' among a pool of members of one rate, of whom "
+        "it is revealed how many throw",
+        _UNEQUAL,
+        0.05,
+        builders.t2_prime_h,
+    ),
+    Bound(
         "T1h+",
         "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
         _UNEQUAL + ", docs/theory_hexagon.md",
