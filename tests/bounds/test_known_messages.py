@@ -63,6 +63,7 @@ class TestEqualSteps:
     @pytest.mark.parametrize(
         ("n", "rate"), [(1, F(1)), (3, F(1, 2)), (12, F(1)), (150, F(1, 10)), (150, F(1))]
     )
+    @pytest.mark.thorough(but=2)
     def test_above_the_sums_and_close(self, n, rate, p, spread):
         labels, cs = labels_of(p, 5, spread), cs_of(p)
         seen = equal_steps.StepCounts(host(n), host(float(rate)), host([n]), host([1.0]))
@@ -307,6 +308,7 @@ def test_b_with_its_full_hull():
     assert found.lower <= found.upper <= 17.40
 
 
+@pytest.mark.thorough
 def test_slots_gain_as_check_in_does():
     """One bit at eps0 = 2 in A_fix and A_avg; T2 and T2' give 1.443 and 1.438."""
     for hiding, most in ((Slots(6000, 0.1, 0.095), 1.096), (Occupied(60_000, 6000, 0.5), 1.092)):

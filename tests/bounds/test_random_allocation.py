@@ -135,6 +135,7 @@ def test_more_steps_and_less_selection_leak_less():
     assert epsilon(400, 1) < epsilon(100, 1) < epsilon(100, 3) < epsilon(100, 10)
 
 
+@pytest.mark.thorough
 def test_the_event_composes_with_others_and_is_remembered():
     event = cj.RandomAllocationDpEvent(GAUSS(2.0), num_selected=3, num_steps=100)
     ledger = (

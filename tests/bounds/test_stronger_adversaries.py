@@ -90,7 +90,7 @@ RATES = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0]
 
 
 @pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.thorough(but=1)
+@pytest.mark.thorough
 def test_epsilon_grows_with_the_rate(tight):
     """0.7355 at .999, 2.145 at .9999 and 0.245 at 1 before."""
     noise = cj.Gaussian(noise_multiplier=4.0)

@@ -192,7 +192,7 @@ def test_composed_rounds_are_within_a_tenth():
 
 
 @pytest.mark.parametrize(("n", "rate", "mu"), [(300, 0.2, 0.3), (60_000, 0.1, 1.41)])
-@pytest.mark.thorough(but=1)
+@pytest.mark.thorough
 def test_never_above_t_star(n, rate, mu):
     loss = np.linspace(0.0, 0.2, 50)
     ours = TwoLawGaussian(n, rate, mu, 39.0).upper(loss)

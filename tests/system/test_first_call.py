@@ -84,6 +84,20 @@ def test_a_later_process_compiles_nothing_and_says_the_same(kept):
     assert run(code) == ["0", *first[1:]]
 
 
+def test_a_later_process_has_the_programs_of_sweeps_too(kept):
+    sweep = (
+        "cj.sweep(num_clients=[500, 600], check_in_prob=0.1, num_rounds=20, epsilon0=2.0, delta=1e-6,"
+        " protocol=cj.ShuffledCheckIn, bounds='fast')"
+    )
+    code = (
+        COUNT.format(question=sweep)
+        .replace("g.lower", "g['lower'].sum()")
+        .replace("g.epsilon", "g['epsilon'].sum()")
+    )
+    first = run(code)
+    assert run(code) == ["0", *first[1:]]
+
+
 def test_two_processes_at_once_share_a_folder(kept):
     code = COUNT.format(question=SLOTS)
     both = [

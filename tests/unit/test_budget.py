@@ -136,6 +136,7 @@ def test_before_composes_as_the_accountant_does(view):
     assert found.as_dict()["before"][0]["protocol"]["num_rounds"] == 20
 
 
+@pytest.mark.thorough
 def test_the_same_parameters_before_and_now_are_one_run():
     whole = cj.account(CHECK_IN.repeated(30), PureLDP(epsilon0=1.0), delta=1e-6)
     parts = cj.account(

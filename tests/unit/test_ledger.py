@@ -213,6 +213,7 @@ def test_plds_of_dp_accounting_agree(unit):
         assert theirs == pytest.approx(ours, rel=0.01, abs=2e-3)
 
 
+@pytest.mark.thorough
 def test_plds_of_several_kinds_compose():
     accountant = composed(UNITS[:4])
     pld = accountant.to_pld(value_discretization_interval=1e-3)
