@@ -34,6 +34,16 @@ class Stated(abc.ABC):
     delta: float
     validity: str
     neighboring_relation: str
+    method: str
+    lower_method: str
+    theorems: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    @abc.abstractmethod
+    def compared(self) -> str:
+        """Neighboring data sets in words."""
 
     @property
     @abc.abstractmethod

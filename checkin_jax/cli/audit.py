@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class Audit(RunOptions):
-    """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation."""
+    """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation.
+
+    What it finds about a run stays in the run's folder as audit.json, for checkin report.
+    """
 
     heading: ClassVar[str] = "audit"
     examples: ClassVar[tuple[str, ...]] = (
@@ -61,6 +64,7 @@ class Audit(RunOptions):
         from checkin_jax.accounting.account import account
         from checkin_jax.auditing.auditor import FEWEST_RUNS, MOST_RUNS, audit
         from checkin_jax.auditing.setting import check_auditable
+        from checkin_jax.disclosure import evidence
         from checkin_jax.protocols import VIEWS
         from checkin_jax.training.run import PrivateRun
 
@@ -118,6 +122,8 @@ class Audit(RunOptions):
                 drawn, rows = plotting.trade_off(terms, points)
                 plotting.save(drawn, out, rows)
             print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            if self.run_dir is not None:
+                evidence.keep_audit(self.run_dir, found.as_dict())
             if not found.passed:
                 sys.exit(1)
 

@@ -16,6 +16,7 @@ from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE
 from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
+from checkin_jax.protocols import VIEWS
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.interop.accountant import CheckInAccountant
@@ -138,6 +139,29 @@ def _loaded(path: Path, state: dict[str, Any], relation: Any, bounds: Any = "bes
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: no ledger: {error}") from error
     return accountant
+
+
+def in_views(
+    path: Path, bounds: str | tuple[str, ...]
+) -> tuple[CheckInAccountant, dict[str, CheckInAccountant]]:
+    """The ledger of a file, and view -> the same as if all of it were seen in that view, for those views that have a
+    bound and are not the ledger's own; none of them where a trusted server's events are in it.
+
+    Raises:
+      UsageError: it is no ledger.
+    """
+    state = _state(path)
+    relation = state.get("neighboring_relation")
+    whole, others = _loaded(path, state, relation, bounds), {}
+    entries = state["ledger"]
+    if state["central"] or state["non_private"]:
+        return whole, {}
+    for view in VIEWS:
+        if any(entry["view"] != view for entry in entries):
+            seen = {**state, "ledger": [{**entry, "view": view} for entry in entries]}
+            with contextlib.suppress(UsageError):  # the relation has no bound in this view
+                others[view] = _loaded(path, seen, relation, bounds)
+    return whole, others
 
 
 def _read(path: Path, relation: str) -> CheckInAccountant:

@@ -20,6 +20,7 @@ from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
 from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
+from checkin_jax.disclosure.declared import Deployment, of_table
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
 
@@ -31,6 +32,7 @@ _TABLES = {
     "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
     "target": ("epsilon", "delta", "view"),
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
+    "deployment": (),
 }
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
@@ -52,6 +54,7 @@ class Wanted:
     epsilon: float | None
     delta: float
     view: str
+    deployment: Deployment
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -77,19 +80,25 @@ class Plan:
         wanted, bounds = read(self.plan), bounds_of(self.bounds)
 
         def job() -> None:
-            from checkin_jax.accounting.account import account
-
-            ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
-            rows = []
-            for each in wanted.messages:
-                randomizer = _found(each, wanted, bounds) if isinstance(each, Search) else each
-                if isinstance(randomizer, str):
-                    rows.append(randomizer)
-                    continue
-                rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+            rows = answers(wanted, bounds)
             print(json.dumps(_plain(rows, wanted), allow_nan=False) if self.json else _text(rows, wanted))
 
         return job
+
+
+def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
+    """What each message promises in every view, or why no message meets the target."""
+    from checkin_jax.accounting.account import account
+
+    ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
+    rows: list[dict[str, Guarantee] | str] = []
+    for each in wanted.messages:
+        randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
+        if isinstance(randomizer, str):
+            rows.append(randomizer)
+            continue
+        rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+    return rows
 
 
 def read(path: Path) -> Wanted:
@@ -124,9 +133,10 @@ def read(path: Path) -> Wanted:
         delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         found = tuple(_message(_table("message", each), epsilon) for each in messages)
+        deployment = of_table(tables.get("deployment", {}))
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, epsilon, delta, view)
+    return Wanted(protocol, len(cycle), found, epsilon, delta, view, deployment)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax.cli.options import Job, UsageError
+from checkin_jax import _validate
+from checkin_jax.cli.options import Job, UsageError, bounds_of
+
+if TYPE_CHECKING:
+    from checkin_jax.disclosure.checklist import Disclosure
+    from checkin_jax.disclosure.declared import Deployment
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -38,34 +44,128 @@ class SpentBudget:
 
 @dataclasses.dataclass(kw_only=True)
 class ReportPage:
-    """Writes one self-contained HTML page about a run: its promise, accuracy and epsilon over rounds, check-ins."""
+    """Writes one HTML page about a run, a ledger or a plan: what it promises, what guidelines ask, who checked what.
 
-    run_dir: tyro.conf.Positional[Path]
-    """Folder of the run; one that was killed or goes on will do."""
+    A table [deployment] in a TOML file declares what no program can know: view, client, tuning, evaluation,
+    other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit; and
+    [[deployment.checked]] with assumption (its first words), by and on.
+    """
+
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = (
+        "runs/digits",
+        "fleet.json --delta 1e-8 --deployment deployment.toml --out fleet.html",
+        "fleet.toml",
+    )
+
+    subject: tyro.conf.Positional[Path]
+    """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder."""
-
+    """Where the page goes; left out: report.html in the run's folder, or beside the file under its name."""
+    deployment: Path | None = None
+    """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
+    delta: float | None = None
+    """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
+    bounds: str | None = None
+    """Theorems for a ledger or a plan: best (when left out for a ledger), fast (for a plan), or labels: T1,T1+."""
     attack: bool = False
-    """Also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
+    """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 
     def prepare(self) -> Job:
-        """Reads the run; the job accounts for it and writes the page."""
+        """Reads the subject; the job accounts for it and writes the page."""
+        from checkin_jax.disclosure import declared
+
+        deployment = None if self.deployment is None else declared.read(self.deployment)
+        if not self.subject.is_file():
+            return self._of_run(deployment)
+        if self.attack:
+            raise UsageError("--attack goes with the folder of a run")
+        out = self.subject.with_suffix(".html") if self.out is None else self.out
+        build = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
+        if build is None:
+            raise UsageError(
+                f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
+            )
+        made = build(deployment)
+
+        def job() -> None:
+            from checkin_jax._files import replacing
+            from checkin_jax.disclosure import checklist
+
+            with replacing(out) as stream:
+                try:
+                    stream.write(checklist.build(made()).encode())
+                except (
+                    ValueError
+                ) as error:  # what only accounting can tell: an empty ledger, checks of nothing
+                    raise UsageError(f"{self.subject}: {error}") from error
+            print(out)
+
+        return job
+
+    def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax import plotting
         from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import html_report, recorded
 
-        run = recorded.read(self.run_dir)
+        for name in ("delta", "bounds"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name == 'bounds')}")
+        run = recorded.read(self.subject)
         plotting.check(Path("picture.svg"))  # before any work: is there anything to draw with?
-        out = self.run_dir / "report.html" if self.out is None else self.out
+        out = self.subject / "report.html" if self.out is None else self.out
         if not run.metrics:
             raise UsageError(
-                f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to report"
+                f"run_dir={str(self.subject)!r}: no round was logged; there is nothing to report"
             )
 
         def job() -> None:
-            print(html_report.write(run, out, account, attack=self.attack))
+            try:
+                print(html_report.write(run, out, account, attack=self.attack, deployment=deployment))
+            except ValueError as error:  # declarations that fit nothing
+                raise UsageError(str(error)) from error
 
         return job
+
+    def _of_ledger(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
+        from checkin_jax.accounting.account import MIN_DELTA
+        from checkin_jax.cli import ledger
+        from checkin_jax.disclosure import evidence, subjects
+        from checkin_jax.disclosure.declared import Deployment
+
+        delta = _validate.real(MIN_DELTA, 1, delta=1e-6 if self.delta is None else self.delta)
+        found, others = ledger.in_views(self.subject, bounds_of(self.bounds or "best"))
+
+        def made() -> Disclosure:
+            return subjects.of_ledger(
+                self.subject.stem,
+                found.guarantee(delta),
+                {view: each.guarantee(delta) for view, each in others.items()},
+                files=evidence.digests([self.subject]),
+                deployment=deployment or Deployment(),
+            )
+
+        return made
+
+    def _of_plan(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
+        from checkin_jax.cli import plan
+        from checkin_jax.disclosure import evidence, subjects
+
+        if self.delta is not None:
+            raise UsageError("--delta is given by the plan: leave it out")
+        wanted, bounds = plan.read(self.subject), bounds_of(self.bounds or "fast")
+
+        def made() -> Disclosure:
+            return subjects.of_plan(
+                self.subject.stem,
+                wanted.protocol,
+                plan.answers(wanted, bounds),
+                target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
+                files=evidence.digests([self.subject]),
+                deployment=deployment or wanted.deployment,
+            )
+
+        return made
 
 
 @dataclasses.dataclass(kw_only=True)

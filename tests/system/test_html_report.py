@@ -1,11 +1,14 @@
 """The page about a run: complete, self-contained, and of runs that were killed too."""
 
+import datetime
 import functools
+import hashlib
 import html
 import json
 import re
 import shutil
 import subprocess
+import warnings
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 from stand_in import quick_account
 
 import checkin_jax as cj
+from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.training.reports import html_report, recorded
@@ -165,6 +169,94 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
     assert "no round was logged" in capsys.readouterr().err
 
 
+def test_the_page_says_who_declared_what_and_what_an_audit_found(run_dir):
+    finding = {"test": "many runs", "view": "local", "evidence": "3 of 4", "delta": 1e-6, "audit_lower": 0.25}
+    found = {"passed": True, "confidence": 0.95, "findings": [finding | {"certified": {"epsilon": 0.5}}]}
+    (run_dir / "audit.json").write_text(json.dumps(found))
+    (run_dir / "deployment.toml").write_text("[deployment]\nview = 'aggregate'\noperator = 'Example Ltd'\n")
+    text = html_report.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22))
+    assert "no attack proved more than is certified" in text
+    assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06 (3 of 4)" in text
+    assert "View aggregate applies here, Example Ltd declares" in text
+    assert "<td>2026-11-22</td>" in text
+    for name in ("config.json", "metrics.jsonl", "audit.json"):
+        assert hashlib.sha256((run_dir / name).read_bytes()).hexdigest() in text
+
+
+FLEET = """
+[fleet]
+available = [2000, 1000]
+check_in_prob = 0.05
+cycles = 3
+[target]
+epsilon = 0.5
+delta = 1e-5
+[[message]]
+epsilon0 = 1.0
+[deployment]
+view = "messages"
+"""
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch, capsys):
+    """The pages of a ledger with two views and of a plan, as the command writes them."""
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    ledger = cj.CheckInAccountant(bounds="fast")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for view in ("messages", "aggregate"):
+            ledger.compose(cj.to_event(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), view=view))
+    (tmp_path / "ledger.json").write_text(json.dumps(ledger.state_dict()))
+    cli.main(["report", str(tmp_path / "fleet.toml")])
+    cli.main(["report", str(tmp_path / "ledger.json"), "--delta", "1e-7", "--bounds", "fast"])
+    assert capsys.readouterr().out.split() == [str(tmp_path / n) for n in ("fleet.html", "ledger.html")]
+    return {name: (tmp_path / f"{name}.html").read_text() for name in ("fleet", "ledger")}, ledger
+
+
+def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
+    texts, ledger = pages
+    plan = cj.account(
+        cj.from_availability([2000, 1000] * 3, coin=0.05), cj.PureLDP(epsilon0=1.0), delta=1e-5, bounds="fast"
+    )
+    assert up(plan.epsilon, 4) in texts["fleet"]
+    assert "This is a plan: nothing has run" in texts["fleet"]
+    found = ledger.guarantee(1e-7)
+    for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
+        assert g.compared in html.unescape(texts["ledger"])
+    assert up(found.epsilon, 4) in texts["ledger"]
+    assert "View as composed applies here, the ledger declares" in texts["ledger"]
+    assert texts["ledger"].count("<small>view ") == 4
+    for text in texts.values():
+        parsed = Collector()
+        parsed.feed(text)
+        assert not parsed.links
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["x.txt"], "expected the folder of a run, a ledger"),
+        (["fleet.toml", "--delta", "1e-6"], "--delta is given by the plan"),
+        (["fleet.toml", "--attack"], "--attack goes with the folder of a run"),
+        (["fleet.toml", "--deployment", "x.txt"], "expected a table [deployment]"),
+        (["run", "--delta", "1e-6"], "--delta goes with a ledger"),
+        (["ledger.json"], "no ledger"),
+    ],
+)
+def test_a_page_of_nothing_is_refused_in_one_line(run_dir, monkeypatch, capsys, words, told):
+    monkeypatch.chdir(run_dir.parent)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    for name, text in {"x.txt": "", "fleet.toml": FLEET, "ledger.json": "{}"}.items():
+        (run_dir.parent / name).write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["report", *words])
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Whatever the page would load is blocked and told; so are errors, and what sticks out of the window to the right.
 PROBE = """
@@ -235,6 +327,13 @@ def test_a_browser_shows_the_page_whole_and_loads_nothing(run_dir, width):
     assert found["faults"]
     assert found["scroll"] > width
     assert found["out"] == ["DIV"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+def test_a_browser_shows_the_pages_of_a_plan_and_a_ledger_on_a_phone(pages, tmp_path):
+    for text in pages[0].values():
+        right = {"faults": [], "loaded": [], "inner": 390, "scroll": 390, "out": []}
+        assert probed(text, 390, tmp_path / "probed.html") == (right, False)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")

@@ -95,7 +95,7 @@ def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
 
 def test_the_page_begins_with_a_table_rounded_outwards(record):
     page = statement.as_html(record)
-    shown = re.findall(r"<tr><td>(\w+)<td><b>([^<]+)</b><br><small>at least ([^,]+),", page)
+    shown = re.findall(r"<td>(\w+)</td><td><b>([^<]+)</b><br><small>at least ([^,]+),", page)
     assert [view for view, _, _ in shown] == ["local", "messages", "aggregate"]
     for (_, upper, lower), each in zip(shown, record["guarantees"]):
         assert float(lower) <= each["epsilon_lower"] <= each["epsilon"] <= float(upper)

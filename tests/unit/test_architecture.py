@@ -23,7 +23,7 @@ LEVELS = (
     ("numerics",),
     ("rates", "protocols", "randomizers"),
     ("accounting",),
-    ("plotting",),
+    ("plotting", "disclosure"),
     ("sweeps", "training"),
     ("auditing", "flower"),
     ("cli",),

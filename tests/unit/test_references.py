@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from checkin_jax.accounting.bounds.table import BOUNDS
+from checkin_jax.disclosure.references import REFERENCES
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "references.md"
 SOURCES = [
@@ -18,7 +21,7 @@ SOURCES = [
         if path.name != Path(__file__).name
     ),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(path for path in (ROOT / "docs").glob("*.md") if path != PAGE),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != PAGE),
     *sorted((ROOT / "tests").rglob("*.md")),
 ]
 # [BBG18], and the two papers that are reproduced.
@@ -78,6 +81,16 @@ def test_the_page_is_in_order():
         assert year, key
         assert re.fullmatch(r".*\*[^*]+\.\*.*\.", entry), f"{key}: authors (year). *Title.* Where."
         assert not key[-2:].isdigit() or key[-2:] == year[1][-2:], key
+
+
+def test_pages_cite_in_full_what_the_page_has():
+    """A page is read where this documentation is not: its sources are the same entries without links and italics."""
+    known = entries()
+    for key, entry in REFERENCES.items():
+        plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", known[key]).replace("*", "")
+        assert entry == plain
+    stated = " ".join(f"{bound.statement} {bound.of_sums} {bound.reference}" for bound in BOUNDS)
+    assert set(re.findall(KEY, stated)) <= REFERENCES.keys()
 
 
 def test_every_key_leads_to_an_entry_and_every_entry_is_cited():

@@ -1,66 +1,65 @@
-"""One self-contained HTML page about a run: the statement in words, and what the metrics and the accountant say.
-
-Nothing is loaded from anywhere: pictures are inline SVG. It reads well on a phone and on paper.
-"""
+"""The page about a run that was trained here: the checklist of `disclosure`, and what its metrics say, in pictures."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import html
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkin_jax import plotting
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.disclosure import checklist, declared, evidence, page
+from checkin_jax.disclosure.checklist import Disclosure
+from checkin_jax.disclosure.declared import Deployment
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
+from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Points of a curve of epsilon: with the tight bounds each may take a second.
 _POINTS = 10
+# What of a run's folder the page names with hashes, and where its deployer declares what no program can know.
+_FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
+DEPLOYMENT = "deployment.toml"
 # Characters of a setting that are shown.
 _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
-_STYLE = """
-body{font:17px/1.5 system-ui,sans-serif;color:#1b1f24;max-width:46rem;margin:2rem auto;padding:0 1rem}
-h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.2rem;border-top:1px solid #ddd;padding-top:1rem}
-.sub{color:#57606a;margin-top:0}figure{margin:1rem 0}figure svg{width:100%;height:auto}
-figcaption{color:#57606a;font-size:.9rem}.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid #ddd;vertical-align:top}
-.number{white-space:nowrap}code{overflow-wrap:anywhere}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f8fa;padding:.8rem;font-size:.82rem}
-.warn{background:#fff4e5;border-left:4px solid #d9822b;padding:.5rem .8rem}
-@media(max-width:30rem){body{font-size:15px;margin-top:1rem}th,td{padding:.3rem .45rem .3rem 0}}
-@media print{body{max-width:none;margin:0;font-size:11pt}figure svg{width:12cm}
-figure,table,.warn{break-inside:avoid}h2{break-after:avoid}
-pre{background:none;border:1px solid #ddd}}
-"""
 
 
-def build(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = False) -> str:
+def build(
+    run: RecordedRun,
+    account_fn: AccountFn = account,
+    *,
+    attack: bool = False,
+    deployment: Deployment | None = None,
+    made: datetime.date | None = None,
+) -> str:
     """The page.
 
     Args:
       run: of at least one round.
       account_fn: the accountant.
       attack: with a section of what an attacker can do, which takes about as long again.
+      deployment: what the deployer declares; None: what deployment.toml in the run's folder says, if it is there.
+      made: the day on the page; None: today, UTC.
 
     Raises:
-      ValueError: no round was logged.
+      ValueError: no round was logged, a declaration fits nothing, or a file in the folder is damaged.
       ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if not run.metrics:
@@ -73,71 +72,99 @@ def build(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = F
     whole, leading = ran, final
     if early:
         whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
-    sections = [_headline(run, leading), _words(run, leading), _ran(run, final) if early else ""]
-    sections += [_attack(leading) if attack else ""]
-    sections += [_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn))]
-    sections += [_accuracy_over_rounds(run), _accuracy_over_epsilon(points), _epsilon_over_rounds(points)]
-    sections += [_check_ins(run), _update_norms(run), _statement(run, final), _settings(run)]
-    title = f"Private training on {_name(run)}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</body></html>\n"
+    figures = (
+        _accuracy_over_rounds(run),
+        _accuracy_over_epsilon(points),
+        _epsilon_over_rounds(points),
+        _check_ins(run),
+        _update_norms(run),
     )
+    shown = [
+        _attack(leading) if attack else "",
+        _by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
+        page.section("How it went", f'<div class="figures">{"".join(figures)}</div>'),
+    ]
+    if deployment is None:
+        declared_there = run.path / DEPLOYMENT
+        deployment = declared.read(declared_there) if declared_there.is_file() else Deployment()
+    subject = _subject(run, leading, deployment)
+    if made is not None:
+        subject = dataclasses.replace(subject, made=made)
+    below = [_statement(run, final), _settings(run)]
+    return checklist.build(subject, promised=[_ran(run, final)] if early else [], shown=shown, below=below)
 
 
 def _name(run: RecordedRun) -> str:
     return str(run.about.get("dataset", "unknown data"))
 
 
-def _headline(run: RecordedRun, final: dict[str, Guarantee]) -> str:
+def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deployment) -> Disclosure:
+    """The run in the words of the checklist."""
     tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
     accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
-    shown = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
-    protocol = run.run.protocol
-    state = (
-        ""
+    measured = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
+    private, protocol = run.run, run.run.protocol
+    notes = (
+        run.report["notes"]
         if run.report
-        else '<p class="warn">This run has not ended, or was killed: it has no report yet.</p>'
+        else ["This run has not ended, or was killed: it has no report yet."]
     )
-    return (
-        f"<h1>Private training on {html.escape(_name(run))}</h1>"
-        f'<p class="sub">{shown} after {run.rounds:,} rounds, {protocol.num_clients:,} clients, '
-        f"epsilon at most {_number(final['messages'].epsilon, up)} against "
-        f"{html.escape(final['messages'].against)}</p>{state}"
+    held = run.about.get("records_per_client")
+    tuning = run.about.get("tuning")
+    return Disclosure(
+        title=f"Private training on {_name(run)}",
+        lead=f"{measured} after {run.rounds:,} rounds, {protocol.num_clients:,} clients",
+        state=tuple(notes),
+        promises=(checklist.Promise(guarantees=leading),),
+        clients=protocol.num_clients,
+        unit=page.sentence(
+            f"{PROTECTED}{f' ({held:,} each)' if isinstance(held, int) else ''}, over the whole run"
+        ),
+        mechanism=(
+            page.sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
+            page.sentence(f"{private.randomizer.words}; clip norm {private.clip_norm:g}"),
+            *(f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before),
+        ),
+        covered=(
+            f"All {run.rounds:,} rounds of training on the clients' records, and what ran before as stated.",
+        ),
+        tuning=None if tuning is None else f"Tuning, as the run's settings say: {tuning}.",
+        evaluation=page.sentence(METRICS),
+        released=(page.sentence(RELEASED), page.sentence(POST_PROCESSING)),
+        randomness=f"Secret bits came from {run.about.get('entropy', 'a source that was not recorded')}.",
+        audit=_audited(evidence.audit_of(run.path)),
+        software=f"checkin-jax {__version__} accounted and made this page; the run was made by checkin-jax "
+        f"{run.about.get('version', 'of unknown version')}, jax {run.about.get('jax', 'of unknown version')}",
+        files=evidence.digests(run.path / name for name in _FILES),
+        deployment=deployment,
     )
 
 
-def _words(run: RecordedRun, final: dict[str, Guarantee]) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(g.against)}<br><small>view {view}</small></td>"
-        + "".join(
-            f'<td class="number">{shown}</td>'
-            for shown in (_number(g.epsilon, up), _number(g.lower, down), _times(g.epsilon))
-        )
-        + "</tr>"
-        for view, g in final.items()
-    )
-    notes = "".join(
-        f'<p class="warn">{html.escape(note)}</p>' for note in (run.report["notes"] if run.report else [])
+def _audited(found: dict[str, Any] | None) -> tuple[str, ...]:
+    """What an audit left in the run's folder, a sentence each."""
+    if found is None:
+        return ()
+    verdict = (
+        "no attack proved more than is certified, which is no proof of privacy"
+        if found["passed"]
+        else "VIOLATION: an attack proved that more leaks than is certified"
     )
     return (
-        "<h2>What this run promises</h2>"
-        f"<p>Compared are {html.escape(final['messages'].compared)}. "
-        "Had any one client held another record, whatever can be concluded from what the adversary saw would have "
-        "been concluded with nearly the same probability: at most the factor below, but for a chance of "
-        f"{up(run.run.delta, 3)}. No analysis could promise less than the lower end for all randomizers of this "
-        "kind.</p>"
-        '<div class="wide"><table><tr><th>against</th><th>epsilon at most</th><th>no less than</th>'
-        f"<th>factor at most</th></tr>{rows}</table></div>{notes}"
+        f"The code was attacked by checkin audit: {verdict} (confidence {found['confidence']:g}).",
+        *(
+            f"{each['test']}, view {each['view']}: epsilon at least {down(each['audit_lower'], 4)}, certified at most "
+            f"{'infinity' if each['certified']['epsilon'] is None else up(each['certified']['epsilon'], 4)}, at delta "
+            f"{each['delta']!r} ({each['evidence']})."
+            for each in found["findings"]
+        ),
     )
 
 
 def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     """The figures of a run that ended early, which do not hold if a result had a part in that."""
-    shown = ", ".join(f"epsilon at most {_number(g.epsilon, up)} in view {view}" for view, g in final.items())
+    shown = ", ".join(
+        f"epsilon at most {checklist.number(g.epsilon, up)} in view {view}" for view, g in final.items()
+    )
     return (
         f"<p>These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
         f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there.</p>"
@@ -147,27 +174,26 @@ def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
 def _attack(final: dict[str, Guarantee]) -> str:
     """Rates and beliefs, both ends certified, and the curve they are on."""
     delta = up(final["messages"].delta, 3)
-    heads = ("advantage", "true positives at 1% false", "at 10% false", "belief from 10%", "mu")
+    heads = ("view", "advantage", "true positives at 1% false", "at 10% false", "belief from 10%", "mu")
     rows = []
     for view, g in final.items():
         cells = (g.advantage, g.tpr(0.01), g.tpr(0.1), g.posterior(0.1), g.mu)
-        shown = "".join(f'<td class="number">{_number(ends.upper, up)}</td>' for ends in cells)
-        low = "".join(f'<td class="number">{down(ends.lower, 4)}</td>' for ends in cells)
-        rows.append(f"<tr><td>{view}<br><small>at most</small></td>{shown}</tr>")
-        rows.append(f"<tr><td><small>no less than</small></td>{low}</tr>")
+        most = (checklist.number(ends.upper, up) for ends in cells)
+        rows.append((f"{view}<br><small>at most</small>", *most))
+        rows.append(("<small>no less than</small>", *(down(ends.lower, 4) for ends in cells)))
     drawn, _ = plotting.trade_off({view: g.attack for view, g in final.items()})
     caption = (
         "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
         "certified, bands reach down to what some attack attains."
     )
-    return (
-        "<h2>What an attacker can do</h2><p>The best attack on one client's record, whatever it knows besides. "
-        "Advantage is its true positive rate minus its false positive rate; belief is how sure it can become of one of "
-        f"two candidates, starting at 10%, but for a part {delta} of all runs; mu is that of Gaussian differential "
-        f"privacy but for {delta}.</p>"
-        f'<div class="wide"><table><tr><th>view</th>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
-        f"{''.join(rows)}</table></div>{_picture(drawn, 'Trade-off curve', caption)}"
+    told = (
+        "The best attack on one client's record, whatever it knows besides. Advantage is its true positive rate minus "
+        "its false positive rate; belief is how sure it can become of one of two candidates, starting at 10%, but for "
+        f"a part {delta} of all runs; mu is that of Gaussian differential privacy but for {delta}."
     )
+    table = page.table(heads, rows, numbers=range(1, 6))
+    drawn_too = page.picture(drawn, "Trade-off curve", caption)
+    return page.section("What an attacker can do", page.paragraphs([told]), table, drawn_too)
 
 
 def _accuracy_over_rounds(run: RecordedRun) -> str:
@@ -233,7 +259,8 @@ def _check_ins(run: RecordedRun) -> str:
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
     number, rate = schedule.check_ins
     if rate == 1.0:
-        return f"<h2>Check-ins</h2><p>{caption} Their number is fixed by the protocol.</p>"
+        told = page.paragraphs([f"{caption} Their number is fixed by the protocol."])
+        return f"<section>{page.section('Check-ins', told, level=3)}</section>"
     likely = np.array([-4.0, 4.0]) * np.sqrt(number * rate) + number * rate
     low, high = max(0, min(counts.min(), int(likely[0]))), min(number, max(counts.max(), int(likely[1])))
     width = max(1, (high - low) // 40)
@@ -254,24 +281,28 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> str:
     coins = run.run.protocol.coins
     if not tables or not isinstance(coins, Rates):
         return ""
-    rows = "".join(
-        f'<tr><td class="number">{row.client_rate:.6g}</td>'
-        + "".join(
-            f'<td class="number">{_number(each[i].epsilon, up)}<br>'
-            f"<small>at least {down(each[i].lower, 4)}</small></td>"
-            for each in tables.values()
+    rows = [
+        (
+            f"{row.client_rate:.6g}",
+            *(
+                f"{checklist.number(each[i].epsilon, up)}<br><small>at least {down(each[i].lower, 4)}</small>"
+                for each in tables.values()
+            ),
         )
-        + "</tr>"
         for i, row in enumerate(tables[VIEWS[0]])
-    )
-    heads = "".join(f"<th>epsilon, {view}</th>" for view in tables)
+    ]
+    heads = ("check-in rate up to", *(f"epsilon, {view}" for view in tables))
     caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
     drawn = plotting.by_rate(tables, _COLORS, coins.values, coins.counts)
-    return (
-        "<h2>What it costs whom</h2><p>Clients check in at rates of their own; who comes most often is worst off, and "
-        "every figure elsewhere on this page is for that client.</p>"
-        f'<div class="wide"><table><tr><th>check-in rate up to</th>{heads}</tr>{rows}</table></div>'
-        f"{_picture(drawn, 'Epsilon by check-in rate', caption)}"
+    told = (
+        "Clients check in at rates of their own; who comes most often is worst off, and every figure elsewhere on this "
+        "page is for that client."
+    )
+    return page.section(
+        "What it costs whom",
+        page.paragraphs([told]),
+        page.table(heads, rows, numbers=range(len(heads))),
+        page.picture(drawn, "Epsilon by check-in rate", caption),
     )
 
 
@@ -304,15 +335,15 @@ def _update_norms(run: RecordedRun) -> str:
 
 def _statement(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     text = run.statement or "\n\n".join(str(final[view]) for view in VIEWS)
-    return f"<h2>The statement</h2><pre>{html.escape(text)}</pre>"
+    return page.section("The statement", f"<pre>{html.escape(text)}</pre>")
 
 
 def _settings(run: RecordedRun) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td><code>{html.escape(_short(json.dumps(value)))}</code></td></tr>"
+    rows = [
+        (html.escape(name), f"<code>{html.escape(_short(json.dumps(value)))}</code>")
         for name, value in run.about.items()
-    )
-    return f'<h2>Settings and versions</h2><div class="wide"><table>{rows}</table></div>'
+    ]
+    return page.section("Settings and versions", page.table(("", ""), rows, pairs=True))
 
 
 def _short(text: str) -> str:
@@ -323,36 +354,19 @@ def _short(text: str) -> str:
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
     """A section with one picture, as inline SVG."""
     drawn, (axis,) = plotting.figure()
+    drawn.set_layout_engine(None)  # it would draw everything twice
+    drawn.subplots_adjust(left=0.14, right=0.97, bottom=0.15, top=0.97)
     draw(axis)
-    return f"<h2>{html.escape(title)}</h2>{_picture(drawn, title, caption)}"
+    return f"<section>{page.section(title, page.picture(drawn, title, caption), level=3)}</section>"
 
 
-def _picture(drawn: Figure, title: str, caption: str) -> str:
-    stream = io.StringIO()
-    drawn.savefig(stream, format="svg", metadata={"Date": None})
-    picture = stream.getvalue()
-    picture = picture[picture.index("<svg") :]
-    return (
-        f"<figure role='img' aria-label='{html.escape(title, quote=True)}'>{picture}"
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-
-
-def _number(value: float, cut: Callable[[float, int], str]) -> str:
-    return cut(value, 4) if np.isfinite(value) else "no finite bound"
-
-
-def _times(epsilon: float) -> str:
-    return up(np.exp(epsilon), 3) if epsilon < 700 else "no finite bound"
-
-
-def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, *, attack: bool = False) -> Path:
-    """Writes the page to `out`, whole or not at all; returns the path; arguments as of `build`.
+def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:
+    """Writes the page to `out`, whole or not at all; returns the path; `more` and other arguments are those of `build`.
 
     Raises:
       ValueError, ModuleNotFoundError: see `build`.
       OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
     with replacing(out) as stream:
-        stream.write(build(run, account_fn, attack=attack).encode())
+        stream.write(build(run, account_fn, **more).encode())
     return out

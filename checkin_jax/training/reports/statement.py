@@ -16,24 +16,17 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
+from checkin_jax.disclosure import page
+from checkin_jax.disclosure.checklist import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
 
 # Raised whenever the meaning of a field changes.
 SCHEMA = 1
-TRUSTED = {
-    "local": "nobody but the client's own device",
-    "messages": "the devices, and whoever removes names and order from the messages (a shuffler)",
-    "aggregate": "the devices, and whoever adds the messages up (a server, or secure aggregation)",
-}
-NOT_COVERED = (
-    "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds up",
-    "preparing, selecting or labelling the data",
-    "metrics: they were measured on a public test set, which no guarantee here protects",
-    "anything else that was released about the same clients, before or after",
-    "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
-)
-_RELEASED = "the model after every round, and so its final parameters"
+METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
+_NOT_COVERED = (*NOT_COVERED[:2], METRICS, *NOT_COVERED[2:])
+PROTECTED = "one client, with all records it holds"
+RELEASED = "the model after every round, and so its final parameters"
 
 
 def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = True) -> dict[str, Any]:
@@ -61,7 +54,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
         "tool": {"name": "checkin-jax", "version": __version__},
         "data": {"name": str(run.about.get("dataset", "unknown data")), "clients": protocol.num_clients},
         "unit": {
-            "protected": "one client, with all records it holds",
+            "protected": PROTECTED,
             "records_per_client": held if isinstance(held, int) else None,
             "adjacency": found["messages"].neighboring_relation,
             "in_words": found["messages"].compared,
@@ -84,14 +77,14 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             _guarantee(each, attack, rates.get(view, ())) for view, each in planned.items()
         ],
         "accounting": {
-            "in_words": "brackets of epsilon: composed privacy profiles, every rounding on the safe side",
+            "in_words": ACCOUNTING,
             "software": f"checkin-jax {__version__}",
             "run_by": f"checkin-jax {run.about.get('version', 'unknown')}",
         },
-        "tuning": {"covered": False, "in_words": NOT_COVERED[0], "stated": run.about.get("tuning")},
-        "releases": [_RELEASED, POST_PROCESSING],
+        "tuning": {"covered": False, "in_words": TUNING, "stated": run.about.get("tuning")},
+        "releases": [RELEASED, POST_PROCESSING],
         "notes": list(run.report["notes"]) if run.report else ["this run has not ended, or was killed"],
-        "not_covered": list(NOT_COVERED),
+        "not_covered": list(_NOT_COVERED),
     }
 
 
@@ -186,40 +179,30 @@ def as_model_card(values: dict[str, Any]) -> str:
     return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
 
 
-_STYLE = """:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;
-padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.1rem;margin:2rem 0 .4rem}
-p,ul{margin:.4rem 0}ul{padding-left:1.2rem}li{margin:.4rem 0}table{border-collapse:collapse;width:100%;margin:.6rem 0;
-overflow-wrap:normal}th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
-td b{font-size:1.15rem;white-space:nowrap}small{opacity:.75}"""
-
-
 def _html_table(values: dict[str, Any]) -> str:
     """Epsilon of every view, its lower end and who is trusted: what is read first."""
-    rows = ""
+    rows = []
     for each in values["guarantees"]:
         upper = "no finite bound" if each["epsilon"] is None else up(each["epsilon"], 4)
         least = f"at least {down(each['epsilon_lower'] or 0.0, 4)}, at delta {each['delta']!r}"
-        rows += (
-            f"<tr><td>{html.escape(each['view'])}<td><b>{upper}</b><br><small>{least}</small>"
-            f"<td>{html.escape(each['trusted'])}"
+        rows.append(
+            (
+                html.escape(each["view"]),
+                f"<b>{upper}</b><br><small>{least}</small>",
+                html.escape(each["trusted"]),
+            )
         )
-    return f"<table><tr><th>View<th>Epsilon, at most<th>Who has to be trusted{rows}</table>"
+    return page.table(("View", "Epsilon, at most", "Who has to be trusted"), rows)
 
 
 def as_html(values: dict[str, Any]) -> str:
     """One page that loads nothing."""
     parts = []
     for head, lines in sections(values):
-        many = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-        text = f"<ul>{many}</ul>" if len(lines) > 1 else f"<p>{html.escape(''.join(lines))}</p>"
-        parts.append(f"<h2>{head}</h2>{_html_table(values) if head == 'Guarantees' else ''}{text}")
+        text = page.bullets(lines) if len(lines) > 1 else page.paragraphs(lines)
+        parts.append(page.section(head, _html_table(values) if head == "Guarantees" else "", text))
     title = "Statement of differential privacy"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{_STYLE}</style></head>\n"
-        f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
-    )
+    return page.document(title, [f"<h1>{title}</h1>", *parts])
 
 
 def as_registry(values: dict[str, Any]) -> str:

@@ -1,0 +1,141 @@
+"""What whoever deploys a run declares about it: all that no program can know, from a table of a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from checkin_jax import _validate
+from checkin_jax._files import naming
+from checkin_jax._names import did_you_mean
+from checkin_jax.protocols import VIEWS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Somebody's word that an assumption holds.
+
+    Attributes:
+      assumption: its first words, as the page prints them.
+      by: who checked it.
+      on: when, and how, if that is to be said.
+    """
+
+    assumption: str
+    by: str
+    on: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The deployer's declarations, a sentence each; None: not declared, which the page says and leaves room for.
+
+    Attributes:
+      operator: who deploys the run and answers for this page. contact: where to ask.
+      purpose: what the result is for.
+      view: "local", "messages" or "aggregate": which adversary there is.
+      trusted: who it is that removes names, or adds up.
+      client: what one client is: a person, an account, a device; and whether somebody may be several.
+      data: what a client's record holds, and how it is collected.
+      tuning: how settings were chosen, and on whose data.
+      evaluation: which data measured the result.
+      other_releases: what else was or will be released about the same clients.
+      released_to: who gets the result.
+      security: who can read what devices and servers hold.
+      side_channels: what was done about timing, sizes, logs and faults.
+      audit: what was audited, how, and what was found.
+      checked: who checked which assumption.
+    """
+
+    operator: str | None = None
+    contact: str | None = None
+    purpose: str | None = None
+    view: str | None = None
+    trusted: str | None = None
+    client: str | None = None
+    data: str | None = None
+    tuning: str | None = None
+    evaluation: str | None = None
+    other_releases: str | None = None
+    released_to: str | None = None
+    security: str | None = None
+    side_channels: str | None = None
+    audit: str | None = None
+    checked: tuple[Checked, ...] = ()
+
+    def checks(self, assumptions: Iterable[str]) -> list[Checked | None]:
+        """Who checked each assumption; None: nobody.
+
+        Raises:
+          ValueError: a check that begins as none of the assumptions does.
+        """
+        listed = list(assumptions)
+        for each in self.checked:
+            if not any(one.startswith(each.assumption) for one in listed):
+                raise ValueError(
+                    f"checked: no assumption begins {_validate.shown(each.assumption)}: expected the first words of one"
+                )
+        return [
+            next((each for each in self.checked if one.startswith(each.assumption)), None) for one in listed
+        ]
+
+
+_TEXTS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name != "checked")
+_NAME = "deployment"
+
+
+def of_table(table: Any) -> Deployment:
+    """The declarations of a table [deployment], as tomllib reads it.
+
+    Raises:
+      ValueError, TypeError: a name that is none, or a value that is no text; it is named.
+    """
+    known = (*_TEXTS, "checked")
+    for name, value in _mapping(_NAME, table, known).items():
+        if name != "checked" and (not isinstance(value, str) or not value.strip()):
+            raise TypeError(f"[{_NAME}] {name}={_validate.shown(value)}: expected a text")
+    if "view" in table:
+        _validate.choice(VIEWS, view=table["view"])
+    rows = table.get("checked", [])
+    if not isinstance(rows, list):
+        raise TypeError(f"[{_NAME}] checked={_validate.shown(rows)}: expected [[{_NAME}.checked]]")
+    return Deployment(**{**table, "checked": tuple(map(_checked, rows))})
+
+
+def _checked(row: Any) -> Checked:
+    names = tuple(field.name for field in dataclasses.fields(Checked))
+    texts = {name: str(value) for name, value in _mapping(f"[{_NAME}.checked]", row, names).items()}
+    for name in ("assumption", "by"):
+        if not texts.get(name, "").strip():
+            raise ValueError(f"[[{_NAME}.checked]] needs {name}")
+    return Checked(**texts)
+
+
+def _mapping(name: str, table: Any, known: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(table, dict):
+        raise TypeError(f"expected a table [{name}]")
+    for key in table:
+        if key not in known:
+            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, known)}")
+    return table
+
+
+def read(path: Path) -> Deployment:
+    """The declarations in a TOML file that has the table [deployment], and perhaps others.
+
+    Raises:
+      ValueError: no TOML, no such table, or a name or value that is wrong; the file is named.
+      OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+        if _NAME not in tables:
+            raise ValueError(f"expected a table [{_NAME}]")
+        return of_table(tables[_NAME])
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error

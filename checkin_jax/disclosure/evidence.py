@@ -1,0 +1,73 @@
+"""Which bytes a page was made of: hashes of files, a name for all of them, and what an audit left in a run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from checkin_jax._files import naming, replacing
+
+AUDIT = "audit.json"
+_DIGITS = 16
+
+
+class Digest(NamedTuple):
+    """The SHA-256 of a file's bytes, in hexadecimal digits."""
+
+    name: str
+    sha256: str
+
+
+def digests(paths: Iterable[Path]) -> tuple[Digest, ...]:
+    """Hashes of those of the files that are there; OSError, with the name, if one cannot be read."""
+    found = []
+    for path in paths:
+        if path.is_file():
+            with naming(path), path.open("rb") as file:
+                found.append(Digest(path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+    return tuple(found)
+
+
+def identity(files: Sequence[Digest]) -> str:
+    """A name for the files: sixteen digits of the SHA-256 of their names and hashes, the same wherever they lie."""
+    text = "".join(f"{each.name} {each.sha256}\n" for each in files)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def keep_audit(folder: Path, found: dict[str, Any]) -> Path:
+    """Writes what an audit found into the run's folder, whole or not at all; returns the path."""
+    out = folder / AUDIT
+    with replacing(out) as stream:
+        stream.write(f"{json.dumps(found, indent=1, allow_nan=False)}\n".encode())
+    return out
+
+
+def audit_of(folder: Path) -> dict[str, Any] | None:
+    """What the last audit of a run found; None: there was none.
+
+    Raises:
+      ValueError: the file is damaged. OSError: it cannot be read.
+    """
+    path = folder / AUDIT
+    if not path.is_file():
+        return None
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        found = json.loads(content.decode("utf-8"))
+        for each in found["findings"]:
+            epsilon = each["certified"]["epsilon"]
+            texts = all(isinstance(each[name], str) for name in ("test", "view", "evidence"))
+            if not texts or not all(
+                isinstance(number, int | float)
+                for number in (each["delta"], each["audit_lower"], 0.0 if epsilon is None else epsilon)
+            ):
+                raise ValueError("expected findings of an audit")
+        if not isinstance(found["passed"], bool) or not isinstance(found["confidence"], int | float):
+            raise ValueError("expected the verdict of an audit")
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from error
+    return found

@@ -1,0 +1,119 @@
+"""Ledgers and plans as subjects of a page: runs that somebody else makes, or that nobody has made yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from checkin_jax._rounding import up
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.disclosure import page
+from checkin_jax.disclosure.checklist import Disclosure, Promise
+from checkin_jax.disclosure.declared import Deployment
+from checkin_jax.disclosure.evidence import Digest
+from checkin_jax.protocols import CheckInProtocol
+
+COMPOSED = "as composed"
+_UNIT = "One client, with all records it holds, over {}."
+_RELEASED = (
+    "What the adversary of each line sees, and whatever is made of it without looking at clients' data again: a model "
+    "after every round, its last parameters, averages of them."
+)
+
+
+def of_ledger(
+    name: str,
+    found: LedgerGuarantee,
+    others: Mapping[str, LedgerGuarantee],
+    *,
+    files: tuple[Digest, ...] = (),
+    deployment: Deployment,
+) -> Disclosure:
+    """The page about a ledger.
+
+    Args:
+      name: what the ledger is called.
+      found: everything in it, seen as it says.
+      others: view -> the same if all of it were seen in that view.
+      files: hashes of what was read.
+      deployment: what the deployer declares.
+    """
+    views = {unit.view for unit, _ in found.units}
+    seen = next(iter(views)) if len(views) == 1 and not found.central else COMPOSED
+    units = sum(count for _, count in (*found.units, *found.central))
+    sizes = {unit.protocol.num_clients for unit, _ in found.units}
+    return Disclosure(
+        title=f"Privacy of {name}",
+        lead=f"{units:,} unit{'s' * (units != 1)} of work on the same clients, composed",
+        promises=(
+            Promise(guarantees={**others, seen: found} if seen != COMPOSED else {seen: found, **others}),
+        ),
+        seen=seen,
+        seen_by="the ledger",
+        clients=min(sizes) if sizes else None,
+        unit=_UNIT.format("everything in the ledger"),
+        mechanism=tuple(page.sentence(each) for each in found.composed),
+        covered=(
+            "What the ledger lists, once each, whether its results were used or thrown away. Whoever keeps the ledger "
+            "answers for its being complete.",
+        ),
+        released=(_RELEASED,),
+        files=files,
+        deployment=deployment,
+    )
+
+
+def of_plan(
+    name: str,
+    protocol: CheckInProtocol,
+    found: Sequence[Mapping[str, Guarantee] | str],
+    *,
+    target: tuple[float, str] | None = None,
+    files: tuple[Digest, ...] = (),
+    deployment: Deployment,
+) -> Disclosure:
+    """The page about a plan.
+
+    Args:
+      name: what the plan is called.
+      protocol: the run.
+      found: of each kind of message the guarantees by view, or why there is none.
+      target: the epsilon wanted, and its view.
+      files: hashes of what was read.
+      deployment: what the deployer declares.
+
+    Raises:
+      ValueError: no kind of message has guarantees.
+    """
+    kinds = [each for each in found if not isinstance(each, str)]
+    if not kinds:
+        raise ValueError(f"nothing to report: {'; '.join(str(each) for each in found)}")
+    promises = []
+    for each in kinds:
+        first = next(iter(each.values()))
+        met = ""
+        if target is not None:
+            epsilon, view = target
+            meets = "Meets" if each[view].epsilon <= epsilon else "Does not meet"
+            met = f"{meets} epsilon at most {up(epsilon, 6)} in view {view}."
+        name = page.sentence(first.randomizer.words).rstrip(".")
+        promises.append(Promise(name=name, note=met, guarantees=each))
+    return Disclosure(
+        title=f"Plan of {name}",
+        lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
+        state=(
+            "This is a plan: nothing has run. The figures hold for the run that is described, if it is made so.",
+            *(each for each in found if isinstance(each, str)),
+        ),
+        promises=tuple(promises),
+        clients=protocol.num_clients,
+        unit=_UNIT.format("the whole run"),
+        mechanism=(
+            page.sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
+            *(page.sentence(next(iter(each.values())).randomizer.words) for each in kinds),
+        ),
+        covered=("The rounds that are planned, all of them, also if the run ends before.",),
+        released=(_RELEASED,),
+        files=files,
+        deployment=deployment,
+    )

@@ -1,0 +1,179 @@
+"""The page about any run: every question has an answer or room for one, and nothing declared is lost or made up."""
+
+import datetime
+import html
+import json
+import re
+
+import pytest
+from stand_in import quick_account
+
+import checkin_jax as cj
+from checkin_jax.disclosure import checklist, declared, evidence, subjects
+from checkin_jax.disclosure.declared import Checked, Deployment
+from checkin_jax.protocols import VIEWS
+
+RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
+PURE = cj.PureLDP(epsilon0=1.0)
+FULL = """
+[deployment]
+operator = "Example <Ltd>"
+view = "messages"
+client = "one phone"
+tuning = "on public text"
+audit = "by hand"
+[[deployment.checked]]
+assumption = "every client has"
+by = "A. Person"
+on = "on 2026-11-20"
+"""
+
+
+def guarantees(randomizer=PURE, delta=1e-6):
+    return {view: cj.account(RUN, randomizer, delta=delta, view=view, bounds="fast") for view in VIEWS}
+
+
+def built(found, **more):
+    made = subjects.of_plan("fleet", RUN, found, deployment=more.pop("deployment", Deployment()), **more)
+    return html.unescape(checklist.build(made))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return guarantees()
+
+
+def test_every_epsilon_has_its_delta_and_every_assumption_room_for_a_name(found):
+    text = built([found])
+    rows = re.findall(r"<tr[^>]*><td.*?</tr>", text)
+    for view, g in found.items():
+        (row,) = (each for each in rows if f"<small>view {view}</small>" in each)
+        assert checklist.number(g.epsilon, checklist.up) in row
+        assert checklist.number(g.lower, checklist.down) in row
+        assert ">1e-06<" in row
+        for each in g.assumptions:
+            assert any(each in row and 'class="blank"' in row for row in rows), each
+    for told in re.findall(r"epsilon at most [^<;]*", text.split("What has to be disclosed")[1]):
+        assert "at delta 1e-06" in told or "meets" in told.lower()
+
+
+def test_what_guidelines_ask_is_on_the_page_in_order(found):
+    asked = (
+        "protected",
+        "adjacency",
+        "trusted",
+        "which delta",
+        "done to the data",
+        "are covered",
+        "not covered",
+    )
+    asked += (
+        "released",
+        "accounted for",
+        "assumptions hold",
+        "mathematics",
+        "side channels",
+        "answers for this",
+    )
+    text = built([found]).split("What has to be disclosed")[1]
+    places = [text.index(each) for each in asked]
+    assert places == sorted(places)
+
+
+def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path):
+    assert "has not been declared" in built([found])
+    assert 'class="applies"' not in built([found])
+    (tmp_path / "x.toml").write_text(FULL)
+    text = built([found], deployment=declared.read(tmp_path / "x.toml"))
+    assert "has not been declared" not in text
+    (marked,) = re.findall(r'<tr class="applies">.*?</tr>', text)
+    assert "view messages" in marked
+    for words in (
+        "Example <Ltd>",
+        "one phone",
+        "on public text",
+        "by hand",
+        "A. Person, on 2026-11-20",
+        "1 of ",
+    ):
+        assert words in text
+    assert "No audit" not in text
+
+
+def test_a_declared_view_without_figures_is_no_reason_to_mark_another():
+    ledger = cj.CheckInAccountant()
+    ledger.compose(cj.to_event(RUN, PURE, view="messages"))
+    found = ledger.guarantee(1e-6)
+    made = subjects.of_ledger("x", found, {}, deployment=Deployment(view="aggregate"))
+    text = checklist.build(made)
+    assert "View aggregate is declared, and has no figures here." in text
+    assert "View messages applies here, the ledger declares" in text
+
+
+def test_checks_of_nothing_are_refused(found):
+    checked = Deployment(checked=(Checked(assumption="the moon", by="A"),))
+    with pytest.raises(ValueError, match="no assumption begins 'the moon'"):
+        built([found], deployment=checked)
+
+
+def test_a_target_is_said_to_be_met_or_not(found):
+    other = {view: quick_account(RUN, PURE, delta=1e-6, view=view) for view in VIEWS}
+    epsilon = found["messages"].epsilon
+    text = built([found, other], target=(epsilon, "messages"))
+    assert text.count("Meets epsilon") == int(other["messages"].epsilon <= epsilon) + 1
+    with pytest.raises(ValueError, match="nothing to report: hopeless"):
+        built(["hopeless"])
+    assert "hopeless" in built([found, "hopeless"])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[deployment", "x.toml"),
+        ("[fleet]\n", "expected a table"),
+        ("[deployment]\nopertor = 'x'\n", "did you mean operator?"),
+        ("[deployment]\noperator = 7\n", "expected a text"),
+        ("[deployment]\noperator = ' '\n", "expected a text"),
+        ("[deployment]\nview = 'all'\n", "view='all'"),
+        ("[deployment]\nchecked = 'all'\n", "checked"),
+        ("[[deployment.checked]]\nby = 'A'\n", "needs assumption"),
+        ("[[deployment.checked]]\nassumption = 'A'\nwho = 'B'\n", "has no who"),
+    ],
+)
+def test_declarations_that_are_none_are_refused_with_the_file(tmp_path, text, told):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"x\.toml") as refused:
+        declared.read(tmp_path / "x.toml")
+    assert told in str(refused.value)
+
+
+def test_a_run_has_one_name_wherever_it_lies(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.json").write_text("{}")
+    names = [
+        evidence.identity(evidence.digests([tmp_path / x / "run.json", tmp_path / "none"])) for x in "ab"
+    ]
+    assert names[0] == names[1]
+    (tmp_path / "b" / "run.json").write_text("{ }")
+    assert evidence.identity(evidence.digests([tmp_path / "b" / "run.json"])) != names[0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"passed": true, "confidence": 0.9, "findings": [{}]}'])
+def test_a_damaged_audit_is_refused(tmp_path, text):
+    assert evidence.audit_of(tmp_path) is None
+    (tmp_path / evidence.AUDIT).write_text(text)
+    with pytest.raises(ValueError, match="damaged"):
+        evidence.audit_of(tmp_path)
+
+
+def test_an_audit_is_read_as_it_was_kept(tmp_path):
+    finding = {"test": "many runs", "view": "local", "evidence": "none", "delta": 1e-6, "audit_lower": 0.1}
+    found = {"passed": True, "confidence": 0.95, "findings": [finding | {"certified": {"epsilon": None}}]}
+    evidence.keep_audit(tmp_path, found)
+    assert evidence.audit_of(tmp_path) == found == json.loads((tmp_path / evidence.AUDIT).read_text())
+
+
+def test_a_page_has_the_day_it_was_made(found):
+    made = subjects.of_plan("fleet", RUN, [found], deployment=Deployment())
+    assert abs(made.made - datetime.datetime.now(datetime.UTC).date()) <= datetime.timedelta(days=1)
