@@ -38,7 +38,8 @@ def join(coordinator: str, num_processes: int | None = None, process_id: int | N
     """Makes this process one of several, before anything of JAX has run; for programs, since failures end it.
 
     A process that comes late is waited for, ten minutes long. From then on one that gives no sign for half a minute
-    ends all others, each with one line on standard error and exit code 2.
+    ends all others, each with one line on standard error and exit code 2 (0 where all was done). Where process 0 is
+    killed they learn it from JAX, which may, rarely, be quicker to end them itself, by SIGABRT and a page of its own.
 
     Args:
       coordinator: host:port of process 0; "auto" where JAX finds it and the numbers by itself (Slurm, Open MPI,
@@ -155,43 +156,51 @@ def of_first(tree: Any) -> Any:
 
 
 def _watch() -> None:
-    """Gives signs of life until the interpreter ends, and ends this process where another one gives none."""
+    """Gives signs of life until the interpreter ends, and ends this process where another one gives none.
+
+    At its end a process waits for the others, which may still write: JAX would wait minutes for one that has died.
+    """
     state = distributed.global_state
     client, own = cast(Any, state.client), state.process_id
     others = set(range(state.num_processes)) - {own}
-    done = threading.Event()
-    heard = dict.fromkeys(others, time.monotonic())
-    before: dict[int, str] = {}
+    ending, ended = threading.Event(), threading.Event()
+    heard = dict.fromkeys(others, (time.monotonic(), ""))
 
     def key(process: int) -> str:
         return f"checkin-jax sign of {process}"
 
     def sign() -> None:
         for beat in itertools.count():
-            if done.wait(_BEAT):
-                return
+            if ending.wait(_BEAT):
+                time.sleep(_BEAT / 10)
+            said = _ENDED if ending.is_set() else str(beat)
             with contextlib.suppress(jax.errors.JaxRuntimeError):  # the coordinator is gone
-                client.key_value_set(key(own), str(beat), allow_overwrite=True)
+                client.key_value_set(key(own), said, allow_overwrite=True)
             for process in others:
                 with contextlib.suppress(jax.errors.JaxRuntimeError):  # or no sign was given yet
                     found = client.key_value_try_get(key(process))
-                    if found == _ENDED or found != before.get(process):
-                        heard[process], before[process] = time.monotonic(), found
+                    if found != heard[process][1]:
+                        heard[process] = time.monotonic(), found
+            if said == _ENDED and all(words == _ENDED for _, words in heard.values()):
+                ended.set()
+                return
 
     def look() -> None:
-        while not done.wait(_BEAT):
-            silent = [process for process, when in heard.items() if time.monotonic() - when > SILENCE]
-            if silent:
-                _end(f"process {min(silent)} has given no sign for {SILENCE:.0f} s; this one ends, too")
+        while not ended.wait(_BEAT):
+            for process, (when, words) in heard.items():
+                if words != _ENDED and time.monotonic() - when > SILENCE:
+                    _end(
+                        f"process {process} has given no sign for {SILENCE:.0f} s; this one ends, too",
+                        code=0 if ending.is_set() else 2,
+                    )
 
     def end() -> None:
-        done.set()
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            client.key_value_set(key(own), _ENDED, allow_overwrite=True)
+        ending.set()
+        ended.wait()
 
-    atexit.register(end)
     for function in (sign, look):
         threading.Thread(target=function, daemon=True).start()
+    atexit.register(end)
 
 
 def _say_of_a_lost_coordinator() -> None:
@@ -217,7 +226,7 @@ def _say_of_a_lost_coordinator() -> None:
     atexit.register(os.dup2, real, 2)
 
 
-def _end(message: str) -> NoReturn:
+def _end(message: str, code: int = 2) -> NoReturn:
     """Ends the process from a thread: the main one may wait for a collective that will never return."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
-    os._exit(2)
+    os._exit(code)
