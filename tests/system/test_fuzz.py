@@ -446,7 +446,7 @@ def sweeping_arguments(axis, spoilt):
     CASES,
     sweeping_arguments(axis_of, not_an_axis),
     st.sampled_from(["memory", ".csv", ".npz"]),
-    covers=(cj.sweep, cj.Sweep, cj.sweep_to_file),
+    covers=(cj.sweep, cj.Sweep, cj.sweep_to_file, cj.finished_rows),
     few=5,
     many=250,
 )
@@ -456,7 +456,7 @@ def sweeping(values, where):
     else:
         with tempfile.TemporaryDirectory() as folder:
             written = call(cj.sweep_to_file, Path(folder) / f"table{where}", **values)
-            table = load(written.path)
+            table = call(cj.finished_rows, written.path)
         assert written.rows == len(table)
         assert written.failed == np.count_nonzero(table["error"].astype(str) != "")
     for name in results.RESULTS[values["what"]][0]:
