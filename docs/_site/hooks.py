@@ -1,14 +1,29 @@
-"""What the pages of the site have beyond Markdown: formulae as MathML, without JavaScript and without requests."""
+"""What the pages of the site have beyond Markdown. Nothing here needs JavaScript or a request.
+
+Formulae become MathML; the first mention of a theorem on a page leads to the glossary; the changelog and the options of
+the command are pages, made from CHANGELOG.md and from the parser; the version stands in the header.
+"""
 
 from __future__ import annotations
 
 import html as text
 import re
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import convert_to_element
+from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from checkin_jax import __version__
+from checkin_jax.cli import COMMANDS, DATA_SETS
+from checkin_jax.cli.help import options_of
+
+ROOT = Path(__file__).parents[2]
 
 # As pymdownx.arithmatex leaves them, with the bracket, comma or hyphen beside a formula in a line.
 FORMULA = re.compile(
@@ -16,18 +31,117 @@ FORMULA = re.compile(
     r"(?P<after>[^\s<]*)",
     re.DOTALL,
 )
-# Letters of a formula in a line that a phone has room for.
-NARROW = 60
+# Signs of a formula in a line that a phone has room for.
+NARROW = 44
 # Set tight, and limits above and below in a display.
 TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖"}, {"∑", "∏", "max", "sup"}
 # Behind these a sign belongs to the number after it.
 BEFORE_SIGNS = {"=", "≤", "≥", "<", ">", "(", "[", ",", ";", "∈", "/", ":"}
 FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
+# An entry of the glossary: its anchor, the name, the sentence.
+ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
+# Letters that are words or variables elsewhere.
+AMBIGUOUS = {"A", "B", "S", "U"}
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+# As `--help` has them; those of a command's own come before the last.
+GROUPS = ["arguments", "protocol", "randomizer", "guarantee", "", "output"]
+# From so many on, a table's rows are cards on a phone.
+COLUMNS = 3
+# A page, as docstrings name it.
+PAGE = re.compile(r"\bdocs/(\w+)\.md\b")
+# Text of these is left alone.
+KEPT = re.compile(r"<(/?)(a|code|pre|math|h[1-6])\b")
 
 
-def on_page_content(html: str, **_: object) -> str:
-    """Formulae of a page as MathML; the build stops at one that cannot be read."""
-    return FORMULA.sub(lambda found: _formula(**found.groupdict()), html)
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The version beside the name."""
+    config.site_name = f"{config.site_name} {__version__}"
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Two pages that nobody writes by hand."""
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n")[2]
+    opening = "# Changes\n\nWhat changed from release to release, and what did each repair mean for you?\n"
+    files.append(File.generated(config, "changelog.md", content=opening + changes))
+    files.append(File.generated(config, "options.md", content=_options()))
+    return files
+
+
+def _options() -> str:
+    """Every command and option, as the parser has them."""
+    opening = "What can every command be told? These are the words of `checkin COMMAND --help`."
+    lines = ["# Options of the command", "", f"{opening} [The command](command.md) shows it at work.", ""]
+    kinds = {name: kind for name, kind in COMMANDS.items() if name != "train"}
+    for name, kind in (kinds | {f"train {name}": kind for name, kind in DATA_SETS.items()}).items():
+        lines += [f"## checkin {name}", "", (kind.__doc__ or "").partition("\n")[0], ""]
+        options = options_of(kind).values()
+        groups = dict.fromkeys(option.group for option in options)
+        for group in sorted(groups, key=lambda group: GROUPS.index(group) if group in GROUPS else 4):
+            lines += [f"**{group}**", ""]
+            for option in options:
+                if option.group == group:
+                    value = f" {option.value}" if option.value and option.value != option.name else ""
+                    lines.append(f"* `{option.name}{value}`: {_plain(option.text)}")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"(?<![\w`])(--[a-z][\w-]*)", r"`\1`", " ".join(words.split())).replace("*", r"\*")
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Formulae of a page as MathML (the build stops at one that cannot be read), and theorems linked."""
+    html = TABLE.sub(_cards, FORMULA.sub(lambda found: _formula(**found.groupdict()), html))
+    return html if page.file.src_uri == "glossary.md" else _linked(html, page)
+
+
+def _cards(found: re.Match[str]) -> str:
+    """A table whose cells know their columns, for phones (style.css)."""
+    table = found[0]
+    heads = [
+        re.sub(r"<[^>]*>", "", head).strip() for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
+    ]
+    if len(heads) < COLUMNS:
+        return table
+    head, _, body = table.partition("<tbody>")
+    rows: list[str] = []
+    for row in body.split("<tr>"):
+        cells = row.split("<td")
+        marked = [f'<td data-label="{label}"{cell}' for label, cell in zip(heads, cells[1:])]
+        rows.append(cells[0] + "".join(marked))
+    return head.replace("<table>", '<table class="cards">') + "<tbody>" + "<tr>".join(rows)
+
+
+def _linked(html: str, page: Page) -> str:
+    """The first mention of each theorem with its sentence, leading to the glossary."""
+    entries = ENTRY.findall((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    known = {
+        name.replace("\\", ""): (anchor, sentence.replace("\\", "")) for anchor, name, sentence in entries
+    }
+    names = sorted(known.keys() - AMBIGUOUS, key=len, reverse=True)
+    mention = re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, names))})(?![\w*+]|'(?!s\b)|\()")
+    up = "../" * page.url.rstrip("/").count("/") + ("../" if page.url.strip("/") else "")
+    done: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in done:
+            return name
+        done.add(name)
+        anchor, sentence = known[name]
+        return f'<a class="theorem" href="{up}glossary/#{anchor}" title="{text.escape(sentence)}">{name}</a>'
+
+    depth = 0
+    parts = re.split(r"(<[^>]*>)", html)
+    for i, part in enumerate(parts):
+        if tag := KEPT.match(part):
+            depth += -1 if tag[1] else 1
+        elif depth == 0 and not part.startswith("<"):
+            part = PAGE.sub(rf'<a href="{up}\1/">\1</a>', part)
+            parts[i] = mention.sub(link, part) if "<a " not in part else part
+    return "".join(parts)
 
 
 def _formula(before: str, tag: str, open: str, tex: str, after: str) -> str:
@@ -44,8 +158,8 @@ def _formula(before: str, tag: str, open: str, tex: str, after: str) -> str:
         raise PluginError(f"unknown command in the formula {tex}")
     if display:
         return f'{before}<div class="formula">{written}</div>{after}'
-    if len(tex) > NARROW:
-        return f'{before}<span class="wide">{written}</span>{after}'
+    if len(re.sub(r"<[^>]*>", "", written)) > NARROW:
+        return f'<span class="wide">{before}{written}{after}</span>'
     # No line ends between a formula and what is beside it.
     return f'<span class="unbroken">{before}{written}{after}</span>' if before or after else written
 

@@ -15,10 +15,12 @@ import pytest
 import checkin_jax
 from checkin_jax import cli
 from checkin_jax._rounding import up
+from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli import help
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+API = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
 # A comment right below a print is what it prints; a longer output follows in further comments.
 PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
 
@@ -40,7 +42,9 @@ def commands(page: Path) -> list[str]:
     return [command for command in found if "..." not in command]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -71,7 +75,9 @@ MEASURED = re.compile(r"[\d.]+(?=% on the test set| s\))")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if consoles(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if consoles(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
@@ -82,13 +88,15 @@ def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, m
             assert line in printed
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_every_command_is_one_the_parser_takes(page):
     for command in commands(page):
         assert cli._parse(shlex.split(command, comments=True)) is not None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_page_opens_with_what_it_answers(page):
     title, opening, *_ = page.read_text().split("\n\n")
     assert re.fullmatch(r"# .+", title)
@@ -138,7 +146,7 @@ def test_the_training_results_show_todays_epsilon():
             assert up(checkin_jax.account(*run, delta=1e-6, view=view).epsilon, 4) == shown, (name, view)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_option_that_is_named_exists(page):
     """Of the command, or of a program in train/ or benchmarks/, or of the tools that the pages name."""
     programs = [*ROOT.glob("train/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("checkin_jax/cli/*.py")]
@@ -201,6 +209,19 @@ def test_the_two_commands_and_every_named_file_exist():
             assert (page.parent / path).exists(), (page.name, path)
 
 
+def test_the_glossary_has_every_theorem_of_the_table():
+    """With the sentence that statements print, and a link to every page of its proof; names have one entry each."""
+    page = (ROOT / "docs" / "glossary.md").read_text().replace("\\", "")
+    entries = re.findall(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \((\[.*)\)\.$', page, re.MULTILINE)
+    assert len({anchor for anchor, *_ in entries}) == len({name for _, name, *_ in entries}) == len(entries)
+    found = {name: (sentence, links) for _, name, sentence, links in entries}
+    for bound in BOUNDS:
+        sentence, links = found[bound.label]
+        assert sentence == bound.statement
+        for proof in re.findall(r"docs/(\w+\.md)", bound.reference):
+            assert f"({proof})" in links, (bound.label, proof)
+
+
 def test_formulae_are_formulae():
     """In the pages of proofs none is written as code, and every one is closed; the build of the pages reads them."""
     for page in (ROOT / "docs").glob("theory*.md"):
@@ -212,8 +233,7 @@ def test_formulae_are_formulae():
 
 
 def test_every_public_name_is_on_the_api_page():
-    page = (ROOT / "docs" / "api.md").read_text()
-    paths = [path.rpartition(".") for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
+    paths = [path.rpartition(".") for path in re.findall(r"^::: (\S+)$", API, re.MULTILINE)]
     shown = [getattr(importlib.import_module(module), name) for module, _, name in paths]
     for name in vars(checkin_jax):
         value = getattr(checkin_jax, name)
@@ -224,7 +244,7 @@ def test_every_public_name_is_on_the_api_page():
 def of_the_api() -> dict[str, object]:
     """Every class and function of the API page, and the public members of each class, by name."""
     found: dict[str, object] = {}
-    for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE):
+    for path in re.findall(r"^::: (\S+)$", API, re.MULTILINE):
         module, _, name = path.rpartition(".")
         shown = getattr(importlib.import_module(module), name)
         found[path] = shown
@@ -249,8 +269,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_name_errors():
 
 def test_the_api_page_shows_defaults():
     """An entry that is no parameter of the signature would be shown as a required one."""
-    page = (ROOT / "docs" / "api.md").read_text()
-    for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+    for name in re.findall(r"^::: (\S+)$", API, re.MULTILINE):
         module, _, last = name.rpartition(".")
         shown = getattr(importlib.import_module(module), last)
         each = (

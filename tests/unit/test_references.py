@@ -21,7 +21,7 @@ SOURCES = [
         if path.name != Path(__file__).name
     ),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(path for path in (ROOT / "docs").glob("*.md") if path != PAGE),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != PAGE),
     *sorted((ROOT / "tests").rglob("*.md")),
 ]
 # [BBG18], and the two papers that are reproduced.
