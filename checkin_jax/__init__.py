@@ -21,6 +21,7 @@ from checkin_jax.accounting.compare import ComparedBound as ComparedBound
 from checkin_jax.accounting.compare import compare as compare
 from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from checkin_jax.accounting.composition.renyi import rdp as rdp
+from checkin_jax.accounting.composition.renyi_lower import rdp_lower as rdp_lower
 from checkin_jax.accounting.guarantee import Guarantee as Guarantee
 from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
 from checkin_jax.protocols import AveragedUpdates as AveragedUpdates

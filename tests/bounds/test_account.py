@@ -327,7 +327,11 @@ def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, rando
         (lambda: cj.account(run(10, 0.5), 2.0, delta=1e-6, bounds="fast"), TypeError, "randomizer=2.0"),  # pyright: ignore
         (lambda: cj.account(3, cj.PureLDP(epsilon0=1), delta=1e-6, bounds="fast"), TypeError, "protocol=3"),  # pyright: ignore
         (lambda: cj.rdp(run(10, 0.5), cj.PureLDP(epsilon0=1), [1.0]), ValueError, "orders=1.0"),
-        (lambda: cj.rdp(run(10, 0.5), cj.Gaussian(noise_multiplier=1), [2.0]), TypeError, "randomizer"),
+        (
+            lambda: cj.rdp(run(10, 0.5), cj.ApproximateLDP(epsilon0=1, delta0=1e-9), [2.0]),
+            TypeError,
+            "randomizer",
+        ),
     ],
 )
 def test_bad_input_gets_one_clear_error(call, error, name):

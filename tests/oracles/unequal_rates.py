@@ -111,3 +111,41 @@ def random_vertex(rng: np.random.Generator, records: int, p: float) -> krr.Chann
         weights = np.linalg.solve(columns.T, np.ones(records))
         if (weights >= -1e-12).all():
             return (columns * np.maximum(weights, 0.0)[:, None]).T.tolist()
+
+
+def occupied(throwers: int, slots: int) -> np.ndarray:
+    """The law of the number of occupied slots, k = 0..throwers, when all of them throw."""
+    law = np.append(1.0, np.zeros(throwers))
+    for _ in range(throwers):
+        k = np.arange(throwers + 1)
+        law = law * k / slots + np.append(0.0, (law * np.maximum(slots - k, 0) / slots)[:-1])
+    return law
+
+
+def t2_prime_h(
+    others: Sequence[float], theta: float, rate: float, slots: int, p: float, cs: np.ndarray
+) -> np.ndarray:
+    """T2'h at each c >= 1, how many of the pool and the target throw (J) revealed; theta = 1: who throws is."""
+    pmf = counts_law(others if theta == 1.0 else members(others, theta))
+    rho = np.inf if rate == 1.0 else rate * (1 - theta) / ((1 - rate) * theta)
+    total = np.zeros(len(cs))
+    for pool, mass in enumerate(pmf):
+        thrown = np.append(binom_law(pool, theta), 0.0)
+        for j in range(1, pool + 2):
+            if j == pool + 1 or theta == 1.0:
+                chance, share = rate * thrown[j - 1], 1 / j
+            else:
+                chance = (1 - rate) * thrown[j] + rate * thrown[j - 1]
+                share = (1 / j if rho == np.inf else rho / (pool + 1 - j + rho * j)) if rate else 0.0
+            for k, shown in enumerate(occupied(j, slots)):
+                if shown > 0 and chance > 0:
+                    for i, c in enumerate(cs):
+                        jumps = [(share * value, prob) for value, prob in t_star(p, c)]
+                        start = (1 - share * k) * (1 - c)
+                        total[i] += mass * chance * shown * plus_part(start, jumps, k)
+    return total
+
+
+def binom_law(number: int, prob: float) -> np.ndarray:
+    """Of a sum of so many indicators of one probability."""
+    return counts_law([prob] * number)

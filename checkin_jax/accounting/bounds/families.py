@@ -21,11 +21,13 @@ from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuf
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
+from checkin_jax.accounting.bounds.messages.spared import SparedGaussian
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.staged import StagedClones
 from checkin_jax.accounting.bounds.unequal import builders
+from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
     Instance,
@@ -42,7 +44,8 @@ from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
-_Responses = ShuffledPureLDP | SlotsPureLDP | OccupiedPureLDP
+_Occupied = OccupiedPureLDP | UnequalOccupied
+_Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 # The rate from which G2 is tried by itself; below, T* has it.
 _NEARLY_ALL = 0.5
 
@@ -205,6 +208,18 @@ def g2(unit: Unit) -> UnitBound | None:
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
+def e_star(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedGaussian(cover.num_clients, mu, unit.log_inverse_mass)
+    return everybody if cover.rate == 1.0 else Least((everybody,))
+
+
 def g4(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots whose single messages nobody sees; Gaussian noise."""
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
@@ -270,7 +285,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
     seen, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
-        hidden = [each for each in bounds if isinstance(each, OccupiedPureLDP)]
+        hidden = [each for each in bounds if isinstance(each, _Occupied)]
         seen = [each for each in bounds if each not in hidden]
         if hidden and not any(isinstance(each, SlotsPureLDP) for each in seen):
             slots_alone = SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass)

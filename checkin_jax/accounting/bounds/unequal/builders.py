@@ -7,6 +7,7 @@ the client, at most as fast, who has the smallest. Proofs: docs/theory_rates.md.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.staged import UnequalStaged
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit, UnequalSteps
+from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
@@ -221,6 +223,26 @@ def t2c(unit: Unit) -> UnitBound | None:
     if known is None or unit.epsilon0 is None or not unit.replaced:
         return None
     return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
+
+
+def t2_prime_h(unit: Unit) -> UnitBound | None:
+    """Needs: common slots that show one client each, of clients whose rates differ; eps0-LDP messages."""
+    throws, shown = unit.protocol.used_crowd, unit.slots
+    if throws is None or shown is None or unit.epsilon0 is None or not unit.replaced:
+        return None
+    found = company(unit, throws.coins, throws.num_clients, 1.0)
+    if found is None:
+        return None
+    with np.errstate(divide="ignore"):
+        free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / throws.num_slots))
+    busy = -math.expm1(free) + math.exp(free) * found.rate / throws.num_slots
+    told = (throws.num_slots, shown.seen, busy, throws.num_clients, unit.epsilon0, unit.log_inverse_mass)
+    # Those who always come are cover if who comes is revealed, and only then.
+    revealed = found.sure > 0.0 or not found.thetas
+    pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
+    pools_of += [(1.0, found.present())] if revealed else []
+    bounds = [UnequalOccupied(found.rate, theta, pool, *told) for theta, pool in pools_of]
+    return bounds[0] if len(bounds) == 1 else least(bounds, bounds[0].instances)
 
 
 def g1h(unit: Unit) -> UnitBound | None:

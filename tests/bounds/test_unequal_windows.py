@@ -1,0 +1,84 @@
+"""T2'h, windows of common slots at rates that differ: what is computed, against its statement and the mechanism."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import krr, random_check_ins
+from oracles import unequal_rates as brute
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
+from checkin_jax.kernels.devices import float64
+from checkin_jax.numerics import pools
+
+P = 3.0
+CS = np.array([1.0, 1.2, 1.7, 2.6])
+MESSAGES = cj.PureLDP(epsilon0=math.log(P))
+
+
+def evaluated(others, theta, rate, slots, cs):
+    members = np.asarray(others if theta == 1.0 else brute.members(others, theta))
+    with float64():
+        pool = pools.sum_of(members, None, 45.0)
+        bound = UnequalOccupied(rate, theta, pool, slots, rate, 0.5, len(others) + 1, math.log(P), 45.0)
+        return np.asarray(bound.upper(np.log(cs)))
+
+
+@pytest.mark.parametrize(
+    ("others", "theta", "rate", "slots"),
+    [
+        ([0.3, 0.1, 0.5], 0.5, 0.2, 2),
+        ([0.3, 1.0, 0.9], 0.3, 1.0, 3),
+        ([0.4, 1.0, 1.0], 1.0, 0.3, 4),
+        ([0.3] * 9, 0.3, 0.05, 5),
+        ([0.2, 0.5] * 3, 0.5, 0.5, 40),
+        ([0.2] * 10, 0.2, 0.6, 6),
+    ],
+)
+def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rate, slots):
+    stated = brute.t2_prime_h(others, theta, rate, slots, P, CS)
+    found = evaluated(others, theta, rate, slots, CS)
+    assert (found >= stated * (1 - 1e-12)).all()
+    assert (found[:2] <= 1.05 * stated[:2] + 3e-5).all()
+
+
+@pytest.mark.parametrize("empty", ["visible", "dummy"])
+@pytest.mark.parametrize("rates", [(0.05, 0.3, 0.8), (0.2, 1.0, 1.0)])
+def test_every_client_of_a_window_is_covered(rates, empty):
+    """All slower clients too; the instances are mechanisms with these very rates."""
+    run = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=cj.Rates(rates), empty_slots=empty)
+    for g in sorted(set(rates)):
+        one = unit_bound(run, MESSAGES, "messages", 1.0, 1e-9, bounds=("T2'h",), client_rate=g).bound
+        with float64():
+            bound = np.asarray(one.upper(np.log(CS)))
+            lines = [side for each in one.instances for side in each.lower(np.log(CS))]
+        for target in sorted({rate for rate in rates if rate <= g}):
+            others = list(rates)
+            others.remove(target)
+            truth = np.max([leaked(others, target, 2, k, empty == "visible", CS) for k in (2, 3)], axis=0)
+            assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all(), (rates, g, target)
+        # The last of these targets is the client meant.
+        everywhere = np.exp(np.linspace(0.0, 1.3, 12))
+        truth = np.max([leaked(others, g, 2, k, empty == "visible", everywhere) for k in (2, 3)], axis=0)
+        for difference, far in lines:
+            value = np.asarray(difference)[:, None] - (everywhere - 1)[None, :] * np.asarray(far)[:, None]
+            assert (value <= truth * (1 + ORACLE_ROUNDING) + 1e-15).all()
+
+
+def leaked(others, rate, slots, values, visible, cs):
+    """The most of k-ary randomized response, over the others' records and the dummy's; the target is the last."""
+    choices = random_check_ins.fixed_window_choices(len(others) + 1, slots, (*others, rate))
+    used = random_check_ins.one_of_each_slot(choices, range(slots))
+    channel = np.array(krr.krr_channel(values, P))
+    top = np.zeros(len(cs))
+    for dummy in range(values):
+        rows = np.vstack([channel, channel[dummy]])
+        tree = random_check_ins.constant_tree(random_check_ins.flag_empty(rows) if visible else rows, slots)
+        for data, other in random_check_ins.neighbours(values, len(others) + 1, exchangeable=False):
+            if data[-1] != other[-1]:
+                pair = [random_check_ins.output_law(used, held, tree) for held in (data, other)]
+                top = np.maximum(top, [random_check_ins.hockey_stick(*pair, c) for c in cs])
+    return top
