@@ -271,7 +271,7 @@ def trade_off(
 # Columns of a sweep's file that are no axis.
 _SWEEP_RESULTS = (
     *("epsilon", "lower", "rdp", "value", "optimal_order", "method", "lower_method"),
-    *("validity", "seconds", "version", "error"),
+    *("validity", "protocol", "bounds", "seconds", "version", "error"),
 )
 _MAX_LINES, _MAX_PANELS = 8, 4
 
