@@ -19,6 +19,7 @@ import numpy as np
 from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
+from checkin_jax._tables import markdown
 
 SUFFIXES = (".csv", ".npz", ".parquet")
 Columns = dict[str, np.ndarray]
@@ -28,7 +29,7 @@ Blocks = Callable[[], Iterator[Mapping[str, np.ndarray]]]
 
 # Rows of a table on a screen; columns left out there; upper ends, and lower ones.
 _SHOWN = 10
-_SILENT = ("method", "lower_method", "validity", "seconds", "version", "bounds")
+_SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds", "version")
 # The first column of results, whatever was asked.
 _FIRST_RESULTS = ("epsilon", "rdp", "value")
 _ENDS = {"epsilon": up, "rdp": up, "lower": down}
@@ -48,8 +49,9 @@ class Sweep:
     """A table of results with one row a setting, in input order.
 
     Attributes:
-      columns: name to array, all of one length. The inputs come first, then results, `method`, `validity`, `seconds`
-        (of a row: its share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
+      columns: name to array, all of one length. The inputs come first, view and neighboring relation among them also
+        where they were left out, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (of a row: its
+        share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
         row's result are NaN (empty or null in files); nowhere else.
     """
 
@@ -76,9 +78,7 @@ class Sweep:
           ValueError: no such column.
         """
         names, cells = self._cells(len(self), columns)
-        lines = [names, ["---"] * len(names), *cells]
-        escaped = ([text.replace("|", "\\|") for text in line] for line in lines)
-        return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+        return markdown([names, *cells])
 
     def _cells(self, rows: int, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
         """Names of columns, and the texts of the first rows."""

@@ -51,7 +51,6 @@ from checkin_jax.rates import CheckInRates
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.published import BOUNDS
-from checkin_jax.sweeps.table import load
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.private import mechanisms
 from checkin_jax.training.private.rows import Rows
