@@ -308,6 +308,8 @@ class OutputOptions:
     """Also print whole statements: who is protected from whom, theorems and assumptions."""
     json: bool = False
     """Print one JSON object instead of text."""
+    markdown: bool = False
+    """Print the table in Markdown."""
 
 
 def rates_of(text: str) -> Rates:
