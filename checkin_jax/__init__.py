@@ -58,6 +58,7 @@ if _TYPE_CHECKING:
     from checkin_jax.rates import CheckInRates as CheckInRates
     from checkin_jax.rates import RateLimits as RateLimits
     from checkin_jax.rates import Rates as Rates
+    from checkin_jax.sweeps.store import finished_rows as finished_rows
     from checkin_jax.sweeps.sweep import sweep as sweep
     from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
     from checkin_jax.sweeps.table import Sweep as Sweep
@@ -99,6 +100,7 @@ __getattr__, __dir__ = _later.attach(
         "CheckInRates": "rates",
         "RateLimits": "rates",
         "Rates": "rates",
+        "finished_rows": "sweeps.store",
         "sweep": "sweeps.sweep",
         "sweep_to_file": "sweeps.sweep",
         "Sweep": "sweeps.table",
