@@ -158,7 +158,7 @@ def _named(value: Any) -> Any:
     if not callable(value):
         return value
     if hasattr(value, "family"):
-        return value.family
+        return value.family  # type: ignore[attr-defined]
     # Others of this name may do something else, and would be run in its place.
     if "<" in value.__qualname__:
         raise ValueError(
