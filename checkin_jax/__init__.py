@@ -46,6 +46,7 @@ from checkin_jax.randomizers import Rappor as Rappor
 from checkin_jax.rates import CheckInRates as CheckInRates
 from checkin_jax.rates import RateLimits as RateLimits
 from checkin_jax.rates import Rates as Rates
+from checkin_jax.sweeps.store import finished_rows as finished_rows
 from checkin_jax.sweeps.sweep import sweep as sweep
 from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
 from checkin_jax.sweeps.table import Sweep as Sweep
