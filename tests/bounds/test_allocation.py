@@ -307,7 +307,7 @@ def test_g3_prime_is_above_two_slots_of_which_one_may_be_empty(noise, others, n)
 
 def test_empty_slots_may_not_be_forgotten():
     """Where dummies can be told, a client that is missing is missed most in an empty slot."""
-    n, noise, loss = 7, 0.5, math.log(1.7)
+    n, noise, loss = 7, 0.25, math.log(1.7)
     present, absent = two_slots(n, noise, -1.0)
     (pair, _), *_ = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)._parts
     truth = np.maximum(absent - 1.7 * present, 0.0).sum()
