@@ -40,6 +40,10 @@ _ELSEWHERE = {
     "relation": "neighboring_relation",
     "adversary": "view",
     "eps": "target_epsilon",
+    "epsilon": "target_epsilon",
+    "delta": "target_delta",
+    "alpha": "orders",
+    "order": "orders",
     "mechanism": "randomizer",
 }
 
@@ -69,16 +73,20 @@ def did_you_mean(word: str, legal: Iterable[str]) -> str:
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a function: a call that its signature does not take raises a TypeError that says what was meant."""
+    """Decorates a function or method: a call it does not take raises a TypeError that says what was meant."""
     signature = inspect.signature(function)
     name = function.__name__
+    if name == "__init__":
+        name = function.__qualname__.split(".")[-2]
+    own = "self" in signature.parameters
+    shown = signature.replace(parameters=list(signature.parameters.values())[own:])
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(_told(name, signature, args, kwargs) or f"{name}: {error}") from None
+            raise TypeError(_told(name, shown, args[own:], kwargs) or f"{name}: {error}") from None
         return function(*args, **kwargs)
 
     return call

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import ByName
 from checkin_jax._plain import Part
 
 # Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
@@ -21,7 +22,7 @@ _SAME = 1e-12
 _RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
 
-class CheckInRates(Part, abc.ABC):
+class CheckInRates(ByName, Part, abc.ABC):
     """Knowledge of check-in rates that may differ: all of them (`Rates`), or limits (`RateLimits`)."""
 
     @property

@@ -20,6 +20,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax import _validate
+from checkin_jax._names import ByName
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
 from checkin_jax.auditing.setting import units_within
 from checkin_jax.training.loop import train
@@ -38,7 +39,7 @@ MOST_BYTES = 1e9  # of the records of all clients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedRun:
+class TrainedRun(ByName):
     """A run of training to attack.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from checkin_jax import _validate
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._tables import columns, markdown
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
@@ -94,7 +95,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
                 }
                 print(json.dumps(plain, allow_nan=False))
                 return
-            print("", _views(found.values()), sep="\n")
+            print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
             if self.verbose:
                 texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
                 print("", "\n\n".join(texts), sep="\n")
@@ -205,7 +206,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         g, attack = found.guarantee, self.target_advantage is not None
         print(f"{found.name} = {found.value:.10g}\n{g.headline}", flush=True)
         rows = [g if view == g.view else _in_view(g, view) for view in views]
-        print("", _views(rows), sep="\n")
+        print("", _views(rows, in_markdown=self.markdown), sep="\n")
         if self.verbose:
             print("", g.statement(attack=attack), sep="\n")
         else:
@@ -232,6 +233,8 @@ class Compare(RunOptions):
     """Instead: sums of Gaussian messages beside DP-SGD and DP-FTRL (BandMF) at their epsilon; wants jax-privacy."""
     json: bool = False
     """Print one JSON array instead of a table."""
+    markdown: bool = False
+    """Print the table in Markdown."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the table."""
@@ -256,7 +259,7 @@ class Compare(RunOptions):
             if self.json:
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return
-            print(_table(rows))
+            print(_table(rows, in_markdown=self.markdown))
 
         return job
 
@@ -289,8 +292,8 @@ def _plain(row: ComparedBound) -> dict[str, Any]:
     return {**values, "epsilon": values["epsilon"] if math.isfinite(values["epsilon"]) else None}
 
 
-def _table(rows: Sequence[ComparedBound]) -> str:
-    """Rows in columns; sources and remarks, which are long, once each below."""
+def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
+    """Rows in columns, invalid bounds last; sources and remarks, which are long, once each below."""
     notes: dict[str, int] = {}
     lines = []
     for row in rows:
@@ -301,10 +304,13 @@ def _table(rows: Sequence[ComparedBound]) -> str:
         ]
         marks = "".join(f"[{number}]" for number in numbers)
         epsilon = f">= {down(row.epsilon, 5)}" if row.direction == "lower" else f"<= {up(row.epsilon, 5)}"
-        lines.append(f"{epsilon:<13} {row.validity:<10} {row.method} {marks}".rstrip())
-    lines.sort(key=lambda line: line.split()[2] == "invalid")
+        lines.append((epsilon, row.validity, f"{row.method} {marks}".rstrip()))
+    lines.sort(key=lambda line: line[1] == "invalid")
+    shown = [("epsilon", "validity", "bound"), *lines]
     below = [f"[{number}] {text}" for text, number in notes.items()]
-    return "\n".join(["epsilon       validity   bound", *lines, "", *below])
+    if in_markdown:
+        return "\n".join([markdown(shown), "", *(f"* {note}" for note in below)])
+    return "\n".join([columns(shown, " ", (13, 10)), "", *below])
 
 
 def _views_of(protocol: CheckInProtocol, relation: str, asked: str) -> tuple[str, ...]:
@@ -337,16 +343,16 @@ def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
         return f"{view:<10} none of the bounds asked for applies"
 
 
-def _views(guarantees: Iterable[Guarantee | str]) -> str:
+def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:
     """Columns of view, both ends of epsilon and what is seen; a text stands for a view that has no answer."""
-    lines = ["view       at least   epsilon <= against somebody who sees"]
+    rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
         if isinstance(each, str):
-            lines.append(each)
+            rows.append((each,))
             continue
-        ends = f"{down(each.lower, 5):<10} {up(each.epsilon, 5):<10}"
-        lines.append(f"{each.view:<10} {ends} {in_short(each.against).removeprefix(_WHO)}")
-    return "\n".join(lines)
+        seen = in_short(each.against).removeprefix(_WHO)
+        rows.append((each.view, down(each.lower, 5), up(each.epsilon, 5), seen))
+    return markdown(rows) if in_markdown else columns(rows, " ", (10, 10, 10))
 
 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:

@@ -19,6 +19,7 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
+from checkin_jax._tables import columns, markdown
 from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
 from checkin_jax.disclosure.declared import Deployment, of_table
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
@@ -74,6 +75,8 @@ class Plan:
     """Theorems to use: fast (those of a few hundredths of a second), best (all that apply), or labels: T1,T1+."""
     json: bool = False
     """Print one JSON object instead of text."""
+    markdown: bool = False
+    """Print the table in Markdown."""
 
     def prepare(self) -> Job:
         """Reads the plan; the job accounts for each choice."""
@@ -81,7 +84,11 @@ class Plan:
 
         def job() -> None:
             rows = answers(wanted, bounds)
-            print(json.dumps(_plain(rows, wanted), allow_nan=False) if self.json else _text(rows, wanted))
+            print(
+                json.dumps(_plain(rows, wanted), allow_nan=False)
+                if self.json
+                else _text(rows, wanted, in_markdown=self.markdown)
+            )
 
         return job
 
@@ -193,7 +200,7 @@ def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:
     return "yes" if row[wanted.view].epsilon <= wanted.epsilon else "no"
 
 
-def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> str:
+def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool) -> str:
     """The run in one line, a line for each message, and a list to tick."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
@@ -209,11 +216,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> str:
         ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
         lines.append([row[wanted.view].randomizer.words, *ends, _meets(row, wanted)])
         assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
-    widths = [max(map(len, column)) for column in zip(*(line for line in lines if len(line) > 1))]
-    for line in lines:
-        out.append("  ".join(f"{each:<{width}}" for each, width in zip(line, widths)).rstrip())
+    out.append(markdown(lines) if in_markdown else columns(lines))
+    mark = "*" if in_markdown else " "
     if assumed:
-        out += ["", "To be checked, by somebody who knows the fleet:", *(f"  [ ] {each}" for each in assumed)]
+        out += [
+            "",
+            "To be checked, by somebody who knows the fleet:",
+            *(f"{mark} [ ] {each}" for each in assumed),
+        ]
     return "\n".join(out)
 
 

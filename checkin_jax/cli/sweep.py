@@ -127,6 +127,8 @@ class Sweep:
     """Number of this process, from 0."""
     json: bool = False
     """Print one JSON object instead of text."""
+    markdown: bool = False
+    """Also print all rows as a table in Markdown."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job evaluates the settings and writes the file."""
@@ -221,6 +223,8 @@ class Sweep:
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
             return
+        if self.markdown:
+            print(table.load(self.out).to_markdown(), "", sep="\n")
         print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
         if written.failed:
             print(

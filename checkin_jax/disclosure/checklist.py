@@ -379,5 +379,7 @@ def _files(d: Disclosure) -> str:
 
 
 def _signed(d: Disclosure) -> str:
-    line = f"Name {page.BLANK} Date {page.BLANK} Signature {page.BLANK}"
+    line = " ".join(
+        f'<span class="number">{each} {page.BLANK}</span>' for each in ("Name", "Date", "Signature")
+    )
     return page.section("Filed by", _answer([d.deployment.operator]), f"<p>{line}</p>")

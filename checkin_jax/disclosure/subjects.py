@@ -96,8 +96,8 @@ def of_plan(
             epsilon, view = target
             meets = "Meets" if each[view].epsilon <= epsilon else "Does not meet"
             met = f"{meets} epsilon at most {up(epsilon, 6)} in view {view}."
-        name = page.sentence(first.randomizer.words).rstrip(".")
-        promises.append(Promise(name=name, note=met, guarantees=each))
+        message = page.sentence(first.randomizer.words).rstrip(".")
+        promises.append(Promise(name=message, note=met, guarantees=each))
     return Disclosure(
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax._plain import Part
 from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN, Alike, CheckInProtocol
 from checkin_jax.protocols.rounds import ShuffledCheckIn
@@ -218,6 +219,7 @@ class AvailableCheckIn(CheckInProtocol):
         )
 
 
+@named
 def from_availability(
     available: Sequence[int] | np.ndarray | str | Path,
     coin: float | Sequence[float] | np.ndarray | None = None,

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from checkin_jax import _validate
+from checkin_jax import _validate, plotting
 from checkin_jax.accounting.bounds import moments
-from checkin_jax.accounting.composition.renyi import Curve, UnitCurve, unit_curve
+from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp
+from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import batching, host
+from checkin_jax.kernels.ahead import family
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.devices import float64
+from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import refusal
 
 if TYPE_CHECKING:
@@ -29,12 +33,12 @@ _LANES, _ORDERS = 256, (4, 16, 64)
 
 def run(
     inputs: Mapping[str, np.ndarray],
-    build: Callable[[Mapping[str, Any]], tuple[Any, Any]],
+    build: Callable[[Mapping[str, Any]], UnitCurve],
     results: Results,
     workers: Workers,
     done: Callable[[int], None],
 ) -> None:
-    """Fills the rows of a block; build makes protocol and randomizer of a setting, or raises what is wrong with it."""
+    """Fills the rows of a block; build makes the run of a setting, or raises what is wrong with it."""
     orders = np.asarray(inputs["order"], dtype=np.float64)
     legal = (orders > 1.0) & (orders < np.inf)
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -45,7 +49,7 @@ def run(
     for key, members in groups.items():
         index = np.array(members)
         try:
-            one = unit_curve(*build(dict(zip(names, key))))
+            one = build(dict(zip(names, key)))
         except (TypeError, ValueError) as error:
             results.errors[index] = str(error)
             continue
@@ -97,6 +101,8 @@ _Lane = tuple[str, moments.Plan]
 
 def _lanes(one: UnitCurve, orders: np.ndarray) -> list[_Lane] | None:
     """A lane for each bound and group of orders; None where a bound has no kernel for many settings."""
+    if isinstance(one, GaussianCurve):
+        return None
     found: list[_Lane] = []
     masses = moments.left_out(orders, one.epsilon0)
     for mass in np.unique(masses):
@@ -136,7 +142,7 @@ def _at_once(
     return task
 
 
-@functools.cache
+@family
 def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
     return functools.partial(kernels.log_moments, choice=choice)
 
@@ -159,3 +165,35 @@ def log_moments(lanes: Sequence[moments.Plan]) -> list[np.ndarray]:
             for i, row in zip(some, values):
                 found[i] = row[: counts[i]]
     return found
+
+
+def draw(
+    runs: Mapping[str, tuple[CheckInProtocol, Randomizer, str]], orders: Sequence[float] | np.ndarray
+) -> tuple[plotting.Figure, list[dict[str, object]]]:
+    """Draws the divergences of runs between both proven ends: `rdp` as a line, and a band down to `rdp_lower`.
+
+    Args:
+      runs: protocol, randomizer and view of each, by what the legend calls it.
+      orders: as in `rdp`.
+
+    Returns:
+      The figure, and its rows for `plotting.save`: run, order, rdp, lower (nats).
+
+    Raises:
+      TypeError, ValueError: as `rdp`. ModuleNotFoundError: matplotlib is not installed.
+    """
+    drawn, (axis,) = plotting.figure()
+    rows: list[dict[str, object]] = []
+    at = np.sort(np.asarray(orders, dtype=np.float64))
+    for color, (name, (protocol, randomizer, view)) in zip(plotting.SERIES * len(runs), runs.items()):
+        upper, lower = (call(protocol, randomizer, at, view=view) for call in (rdp, rdp_lower))
+        axis.plot(at, upper, color=color, label=name)
+        known = np.where(lower > 0, lower, np.nan)
+        axis.fill_between(at, known, upper, color=color, alpha=0.25, linewidth=0)
+        rows += [
+            {"run": name, "order": order, "rdp": above, "lower": below}
+            for order, above, below in zip(at.tolist(), upper.tolist(), lower.tolist())
+        ]
+    axis.set(xscale="log", yscale="log", xlabel="order", ylabel="Renyi divergence (nats)")
+    plotting.legend(drawn, 2, axis)
+    return drawn, rows

@@ -39,7 +39,13 @@ def evaluate(
     if question.what == "published":
         published.run_published(question, inputs, results, workers, done)
     elif question.what == "rdp":
-        curves.run(inputs, lambda given: _described(question, given), results, workers, done)
+        curves.run(
+            inputs,
+            lambda given: unit_curve(*_described(question, given), _view(given)),
+            results,
+            workers,
+            done,
+        )
     else:
         _by_rows(question, inputs, results, workers, done)
     return results.columns(inputs)
@@ -97,12 +103,16 @@ def _described(question: Question, given: Mapping[str, Any]) -> tuple[CheckInPro
     return question.protocol(**arguments), question.built(given)
 
 
+def _view(given: Mapping[str, Any]) -> str:
+    return _validate.choice(VIEWS, view=given.get("view", "messages"))
+
+
 def _row(question: Question, given: Mapping[str, Any]) -> Row:
     """Raises TypeError, ValueError: as the constructors do."""
     protocol, randomizer = _described(question, given)
     delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
     target = given["target_epsilon"] if question.what == "calibration" else 0.0
-    view = _validate.choice(VIEWS, view=given.get("view", "messages"))
+    view = _view(given)
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
     replaced = question.what == "bracket" and view != "local" and relation == REPLACE
@@ -160,7 +170,7 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
 
 
 def _by_rdp(question: Question, row: Row) -> dict[str, Any]:
-    epsilon, order, name = unit_curve(row.protocol, row.randomizer).best(row.delta)
+    epsilon, order, name = unit_curve(row.protocol, row.randomizer, row.view).best(row.delta)
     return {"epsilon": epsilon, "optimal_order": order, "method": f"{name}, RDP", "validity": "certified"}
 
 
@@ -183,7 +193,9 @@ def check(question: Question, names: Sequence[str]) -> None:
     own_columns = {"rdp": ["order"], "rdp-epsilon": ["delta"], "published": ["delta", "bound"]}
     if question.what in own_columns:
         wanted += own_columns[question.what]
-        if question.randomizer is None:
+        if question.what != "published":
+            allowed += ["view"]
+        elif question.randomizer is None:
             wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
     else:
         wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])

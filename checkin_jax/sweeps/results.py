@@ -11,7 +11,7 @@ import numpy as np
 
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.choice import BEST
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.sweeps.table import Columns
 
@@ -23,10 +23,16 @@ RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "published": (("epsilon", "optimal_order"), ("method", "validity")),
     "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
 }
+# Arguments that a setting may leave out, and what then holds: files say that, too.
+_LEFT_OUT: dict[str, dict[str, str]] = {
+    kind: {"view": "messages", "neighboring_relation": REPLACE} for kind in ("bracket", "calibration")
+}
+# Of the whole sweep, the same in every row.
+SAID = ("protocol", "bounds")
 # Every column that is no argument of a setting.
 ANSWERS = frozenset(
     [name for numbers, words in RESULTS.values() for name in (*numbers, *words)]
-    + ["seconds", "version", "error"]
+    + [*SAID, "seconds", "version", "error"]
 )
 
 
@@ -104,6 +110,9 @@ class Results:
         self.words = {name: np.full(count, "", dtype=object) for name in words}
         self.seconds = np.zeros(count)
         self.errors = np.full(count, "", dtype=object)
+        bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
+        self.said = {"protocol": question.protocol.__name__, "bounds": bounds}
+        self.left_out = _LEFT_OUT.get(question.what, {})
 
     def fill(self, index: Any, **values: Any) -> None:
         """Results of the rows `index`."""
@@ -129,10 +138,13 @@ class Results:
         for column in self.words.values():
             column[~good] = ""
         count = len(self.errors)
+        left_out = {name: value for name, value in self.left_out.items() if name not in inputs}
         return {
             **{n: c.astype(object) if c.dtype.kind == "U" else c for n, c in inputs.items()},
+            **{name: np.full(count, value, dtype=object) for name, value in left_out.items()},
             **self.numbers,
             **self.words,
+            **{name: np.full(count, value, dtype=object) for name, value in self.said.items()},
             "seconds": self.seconds,
             "version": np.full(count, __version__, dtype=object),
             "error": self.errors,

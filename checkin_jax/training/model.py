@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
+from checkin_jax._names import ByName
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
@@ -41,7 +42,7 @@ class Holdings(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class Model(ByName):
     """A model as pure functions; compared by them, so that the same functions compile once.
 
     Attributes:
@@ -62,7 +63,7 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(ByName):
     """Records that clients hold, and public ones to test on.
 
     Attributes:

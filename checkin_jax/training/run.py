@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from checkin_jax import _validate
+from checkin_jax._names import ByName
 from checkin_jax._plain import to_plain
 from checkin_jax.accounting.account import check_pairs
 from checkin_jax.accounting.bounds.choice import check_protocol, check_randomizer
@@ -21,7 +22,7 @@ MOST_DRAWN = 1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivateRun:
+class PrivateRun(ByName):
     """A private run: protocol, randomizer, clipping and delta, which is all that a guarantee depends on.
 
     What the server makes of the sums (optimizer, schedule of learning rates, averages) is post-processing and costs no

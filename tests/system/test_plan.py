@@ -52,6 +52,15 @@ def test_a_plan_to_read(planned):
     assert all(f"  [ ] {each}" in text for each in exact.assumptions)
 
 
+def test_a_plan_in_markdown(planned):
+    text = planned(FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\n", "--markdown")
+    assert text.splitlines()[2:4] == [
+        "| epsilon, at least and at most | messages | local | aggregate | met |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    assert "\n* [ ] every client" in text or "\n* [ ] who is available" in text
+
+
 def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned):
     hopeless = FLEET + "[target]\nepsilon = 1e-12\ndelta = 1e-300\nview = 'local'\n[[message]]\n"
     text = planned(hopeless + "[[message]]\nepsilon0 = 1.0\n")

@@ -75,7 +75,9 @@ def test_what_guidelines_ask_is_on_the_page_in_order(found):
         "side channels",
         "answers for this",
     )
-    text = built([found]).split("What has to be disclosed")[1]
+    text = built([found])
+    assert "<h1>Plan of fleet</h1>" in text
+    text = text.split("What has to be disclosed")[1]
     places = [text.index(each) for each in asked]
     assert places == sorted(places)
 

@@ -46,6 +46,16 @@ def test_the_nearest_name(word, right):
         (lambda: cj.compare(RUN, PURE, 1e-6), "delta=..."),
         (lambda: cj.rdp(RUN, PURE, order=[2.0]), "did you mean orders?"),
         (lambda: cj.to_event(RUN, PURE, "messages"), "view=..."),
+        (lambda: cj.Rates([0.1], count=[3]), "Rates has no argument 'count'; did you mean counts?"),
+        (lambda: cj.from_availability([10], coins=0.1), "did you mean coin?"),
+        (lambda: cj.random_allocation(1.0, 2, 1e-6), "random_allocation takes 2 arguments by position"),
+        (lambda: cj.CheckInAccountant(relation=None), "CheckInAccountant has no argument 'relation'; did you mean"),
+        (lambda: cj.CheckInAccountant().get_epsilon(delta=1e-6), "did you mean target_delta?"),
+        (lambda: cj.CheckInAccountant().get_delta(epsilon=1.0), "did you mean target_epsilon?"),
+        (lambda: cj.CheckInAccountant().guarantee(1e-6, True), "guarantee(target_delta, attack=...)"),
+        (lambda: cj.CheckInAccountant().compose(RUN), "did you mean to_event(protocol, randomizer, view=...)?"),
+        (lambda: cj.training.PrivateRun(RUN, PURE), "PrivateRun takes no argument by position"),
+        (lambda: cj.training.PrivateRun(protocol=RUN, randomiser=PURE), "did you mean randomizer?"),
     ],
 )  # fmt: skip
 def test_wrong_names_and_positions_are_refused_with_the_right_ones(call, told):

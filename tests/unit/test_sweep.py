@@ -82,6 +82,20 @@ def test_a_broken_setting_is_a_row_with_its_error_and_no_numbers(composed):
     assert set(composed["version"]) == {cj.__version__}
 
 
+def test_a_file_says_what_was_left_out(composed):
+    """Whoever finds the file finds adversary, adjacency, protocol and choice of theorems in it."""
+    said = {
+        "view": "messages",
+        "neighboring_relation": "replace-one",
+        "protocol": "ShuffledCheckIn",
+        "bounds": "fast",
+    }
+    assert {name: set(composed[name]) for name in said} == {name: {value} for name, value in said.items()}
+    assert not {"view", "protocol", "bounds"} & set(composed.to_markdown().split())
+    again = cj.sweep(table=cj.Sweep({n: c[:1] for n, c in composed.columns.items()}), bounds="fast")
+    assert list(again.columns) == list(composed.columns), "a file is a table of settings, too"
+
+
 def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
     arguments = {name: singles[name] for name in ("num_clients", "epsilon0", "delta")}
     shuffled = np.array([4, 2, 0, 5, 1, 3])
@@ -95,6 +109,7 @@ def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
 
 
 @pytest.mark.parametrize(("n", "epsilon0", "delta"), [(30, 1.0, 1e-6), (20, 3.0, 1e-3), (40, 0.3, 1e-9)])
+@pytest.mark.thorough(but=1)
 def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
     found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta, bounds="fast")
     upper, lower = float(found["epsilon"][0]), float(found["lower"][0])

@@ -69,7 +69,7 @@ class G2Shuffled:
         others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
         return gaussian.log_profile(self.mu, epsilon0) + np.log1p(others)
 
-    def _cut(self, allowed: float) -> float | None:
+    def cut(self, allowed: float) -> float | None:
         """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
         low, high = 0.0, MAX_EPSILON0
         for _ in range(3):
@@ -84,7 +84,7 @@ class G2Shuffled:
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Losses and the bound there, convex; None if no eps0 serves."""
         allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
-        found = [epsilon0 for epsilon0 in map(self._cut, allowed) if epsilon0 is not None]
+        found = [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
         if not found:
             return None
         deviation = math.sqrt(2.0 * math.expm1(min(found)) / self.num_clients)

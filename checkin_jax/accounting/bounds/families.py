@@ -21,6 +21,7 @@ from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuf
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
 from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
+from checkin_jax.accounting.bounds.messages.spared import SparedGaussian
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
@@ -204,6 +205,18 @@ def g2(unit: Unit) -> UnitBound | None:
         return None
     everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
     # At a smaller rate it is above, and what everybody leaks is no instance of it.
+    return everybody if cover.rate == 1.0 else Least((everybody,))
+
+
+def e_star(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedGaussian(cover.num_clients, mu, unit.log_inverse_mass)
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 

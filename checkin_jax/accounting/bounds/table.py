@@ -175,6 +175,17 @@ BOUNDS: tuple[Bound, ...] = (
         families.g2,
     ),
     Bound(
+        "E*",
+        "Gaussian messages of all clients: T** for the client's message in the place of another one, whose own message "
+        "joins those of a few clients that are spared",
+        "docs/theory_gaussian.md",
+        3.0,
+        families.e_star,
+        assumes=(
+            "all clients' updates are clipped to the same ball, and none depends on a message of the same round",
+        ),
+    ),
+    Bound(
         "R1",
         "subsampling: the client's message is used with a bounded probability, all else revealed",
         "docs/theory_allocation.md; [BBG18], Theorem 2",

@@ -1,7 +1,8 @@
-"""Renyi differential privacy of runs with eps0-LDP messages, at any real order."""
+"""Renyi differential privacy of runs with eps0-LDP or Gaussian messages, at any real order."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._names import named
-from checkin_jax.accounting.bounds import moments
+from checkin_jax.accounting.bounds import moments, table
 from checkin_jax.accounting.bounds.choice import (
     BEST,
     FAST_ONES,
@@ -20,11 +21,15 @@ from checkin_jax.accounting.bounds.choice import (
     check_randomizer,
 )
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import UnitBound, least, prepare
+from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
+from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
 from checkin_jax.kernels import conversions, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.devices import float64
-from checkin_jax.protocols import REPLACE, CheckInProtocol
+from checkin_jax.kernels.messages import gaussian_moments
+from checkin_jax.kernels.messages.gaussian_moments import Labels
+from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
@@ -32,24 +37,36 @@ _KNOTS = 4096
 # Below, kernels underflow; a single message leaks practically nothing.
 _MIN_EPSILON0 = 1e-9
 _ALONE = "a message by itself"
+# -log of the mass that units of Gaussian messages leave out: of G1, whose counts beyond it are bounded apart, and of
+# others, which are a floor beside it. Bounds that take longer are not tried.
+_MASS, _OTHERS_MASS, _SECONDS = 100.0, 300.0, 1.0
+_MOST_TILT = 1e6
+# Further knots for others, and the node of G1 up to which they lie: twelve deviations of the noise.
+_FINE, _FINE_UP_TO = 512, 400
 # Searches for the best order, each around the last one's.
 _SEARCHES = 12
 
 
 @named
 def rdp(
-    protocol: CheckInProtocol, randomizer: Randomizer, orders: Sequence[float] | np.ndarray
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    orders: Sequence[float] | np.ndarray,
+    *,
+    view: str = "messages",
 ) -> np.ndarray:
-    """Upper bound on the Renyi divergence of a whole run at each order, views "messages" and "aggregate".
+    """Upper bound on the Renyi divergence of a whole run at each order; certified.
 
-    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), other bounds through
-    their privacy profile, whichever is smallest; replace-one, both directions, units chosen adaptively. Certified.
+    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), G1, G4 and R1 of Gaussian
+    messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds through their
+    privacy profile, whichever is smallest; replace-one, both directions, units chosen adaptively.
 
     Args:
       protocol: the run.
-      randomizer: eps0-LDP messages. (Gaussian messages behind a shuffler have lognormal moments, so RDP says little
-        about them: `account` composes their privacy loss distribution.)
+      randomizer: eps0-LDP or Gaussian messages. (Gaussian ones behind a shuffler have lognormal moments: large orders
+        say little about them, and `account` composes their privacy loss distribution.)
       orders: real numbers > 1, shape [orders].
+      view: the adversary, as in `account`.
 
     Returns:
       float64 [orders], nats over all units, rounded up; an order's value does not depend on the other orders. Relative
@@ -58,7 +75,8 @@ def rdp(
       for n <= 48.
 
     Raises:
-      TypeError, ValueError: an order that is not a number above 1, or a randomizer without pure LDP.
+      TypeError, ValueError: an order that is not a number above 1, or a randomizer whose divergences are infinite or
+        not known.
 
     Examples:
       >>> import checkin_jax as cj
@@ -66,14 +84,13 @@ def rdp(
       >>> [f"{value:.3e}" for value in cj.rdp(run, cj.PureLDP(epsilon0=2.0), [2.0, 32.0])]
       ['1.623e-05', '2.598e-04']
     """
-    checked = [
-        _validate.real(1, math.inf, open_low=True, open_high=True, orders=order) for order in _listed(orders)
-    ]
-    return unit_curve(protocol, randomizer).curve(np.asarray(checked)).values
+    return unit_curve(protocol, randomizer, view).curve(check_orders(orders)).values
 
 
 @named
-def epsilon_by_rdp(protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float) -> tuple[float, float]:
+def epsilon_by_rdp(
+    protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, view: str = "messages"
+) -> tuple[float, float]:
     """(epsilon, order): the smallest epsilon that `rdp` gives at delta, over real orders; certified.
 
     [CKS20], Proposition 12, as in `kernels.conversions`; whichever order is taken, the bound holds. `account` is never
@@ -81,7 +98,8 @@ def epsilon_by_rdp(protocol: CheckInProtocol, randomizer: Randomizer, *, delta: 
 
     Args:
       protocol: the run.
-      randomizer: eps0-LDP messages.
+      randomizer: as in `rdp`.
+      view: as in `rdp`.
       delta: in (0, 1).
 
     Raises:
@@ -95,7 +113,7 @@ def epsilon_by_rdp(protocol: CheckInProtocol, randomizer: Randomizer, *, delta: 
       '0.556'
     """
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
-    return unit_curve(protocol, randomizer).best(delta)[:2]
+    return unit_curve(protocol, randomizer, view).best(delta)[:2]
 
 
 class Curve(NamedTuple):
@@ -105,11 +123,13 @@ class Curve(NamedTuple):
     names: list[str]
 
 
-class UnitCurve(NamedTuple):
-    """A run whose Renyi divergences are asked for, checked."""
+@dataclasses.dataclass(frozen=True)
+class UnitCurve:
+    """A run of eps0-LDP messages whose Renyi divergences are asked for, checked."""
 
     protocol: CheckInProtocol
     randomizer: Randomizer
+    view: str
     epsilon0: float
 
     def local(self, orders: np.ndarray) -> np.ndarray:
@@ -121,7 +141,7 @@ class UnitCurve(NamedTuple):
 
     def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
         """The bounds on a unit that may leave out exp(-mass), by label; call inside `float64()`."""
-        if self.epsilon0 < _MIN_EPSILON0:
+        if self.epsilon0 < _MIN_EPSILON0 or self.view == "local":
             return []
         # B0 and B are slower, and far below where they hold.
         tried = FAST_ONES if self.randomizer.one_bit is None else BEST
@@ -180,19 +200,89 @@ class UnitCurve(NamedTuple):
         return Curve(values, names.tolist())
 
 
-def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer) -> UnitCurve:
+@dataclasses.dataclass(frozen=True)
+class GaussianCurve(UnitCurve):
+    """The same of Gaussian messages."""
+
+    mu: float
+
+    def local(self, orders: np.ndarray) -> np.ndarray:
+        """Of each message by itself, sent with the unit's probability: exact."""
+        rate = self._unit(_MASS).rate
+        with np.errstate(divide="ignore", over="ignore"):
+            size = 0.5 * orders * (orders - 1.0) * self.mu**2
+            apart = np.logaddexp(np.log1p(-rate), np.log(rate) + size)
+            moment = np.where(size < 1.0, np.log1p(rate * np.expm1(np.minimum(size, 1.0))), apart)
+            # Beyond, the rate makes no difference.
+            each = np.where(size < 1e300, moment / (orders - 1.0), 0.5 * orders * self.mu**2)
+        return each * (1.0 + 1e-12) * self.protocol.repeats
+
+    def _unit(self, mass: float) -> Unit:
+        return Unit(self.protocol, self.randomizer, self.view, REPLACE, mass)
+
+    def curve(self, orders: np.ndarray) -> Curve:
+        """At real orders > 1, each by itself."""
+        unit = self._unit(_MASS)
+        if unit.alone or self.view == "local":
+            return self.joined(orders, [])
+        with float64():
+            made = [(bound, one) for bound in table.BOUNDS if (one := bound.build(unit)) is not None]
+            found = [(bound, one, labels_of(one, self.mu)) for bound, one in made]
+            known = [(bound, one, labels) for bound, one, labels in found if labels is not None]
+            if not known:
+                return self.joined(orders, [])
+            first, _, labels = known[0]
+            others = self._others(first.label)
+            label = " and ".join([first.label, *(bound.label for bound, _ in others)])
+            moments = self._moments(labels, [one for _, one in others], orders)
+        return self.joined(orders, [(label, np.arange(len(orders)), moments)])
+
+    def _others(self, but: str) -> list[tuple[Bound, UnitBound]]:
+        """Other bounds on the unit, that take a second at most."""
+        unit = self._unit(_OTHERS_MASS)
+        tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound.label != but]
+        made = [(bound, one) for bound in tried if (one := bound.build(unit)) is not None]
+        included = {label for _, one in made for label in getattr(one, "includes", ())}
+        return [each for each in made if each[0].label not in included]
+
+    def _moments(self, labels: Labels, others: Sequence[UnitBound], orders: np.ndarray) -> np.ndarray:
+        """log A of a unit with these labels, whose profile is that of the others where that is smaller."""
+        tops, found = gaussian_moments.tops(labels, orders), np.full(len(orders), np.inf)
+        # Beyond, a message by itself says as much.
+        for top in np.unique(tops[tops * float(np.max(labels.mu)) < _MOST_TILT]):
+            losses, where = gaussian_moments.nodes(labels, float(top)), tops == top
+            if others:
+                # Other bounds may fall on a finer scale.
+                fine = np.geomspace(1e-4 * losses[1], losses[min(_FINE_UP_TO, len(losses) - 1)], _FINE)
+                losses = np.unique(np.append(losses, fine))
+            values = np.array(gaussian_moments.log_profile(labels, host(losses)))
+            near = losses <= MAX_LOSS
+            for one in others:
+                with np.errstate(divide="ignore"):
+                    here = np.log(np.asarray(one.upper(losses[near])))
+                values[near] = np.minimum(values[near], here)
+            columns = (host(part) for part in (losses, values, orders[where]))
+            found[where] = np.asarray(gaussian_moments.log_moments(labels, *columns))
+        return found
+
+
+def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "messages") -> UnitCurve:
     """Checks the arguments of `rdp` besides the orders.
 
     Raises:
       TypeError, ValueError: as `rdp`.
     """
-    epsilon0 = check_randomizer(randomizer).largest_loss
+    epsilon0, mu = check_randomizer(randomizer).largest_loss, randomizer.gaussian_mu
     check_alike(check_protocol(protocol))
+    _validate.choice(VIEWS, view=view)
+    if mu is not None:
+        return GaussianCurve(protocol, randomizer, view, epsilon0, mu)
     if epsilon0 > MAX_EPSILON0:
         raise TypeError(
-            f"randomizer={_validate.shown(randomizer)}: expected one with pure local privacy, such as PureLDP"
+            f"randomizer={_validate.shown(randomizer)}: expected one with pure local privacy, such as PureLDP, or "
+            "Gaussian"
         )
-    return UnitCurve(protocol, randomizer, epsilon0)
+    return UnitCurve(protocol, randomizer, view, epsilon0)
 
 
 def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
@@ -204,7 +294,8 @@ def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray)
     return np.asarray(pld.symmetric_log_moments(host(losses), side, host(orders - 1.0)))
 
 
-def _listed(orders: Sequence[float] | np.ndarray) -> list[float]:
+def check_orders(orders: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The orders as float64. Raises TypeError, ValueError unless they are numbers above 1, one at least."""
     try:
         listed = list(orders)
     except TypeError:
@@ -213,4 +304,6 @@ def _listed(orders: Sequence[float] | np.ndarray) -> list[float]:
         raise TypeError(
             f"orders={_validate.shown(orders)}: expected a sequence of at least one number above 1"
         )
-    return listed
+    return np.array(
+        [_validate.real(1, math.inf, open_low=True, open_high=True, orders=each) for each in listed]
+    )

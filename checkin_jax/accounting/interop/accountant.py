@@ -23,6 +23,7 @@ from dp_accounting import (
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax.accounting import stated
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
@@ -40,10 +41,10 @@ from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, notes_of
 from checkin_jax.accounting.interop.pld import pld_of, to_pld
 from checkin_jax.kernels.devices import float64
-from checkin_jax.protocols import MAX_ROUNDS, REPLACE
+from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
 
 
 class MixedViewsWarning(UserWarning):
@@ -71,6 +72,7 @@ class CheckInAccountant(PrivacyAccountant):
       bounds: as in `account`.
     """
 
+    @named
     def __init__(
         self,
         neighboring_relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE,
@@ -127,11 +129,17 @@ class CheckInAccountant(PrivacyAccountant):
         """Adds `event` `count` times; returns the accountant.
 
         Raises:
-          UnsupportedEventError: no bound is known for it. ValueError, TypeError: as dp_accounting's.
+          UnsupportedEventError: no bound is known for it. TypeError: a protocol in place of its event. ValueError,
+            TypeError: as dp_accounting's.
 
         Warns:
           MixedViewsWarning: it is the first one in its view, and others are there.
         """
+        if isinstance(event, CheckInProtocol):
+            raise TypeError(
+                f"event={_validate.shown(event)}: expected a DpEvent; did you mean "
+                "to_event(protocol, randomizer, view=...)?"
+            )
         before = {each.view for each in self._counts}
         super().compose(event, count)
         if len({each.view for each in self._counts}) > max(1, len(before)):
@@ -174,6 +182,7 @@ class CheckInAccountant(PrivacyAccountant):
             found[alone] = found.get(alone, 0) + count
         return list(found.items())
 
+    @named
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound on epsilon at this delta in [0, 1]; delta below 1e-300 counts as 0.
 
@@ -188,6 +197,7 @@ class CheckInAccountant(PrivacyAccountant):
             return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
         return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
 
+    @named
     def get_lower_epsilon(self, target_delta: float) -> float:
         """Lower bound on the epsilon any analysis of the composed events can give, rounded down.
 
@@ -201,6 +211,7 @@ class CheckInAccountant(PrivacyAccountant):
             else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
         )
 
+    @named
     def attack(self, target_delta: float) -> AttackTerms:
         """States everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
 
@@ -219,6 +230,7 @@ class CheckInAccountant(PrivacyAccountant):
             found = composer.bracket(units, target_delta, own)
         return attack_terms(units, target_delta, found, own)
 
+    @named
     def guarantee(self, target_delta: float, *, attack: bool = False) -> LedgerGuarantee:
         """States what everything composed promises together, at this delta in [1e-300, 1].
 
@@ -268,6 +280,7 @@ class CheckInAccountant(PrivacyAccountant):
         rows = [(f"{n:,} x", repr(event)) for event, n in [*self._counts.items(), *self._central.items()]]
         return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
+    @named
     def get_delta(self, target_epsilon: float) -> float:
         """Returns a delta at which `get_epsilon` is at most target_epsilon: the least, to 0.1%, rounded up.
 
@@ -288,6 +301,7 @@ class CheckInAccountant(PrivacyAccountant):
                 low = middle
         return math.exp(high)
 
+    @named
     def would_exceed(
         self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
     ) -> bool:
@@ -315,23 +329,7 @@ class CheckInAccountant(PrivacyAccountant):
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for a careful reader of this ledger: adversary and population, where units differ in them."""
-        units = [to_unit(event) for event in self._counts]
-        seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
-        out = []
-        if len({view for view, _ in seen}) > 1:
-            whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
-            out.append(
-                f"units are composed in different views; epsilon is against all of these as one: {whom}"
-            )
-        if self._central and units:
-            out.append(central.ASSUMED)
-        sizes = sorted({unit.protocol.num_clients for unit in units})
-        if len(sizes) > 1:
-            out.append(
-                f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
-                "of a client who is in all of them, and a client who is in some loses no more"
-            )
-        return tuple(out)
+        return notes_of([to_unit(event) for event in self._counts], bool(self._central))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the ledger as plain values (JSON), under a schema version."""

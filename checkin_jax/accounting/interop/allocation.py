@@ -18,6 +18,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
+from checkin_jax._names import named
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
@@ -187,6 +188,7 @@ def _epochs(
     return [(one, count * num_epochs) for one, count in units_of(event, relation, mass)]
 
 
+@named
 def random_allocation(
     noise_multiplier: float,
     num_steps: int,

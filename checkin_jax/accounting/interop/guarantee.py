@@ -27,6 +27,27 @@ _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 _ONE_CLIENT = "one client is there or not"
 
 
+def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
+    """Notes for a careful reader of a ledger: adversary and population, where units differ in them.
+
+    with_central: whether a trusted server's own events are in it.
+    """
+    seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
+    out = []
+    if len({view for view, _ in seen}) > 1:
+        whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
+        out.append(f"units are composed in different views; epsilon is against all of these as one: {whom}")
+    if with_central and units:
+        out.append(central.ASSUMED)
+    sizes = sorted({unit.protocol.num_clients for unit in units})
+    if len(sizes) > 1:
+        out.append(
+            f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
+            "of a client who is in all of them, and a client who is in some loses no more"
+        )
+    return tuple(out)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LedgerGuarantee(Stated):
     """(epsilon, delta)-differential privacy of everything in a ledger, as a bracket.

@@ -85,7 +85,7 @@ def buckets_lower(
     )
 
 
-def _stretch(loss: Array, inverse_rate: Array) -> Array:
+def stretch(loss: Array, inverse_rate: Array) -> Array:
     """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
     small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
     # r c (1 + (1/r - 1) / c)
@@ -118,7 +118,7 @@ def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
 
 
 def _profile_at(mix: GaussianBuckets, loss: Array) -> Array:
-    delta = xp.exp(gaussian.log_delta(mix.mu[:, None], _stretch(loss[None, :], mix.inverse_rate[:, None])))
+    delta = xp.exp(gaussian.log_delta(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None])))
     return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
 
@@ -152,7 +152,7 @@ def _lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple
     mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
     # Both orders by the same code: every copy of it would be compiled.
     sign = xp.where(reverse, -1.0, 1.0)
-    s = _stretch((sign * loss)[None, :], r)
+    s = stretch((sign * loss)[None, :], r)
     reachable = xp.isfinite(s)
     s = xp.where(reachable, s, 0.0)
     still = xp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))

@@ -355,7 +355,7 @@ def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
     """A section with one picture, as inline SVG."""
     drawn, (axis,) = plotting.figure()
     drawn.set_layout_engine(None)  # it would draw everything twice
-    drawn.subplots_adjust(left=0.14, right=0.97, bottom=0.15, top=0.97)
+    drawn.subplots_adjust(left=0.17, right=0.97, bottom=0.15, top=0.97)
     draw(axis)
     return f"<section>{page.section(title, page.picture(drawn, title, caption), level=3)}</section>"
 

@@ -7,6 +7,7 @@ Call inside `devices.float64()`.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -16,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian, hidden_gaussian
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES, HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import two_laws
@@ -31,24 +32,26 @@ _MOST_REACH, _SPARED = 14.0, 7.0
 
 def gains(num_clients: int, rate: float, mu: float) -> bool:
     """Whether T** is worth its time: a mu that the laws are made for, and some messages a round."""
-    return laws.LEAST_MU <= mu <= laws.MOST_MU and rate < 1.0 and num_clients * rate >= _LEAST_MESSAGES
+    return rate < 1.0 and serves(num_clients * rate, mu)
 
 
-@dataclasses.dataclass(frozen=True)
-class TwoLawMessages(HiddenMessages):
-    """`HiddenMessages` of Gaussian noise, by T** where that is smaller than T*.
+def serves(messages: float, mu: float) -> bool:
+    """Whether laws are made for this mu, and there are enough messages to gain by them."""
+    return laws.LEAST_MU <= mu <= laws.MOST_MU and messages >= _LEAST_MESSAGES
 
-    Made by `TwoLawGaussian`, whose arguments `gains` has approved.
-    """
 
-    @property
-    def name(self) -> str:
-        return "T** (Gaussian messages)"
+class _TwoLaws(HiddenSum):
+    """A sum of Gaussian messages' terms, each below a mixture of two laws, where that is smaller than T*."""
 
     @property
     def _mu(self) -> float:
         assert isinstance(self.profile, GaussianProfile)
         return self.profile.mu
+
+    @property
+    @abc.abstractmethod
+    def _star(self) -> HiddenSum:
+        """The same with T*."""
 
     @functools.cached_property
     def reach(self) -> float:
@@ -64,8 +67,7 @@ class TwoLawMessages(HiddenMessages):
         two_laws.profile_upper.prepare(*map(host, np.zeros(3)), sides[0, 0], losses, losses, sides, sides)
 
     def hidden(self) -> np.ndarray:
-        star = hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
-        found, losses = star.values, self.losses
+        found, losses = self._star.values, self.losses
         # Where T* is this small nothing matters.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
         matters = (found > least) & (losses < math.log(laws.C_NODES[-1]))
@@ -75,7 +77,8 @@ class TwoLawMessages(HiddenMessages):
         right, left = self._laws(np.exp(losses), np.where(matters, at, -1))
         deviation, knots = self.steps[2], laws.knots_of(self._mu, self.reach)
         # Nothing is refined where it does not matter.
-        arguments = (self.num_clients, self.rate, deviation, knots, losses, matters * found, right, left)
+        _, count, rate = self.terms
+        arguments = (count, rate, deviation, knots, losses, matters * found, right, left)
         value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
         value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
         return np.where(matters, np.minimum(found, value), found)
@@ -99,6 +102,34 @@ class TwoLawMessages(HiddenMessages):
             for side in between
         )
         return right, left
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLawMessages(_TwoLaws, HiddenMessages):
+    """`HiddenMessages` of Gaussian noise, by T** where that is smaller than T*.
+
+    Made by `TwoLawGaussian`, whose arguments `gains` has approved.
+    """
+
+    @property
+    def name(self) -> str:
+        return "T** (Gaussian messages)"
+
+    @property
+    def _star(self) -> HiddenSum:
+        return hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLawSlots(_TwoLaws, HiddenSlots):
+    """`HiddenSlots` of Gaussian noise whose client is in one of them for certain, by two laws where that is smaller.
+
+    Only for messages that do not depend on one another.
+    """
+
+    @property
+    def _star(self) -> HiddenSum:
+        return HiddenSlots(self.slots, self.used, self.profile, self.log_inverse_mass, self.rest)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""E*: Gaussian messages of everybody, from above, against what is seen of them (the theorem: tests/theory)."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from oracles import spared as oracle
+from scipy.special import ndtr
+from scipy.stats import binom
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.everybody import G2Shuffled
+from checkin_jax.accounting.bounds.messages import spared
+from checkin_jax.accounting.bounds.unit import LocalGaussian
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = math.log(1e6) + 17.0
+LOSSES = np.geomspace(0.002, 0.06, 25)
+
+
+def bits(n: int, mu: float, at_other: int, edge: float, losses: np.ndarray) -> np.ndarray:
+    """The larger H_c of both orders of how many of n messages are above `edge`; m of the others at x', else at x."""
+    up = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)
+    count = np.arange(n)
+    others = np.convolve(
+        binom.pmf(np.arange(at_other + 1), at_other, up[1]),
+        binom.pmf(count[: n - at_other], n - 1 - at_other, up[0]),
+    )
+    p, q = (np.append(others * (1.0 - each), 0.0) + np.append(0.0, others * each) for each in up)
+    c = np.exp(losses)[:, None]
+    return np.maximum(*(np.maximum(a - c * b, 0.0).sum(axis=1) for a, b in ((p, q), (q, p))))
+
+
+def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
+    n, mu = 2500, 0.5
+    value = spared.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    for at_other in (0, n // 5, n // 2, n - 1):
+        for edge in (-0.7, 0.0, 0.5):
+            assert (value >= bits(n, mu, at_other, edge, LOSSES) * (1.0 - 1e-9) - 1e-14).all()
+    four_times_as_many = spared.SparedGaussian(4 * n, mu, MASS).upper(LOSSES)
+    assert (four_times_as_many < bits(n, mu, n // 2, 0.0, LOSSES)).any()
+
+
+def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
+    n, mu = 10**4, 0.5
+    value = spared.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    (instance, *_) = G2Shuffled(n, mu, MASS).instances
+    below = np.max(
+        [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0
+    )
+    assert (value >= below).all()
+    # The same divergence at an epsilon that is less than 1.5 times as large.
+    near = (LOSSES > 0.01) & (value > 1e-8)
+    assert (value <= np.interp(LOSSES / 1.5, LOSSES, below))[near].all()
+
+
+def test_every_chain_is_above_the_one_message_that_hides_least():
+    """Whatever the plan, also one that spares hardly anybody or almost all."""
+    n, mu, allowed = 600, 0.3, 18.0
+    losses = np.geomspace(0.01, 0.5, 12)
+    truth = np.maximum(bits(n, mu, 0, 0.0, losses), bits(n, mu, n - 1, 0.0, losses))
+    for plan in ((0,), (60,), (200, 20, 0), (598, 0)):
+        links = tuple(spared._Link(each, 2.0) for each in plan)
+        value = spared._Chain(n, mu, links, allowed).upper(losses)
+        assert (value >= truth).all()
+        assert (value <= np.asarray(LocalGaussian(1.0, mu).upper(losses)) * (1.0 + 1e-12)).all()
+
+
+def test_a_chain_costs_what_its_spared_clients_tell():
+    """k terms of N: D(1) D_r(N/k), against one message by itself, r = 0."""
+    n, mu = 40, 0.3
+    chain = spared._Chain(n, mu, (spared._Link(0, 2.0),), 16.0)
+    kept = chain._sum.slots
+    factor = (n - 1) / kept
+
+    def alone(c: float) -> float:
+        return float(ndtr(mu / 2 - math.log(c) / mu) - c * ndtr(-mu / 2 - math.log(c) / mu))
+
+    assert factor > 1.0
+    assert alone(1.0) * alone(factor) <= chain._cost <= alone(1.0) * alone(factor) * (1.0 + 1e-6)
+    assert alone(factor) <= math.exp(-16.0) < alone((n - 1) / (kept + 1)) * 1.5
+
+
+def test_epsilon_at_rate_one():
+    g = cj.account(cj.Shuffle(num_clients=10**4), cj.Gaussian(noise_multiplier=4.0), delta=1e-6)
+    assert "E*" in g.method
+    assert 0.8 * g.epsilon < g.lower < g.epsilon < 0.0215
+
+
+@pytest.mark.parametrize(("n", "mu"), [(1, 0.5), (2, 3.0), (3, 0.5), (10, 15.0), (10**9, 0.5), (10**12, 5.0)])
+def test_any_setting_gives_a_profile(n, mu):
+    value = spared.SparedGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
+    assert np.all(np.isfinite(value))
+    assert np.all(np.diff(value) <= 1e-12)
+    assert value[0] <= 1.0 + 1e-7
+
+
+def test_messages_that_depend_on_others_have_no_e_star():
+    protocol = cj.AveragedUpdates(num_clients=10**4, num_slots=10, check_in_prob=1.0)
+    with pytest.raises(ValueError, match="bounds"):
+        cj.account(protocol, cj.Gaussian(noise_multiplier=4.0), delta=1e-6, bounds="E*")
+
+
+def test_the_oracle_forgets_to_the_shuffled_messages():
+    """Slots and spared messages in random order are all clients' messages in random order."""
+    rng = np.random.default_rng(3)
+    channel = rng.dirichlet(np.ones(3), size=3)
+    law = oracle.seen(channel, (0,), (1, 2), 1)
+    whole = oracle.shuffled([channel[1], channel[0], channel[1], channel[2]])
+    orders = [np.transpose(law, order) for order in permutations(range(4))]
+    assert np.allclose(np.mean(orders, axis=0), whole)

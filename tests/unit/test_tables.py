@@ -1,0 +1,25 @@
+"""Tables of texts in columns and in Markdown."""
+
+from checkin_jax._tables import columns, markdown
+
+ROWS = [("view", "epsilon"), ("a long name", "1"), ("nothing is known",), ("b", "a | b")]
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_lines_of_their_own_are_not_counted():
+    assert columns(ROWS).splitlines() == [
+        "view         epsilon",
+        "a long name  1",
+        "nothing is known",
+        "b            a | b",
+    ]
+    assert columns(ROWS[:1], " ", (6,)) == "view   epsilon"
+
+
+def test_markdown_fills_rows_and_escapes_bars():
+    assert markdown(ROWS).splitlines() == [
+        "| view | epsilon |",
+        "| --- | --- |",
+        "| a long name | 1 |",
+        "| nothing is known |  |",
+        "| b | a \\| b |",
+    ]
