@@ -66,6 +66,7 @@ def test_lines_are_below_the_quadrature_everywhere_and_touch_it(slots, mu, used)
 @pytest.mark.parametrize(
     ("slots", "mu", "used"), [(10, 0.5, 1.0), (10, 1.0, 0.3), (100, 0.5, 1.0), (1000, 0.5, 0.7)]
 )
+@pytest.mark.thorough(but=2)
 def test_many_slots_against_the_characteristic_function(slots, mu, used):
     sd = used * math.sqrt(math.expm1(mu * mu) / slots)
     losses = sd * np.array([0.2, 0.7, 1.5, 2.5])
@@ -143,6 +144,7 @@ def test_lattice_laws_are_on_their_sides_in_convex_order():
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 @pytest.mark.parametrize("used", [0.3, 1.0])
 @pytest.mark.parametrize("halves", [(False,), (True,), (False, False), (False, True), (True, True)])
+@pytest.mark.thorough(but=12)
 def test_g3_is_above_every_kind_of_slot(mu, used, halves):
     slots = len(halves)
     bound = G3Slots(slots, used, mu, MASS)
@@ -169,6 +171,7 @@ def test_neither_kind_of_slot_alone_is_a_bound():
 @pytest.mark.parametrize("noise", [0.8, 2.0])
 @pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.6)])
 @pytest.mark.parametrize("others", [(), (-1.0, -1.0, -1.0), (-1.0, 0.5)])
+@pytest.mark.thorough(but=2)
 def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     """The algorithm with hidden participants, n up to 4: added and removed, and replaced, in both orders."""
     mu, n = 2.0 / noise, len(others) + 1
