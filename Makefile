@@ -16,9 +16,9 @@ JAX ?= 0.10.0
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
 
-# Every function by itself, and every bound against oracles on its own side.
+# Every function by itself, and every bound against oracles on its own side; of long tests some cases.
 test: $(STAMP)
-	$(PYTEST) tests/unit tests/bounds
+	$(PYTEST) --quick tests/unit tests/bounds
 
 # What a change must pass: all tiers (commands, kills, runs, the theory too), lint, types, pages, the built package.
 check: lint docs dist $(STAMP)
