@@ -345,7 +345,7 @@ def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
 
 def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:
     """Columns of view, both ends of epsilon and what is seen; a text stands for a view that has no answer."""
-    rows = [("view", "at least", "epsilon <=", "against somebody who sees")]
+    rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
         if isinstance(each, str):
             rows.append((each,))
