@@ -61,12 +61,13 @@ def test_the_page_is_what_the_program_makes_of_its_table():
 def test_numbers_of_the_table_are_the_accountants_rounded_up(index):
     for name, table in tables().items():
         place, given = index % len(table["epsilon"]), {}
+        number = table["epsilon"][place]
         for axis, values in reversed(table["axes"]):
             place, i = divmod(place, len(values))
             given[axis] = values[i]
         g = accounted(given, name.partition("/")[2])
         # The programs of a sweep are others than those of `account`: their sums differ in the last bits.
-        assert g.epsilon * (1 - 1e-7) <= table["epsilon"][index] <= g.epsilon * (1 + 1.1e-4), (name, given)
+        assert g.epsilon * (1 - 1e-7) <= number <= g.epsilon * (1 + 1.1e-4), (name, given)
 
 
 def test_small_tables_are_in_the_order_of_their_axes():
@@ -89,7 +90,7 @@ def test_small_tables_are_in_the_order_of_their_axes():
 @pytest.mark.parametrize(
     "given",
     [
-        {"num_clients": 250_000, "check_in_prob": 0.01, "num_rounds": 60, "epsilon0": 1.5, "delta": 3e-7},
+        {"num_clients": 250_000, "check_in_prob": 0.01, "num_rounds": 60, "epsilon0": 1.5, "delta": 2e-6},
         {
             "num_clients": 20_000,
             "check_in_prob": 0.1,
