@@ -16,9 +16,9 @@ JAX ?= 0.10.0
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
 
-# Every function by itself, and every bound against oracles on its own side.
+# Every function by itself, and every bound against oracles on its own side; of long tests some cases.
 test: $(STAMP)
-	$(PYTEST) tests/unit tests/bounds
+	$(PYTEST) --quick tests/unit tests/bounds
 
 # What a change must pass: all tiers (commands, kills, runs, the theory too), lint, types, pages, the built package.
 check: lint docs dist $(STAMP)
@@ -35,7 +35,7 @@ numbers:
 extras:
 	$(PYTHON) -m venv build/extras
 	build/extras/bin/python -m pip install --quiet --upgrade pip
-	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy]" --group test
+	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" --group test
 	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
 # The large runs too: brute force of every theorem, hours.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from rich.progress import track
 
 import checkin_jax as cj
 
@@ -35,12 +36,13 @@ def main(
         table.writerow(["round", "available", "coin"])
         table.writerows((t, n, coin) for t, n in enumerate(available.tolist()))
     randomizer = cj.PureLDP(epsilon0=epsilon0)
-    for name, run in (
-        ("the log", cj.from_availability(log)),
-        ("its trough", cj.from_availability(np.full(rounds, available.min()), coin)),
-        ("its mean, no bound", cj.from_availability(np.full(rounds, int(available.mean())), coin)),
-    ):
-        found = cj.account(run, randomizer, delta=delta)
+    runs = {
+        "the log": cj.from_availability(log),
+        "its trough": cj.from_availability(np.full(rounds, available.min()), coin),
+        "its mean, no bound": cj.from_availability(np.full(rounds, int(available.mean())), coin),
+    }
+    ends = {name: cj.account(run, randomizer, delta=delta) for name, run in track(runs.items(), "accounting")}
+    for name, found in ends.items():
         print(f"{name:<20} {found.lower:.4f} <= epsilon <= {found.epsilon:.4f}  {found.method}")
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import tyro
+from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._looks import name_ends
 
 
 def main(
@@ -35,7 +37,7 @@ def main(
     """
     plotting.check(out)
     rows = []
-    for share in shares:
+    for share in track(shares, "accounting"):
         colluding: dict[str, Any] = {"num_clients": num_clients, "num_colluding": int(share * num_clients)}
         for run in (
             cj.ShuffledCheckIn(check_in_prob=0.1, num_rounds=100, **colluding),
@@ -47,12 +49,16 @@ def main(
             name = type(run).__name__
             rows.append({"protocol": name, "share": share, "lower": g.lower, "epsilon": g.epsilon})
     drawn, (axis,) = plotting.figure()
-    for name in dict.fromkeys(row["protocol"] for row in rows):
+    drawn.set_figwidth(6.4)
+    curves = []
+    for name, color in zip(dict.fromkeys(row["protocol"] for row in rows), plotting.SERIES):
         mine = [row for row in rows if row["protocol"] == name]
-        axis.plot([row["share"] for row in mine], [row["epsilon"] for row in mine], marker=".", label=name)
-    axis.set(xlabel="share of clients who collude", ylabel="epsilon", yscale="log")
-    plotting.legend(drawn, 2)
-    plotting.save(drawn, out, rows)
+        curves.append(([row["share"] for row in mine], [row["epsilon"] for row in mine], name, color))
+        axis.plot(*curves[-1][:2], marker=".", color=color)
+    axis.set(xlabel="share of clients who collude", ylabel=f"$\\varepsilon$ at $\\delta$ = {delta:g} (nats)")
+    axis.set(yscale="log")
+    name_ends(axis, curves)
+    print(*plotting.save(drawn, out, rows))
 
 
 if __name__ == "__main__":

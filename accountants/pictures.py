@@ -14,9 +14,11 @@ import tyro
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._looks import adaptive, name_ends
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 
@@ -27,7 +29,7 @@ CERTIFIED, PUBLISHED, INVALID = (plotting.COLORS[name] for name in ("certified",
 
 
 def main(out: Path, points: int = 13) -> None:
-    """Draws every picture into a folder, as SVG with its text as text.
+    """Draws every picture into a folder, as SVG with its text as text; each turns dark with the page around it.
 
     Args:
       out: Folder to write to; made if it is not there.
@@ -36,8 +38,10 @@ def main(out: Path, points: int = 13) -> None:
     out.mkdir(parents=True, exist_ok=True)
     # The same bytes whenever the same is drawn.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "checkin-jax"}):
-        for draw in (bracket, profile, amplification, colluders, views):
-            draw(points).savefig(out / f"{draw.__name__}.svg", metadata={"Date": None})
+        for draw in track((bracket, profile, amplification, colluders, views), "drawing"):
+            picture = out / f"{draw.__name__}.svg"
+            draw(points).savefig(picture, metadata={"Date": None})
+            picture.write_text(adaptive(picture.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def bracket(points: int) -> Figure:
@@ -56,15 +60,16 @@ def bracket(points: int) -> Figure:
         ),
     )
     drawn, axis = _axis("rounds", "ε (nats)")
+    names: list[Any] = []
     for name, bound in curves:
         wrong = bound.validity == "invalid"
         color = INVALID if wrong else PUBLISHED
         axis.plot(rounds, bound.value, "--" if wrong else "-", color=color)
-        _name(axis, rounds[-1], bound.value[-1], name, color)
+        names.append((rounds, bound.value, name, color))
     ends = [cj.account(RUN.repeated(int(t)), cj.PureLDP(epsilon0=MESSAGES), delta=DELTA) for t in rounds]
     lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
     plotting.bracket(axis, rounds, lower, upper, "", CERTIFIED)
-    _name(axis, rounds[-1], upper[-1], "this package:\nboth ends", CERTIFIED)
+    names.append((rounds, upper, "this package:\nboth ends", CERTIFIED))
     here = ends[rounds.tolist().index(RUN.num_rounds)]
     axis.plot(RUN.num_rounds, here.epsilon, "o", color=CERTIFIED, markersize=5)
     axis.annotate(
@@ -77,6 +82,7 @@ def bracket(points: int) -> Figure:
         arrowprops={"arrowstyle": "-", "color": CERTIFIED, "linewidth": 0.6},
     )
     axis.set(xscale="log", yscale="log")
+    name_ends(axis, names)
     return drawn
 
 
@@ -108,6 +114,7 @@ def amplification(points: int) -> Figure:
     clients = np.unique(np.geomspace(3_000, 10_000_000, points).round()).astype(int)
     blue, orange, green, _, grey = plotting.SERIES
     drawn, axis = _axis("clients", "ε (nats)")
+    names: list[Any] = []
     for name, color, view, run in (
         ("names on messages\n(view local)", grey, "local", _shuffle),
         ("SlidingWindow", orange, "messages", _sliding_window),
@@ -118,8 +125,9 @@ def amplification(points: int) -> Figure:
         ends = [cj.account(run(int(n)), randomizer, delta=DELTA, view=view) for n in clients]
         lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
         plotting.bracket(axis, clients, lower, upper, "", color)
-        _name(axis, clients[-1], upper[-1], name, color)
+        names.append((clients, upper, name, color))
     axis.set(xscale="log", yscale="log", ylim=(None, 30))
+    name_ends(axis, names)
     return drawn
 
 
@@ -128,6 +136,7 @@ def colluders(points: int) -> Figure:
     shares = (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     blue, orange, green, purple, _ = plotting.SERIES
     drawn, axis = _axis("share of clients who collude", "ε (nats)")
+    names: list[Any] = []
     runs: dict[str, tuple[str, Any]] = {
         "SlidingWindow": (orange, lambda **of: cj.SlidingWindow(window=1_000, num_epochs=10, **of)),
         "FixedWindow": (green, lambda **of: cj.FixedWindow(num_slots=1_000, num_epochs=10, **of)),
@@ -148,10 +157,9 @@ def colluders(points: int) -> Figure:
             for share in shares
         ]
         axis.plot(shares, upper, ".-", color=color)
-        # Apart from each other.
-        apart = {"ShuffledCheckIn": 1.25, "FixedWindow": 0.9, "AveragedUpdates": 0.9}
-        _name(axis, shares[-1], upper[-1] * apart.get(name, 1.0), name, color)
+        names.append((shares, upper, name, color))
     axis.set(yscale="log")
+    name_ends(axis, names)
     return drawn
 
 
@@ -219,11 +227,6 @@ def _axis(x: str, y: str) -> tuple[Figure, Axes]:
     drawn.set_figwidth(7.0)
     axis.set(xlabel=x, ylabel=y)
     return drawn, axis
-
-
-def _name(axis: Axes, x: float, y: float, name: str, color: str) -> None:
-    """A curve's name at its right end."""
-    axis.annotate(name, (x, y), (6, 0), textcoords="offset points", va="center", color=color)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._looks import name_ends
 from checkin_jax.accounting import published
 from checkin_jax.protocols import MAX_CLIENTS
 
@@ -36,17 +38,19 @@ def main(
     plotting.check(out)
     epsilons = np.linspace(0.1, 2.0, points)
     drawn, (left, right) = plotting.figure(2, height=4.0)
-    rows = []
-    for n, color in zip(num_clients, plotting.SERIES):
+    rows, shown, factors = [], [], []
+    for n, color in track([*zip(num_clients, plotting.SERIES)], "accounting"):
         new, old = published.shuffle(n, epsilons, delta), published.shuffle_2019(n, epsilons, delta)
-        left.plot(epsilons, new.value, color=color, label=f"n = {n:,}")
+        left.plot(epsilons, new.value, color=color)
+        shown.append((epsilons, new.value, f"n = {n:,}", color))
         left.plot(epsilons, old.value, ":", color=color)
         found = [cj.account(cj.Shuffle(num_clients=n), cj.PureLDP(epsilon0=e), delta=delta) for e in epsilons]
         left.fill_between(
             epsilons, [g.lower for g in found], [g.epsilon for g in found], color=color, alpha=0.35
         )
         factor = np.array([_more_clients(float(e), float(v), delta) for e, v in zip(epsilons, new.value)]) / n
-        right.plot(epsilons, factor, color=color, label=f"n = {n:,}")
+        right.plot(epsilons, factor, color=color)
+        factors.append((epsilons, factor, f"n = {n:,}", color))
         for i, e in enumerate(epsilons):
             rows.append(
                 {
@@ -65,10 +69,12 @@ def main(
     left.set(
         yscale="log", xlabel="$\\varepsilon_0$", ylabel=f"$\\varepsilon$ at $\\delta$ = {delta:g} (nats)"
     )
-    left.legend(fontsize=8, frameon=False, ncols=2)
+    left.legend(fontsize=8, frameon=False)
+    name_ends(left, shown)
     right.set(xlabel="$\\varepsilon_0$", ylabel="clients of Theorem 7 / of Theorem 5.1")
     right.axhline(10.0, color="black", linewidth=0.8, linestyle="--")
     right.set_title("at the same $\\varepsilon$; dashed: an order of magnitude", fontsize=10)
+    name_ends(right, factors)
     print(*plotting.save(drawn, out, rows))
 
 

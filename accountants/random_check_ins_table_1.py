@@ -11,11 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import tyro
+from rich import box
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 
 
@@ -64,8 +67,11 @@ def main(
         ),
         ("shuffling", cj.Shuffle(num_clients=n), published.shuffle(n, e0, delta), n, 0.0),
     ]
-    rows, table = [], Table("protocol", "published", "certified bracket", "updates", "expected dummies")
-    for name, protocol, bound, updates, dummies in entries:
+    heads = ("protocol", "published", "by", "epsilon", "lower", "updates", "dummies")
+    title = f"{n:,} clients, {e0:g}-LDP messages, delta = {delta:g}"
+    table = Table(*heads, box=box.SIMPLE, collapse_padding=True, title=title)
+    rows = []
+    for name, protocol, bound, updates, dummies in track(entries, "accounting"):
         g = cj.account(protocol, cj.PureLDP(epsilon0=e0), delta=delta)
         rows.append(
             {
@@ -85,8 +91,10 @@ def main(
         )
         table.add_row(
             name,
-            f"{float(bound.value):.4g} ({bound.label})",
-            f"{g.lower:.4g} .. {g.epsilon:.4g}",
+            up(float(bound.value), 4),
+            bound.label.removeprefix("Theorem "),
+            up(g.epsilon, 4),
+            down(g.lower, 4),
             f"{updates:,}",
             f"{float(dummies):,.0f}",
         )

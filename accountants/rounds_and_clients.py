@@ -17,6 +17,7 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax._rounding import down, up
 
 FIELDS = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta", "lower", "epsilon", "method")
 
@@ -46,10 +47,12 @@ def main(
         rows.append((n, run.check_in_prob, rounds, epsilon0, delta, g.lower, g.epsilon, g.method))
 
     table = Table(
-        "clients", *(f"{t:,} rounds" for t in num_rounds), title=f"lower .. epsilon at delta = {delta:g}"
+        "clients",
+        *(f"{t:,}" for t in num_rounds),
+        title=f"epsilon at delta = {delta:g} by rounds, the lower end below it",
     )
     for n in num_clients:
-        table.add_row(f"{n:,}", *(f"{row[5]:.3g} .. {row[6]:.3g}" for row in rows if row[0] == n))
+        table.add_row(f"{n:,}", *(f"{up(row[6], 3)}\n{down(row[5], 3)}" for row in rows if row[0] == n))
     Console().print(table)
     with out.open("w", newline="") as file:
         writer = csv.writer(file)

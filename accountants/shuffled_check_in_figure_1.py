@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
@@ -44,13 +45,13 @@ def main(
     plotting.check(out)
     fixed = {"num_clients": num_clients, "rate": check_in_prob, "epsilon0": epsilon0}
     sweeps = (
-        ("num_clients", "number of clients n", np.geomspace(1e4, 1e8, points).round()),
+        ("num_clients", "number of clients $n$", np.geomspace(1e4, 1e8, points).round()),
         ("rate", "check-in probability $\\gamma$", np.geomspace(1e-3, 1.0, points)),
         ("epsilon0", "local privacy $\\varepsilon_0$", np.linspace(0.25, 4.0, points)),
     )
     drawn, axes = plotting.figure(3, height=4.2)
     rows = []
-    for axis, panel, (name, title, values) in zip(axes, "abc", sweeps):
+    for axis, panel, (name, title, values) in track([*zip(axes, "abc", sweeps)], "accounting"):
         setting = {**fixed, name: values}
         curves = [
             (label, theorem(**setting, orders=[order]), style, color)
@@ -69,7 +70,7 @@ def main(
         axis.set_xscale("linear" if name == "epsilon0" else "log")
     axes[0].set_ylabel(f"Renyi divergence of a round, order {order} (nats)")
     drawn.suptitle(
-        f"n = {num_clients:g}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g} where not swept",
+        f"$n$ = {num_clients:,.0f}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g} where not swept",
         fontsize=10,
     )
     plotting.legend(drawn, 4, axes[0])

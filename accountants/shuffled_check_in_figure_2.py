@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._looks import name_ends
 from checkin_jax.accounting import published
 
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 1024, 60).round()]))
@@ -51,10 +53,12 @@ def main(
         (published.epsilon(approach, SMALL, **run), ":", "invalid"),
     )
     drawn, (axis,) = plotting.figure(1, height=4.8)
-    rows = []
+    drawn.set_figwidth(7.0)
+    rows, names = [], []
     for bound, style, validity in curves:
-        label = bound.label if validity != "invalid" else f"{bound.label} (no bound)"
-        axis.plot(rounds, bound.value, style, color=plotting.COLORS[validity], label=label)
+        name = bound.label.rpartition(", ")[2] if validity != "invalid" else f"{bound.label},\nno bound"
+        axis.plot(rounds, bound.value, style, color=plotting.COLORS[validity])
+        names.append((rounds, bound.value, name, plotting.COLORS[validity]))
         rows += [_row(t, bound.label, validity, "upper", value) for t, value in zip(rounds, bound.value)]
     brackets = [
         cj.account(
@@ -62,20 +66,21 @@ def main(
             cj.PureLDP(epsilon0=epsilon0),
             delta=delta,
         )
-        for t in rounds
+        for t in track(rounds, "accounting")
     ]
     lower, upper = [g.lower for g in brackets], [g.epsilon for g in brackets]
-    plotting.bracket(axis, rounds, lower, upper, "certified bracket (T1, L1)", plotting.COLORS["certified"])
+    plotting.bracket(axis, rounds, lower, upper, "", plotting.COLORS["certified"])
+    names.append((rounds, upper, "certified:\nboth ends", plotting.COLORS["certified"]))
     for t, g in zip(rounds, brackets):
         rows.append(_row(t, g.method, g.validity, "upper", g.epsilon))
         rows.append(_row(t, g.lower_method, g.validity, "lower", g.lower))
-    axis.set(xscale="log", yscale="log", xlabel="rounds T", ylabel="$\\varepsilon$ (nats)")
+    axis.set(xscale="log", yscale="log", xlabel="rounds", ylabel="$\\varepsilon$ (nats)")
     axis.set_title(
-        f"n = {num_clients:,}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g}, "
+        f"$n$ = {num_clients:,}, $\\gamma$ = {check_in_prob:g}, $\\varepsilon_0$ = {epsilon0:g}, "
         f"$\\delta$ = {delta:g}",
         fontsize=10,
     )
-    plotting.legend(drawn, 2)
+    name_ends(axis, names)
     print(*plotting.save(drawn, out, rows))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
@@ -40,7 +41,7 @@ def main(
       epsilon0: Local privacy of a message.
     """
     rows = []
-    for n in num_clients:
+    for n in track(num_clients, "timing"):
         run = cj.ShuffledCheckIn(num_clients=int(n), check_in_prob=check_in_prob, num_rounds=1_000)
         account = functools.partial(cj.account, run, cj.PureLDP(epsilon0=epsilon0), delta=1e-6)
         rows.append(_row("account, 1,000 rounds", n, 0, account))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
+from rich.progress import track
 
 from checkin_jax import plotting
 from checkin_jax.training.reports import recorded
@@ -33,14 +34,15 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
         raise SystemExit(f"runs={str(runs)!r}: no run directories there")
     drawn, (left, right) = plotting.figure(2, height=4.2)
     rows: list[dict[str, Any]] = []
-    for folder, color in zip(folders, (color for _ in folders for color in plotting.SERIES)):
+    colored = [*zip(folders, (color for _ in folders for color in plotting.SERIES))]
+    for folder, color in track(colored, "accounting"):
         curve = read(folder, view)
         rows += curve
         accuracy = [row["accuracy"] for row in curve]
         left.plot([row["epsilon"] for row in curve], accuracy, ".-", color=color, label=folder.name)
         right.plot([row["round"] for row in curve], accuracy, ".-", color=color)
     delta = rows[0]["delta"]
-    left.set(xscale="log", xlabel=f"certified $\\varepsilon$ at $\\delta$ = {delta:g}, view {view!r}")
+    left.set(xscale="log", xlabel=f"certified $\\varepsilon$ (nats) at $\\delta$ = {delta:g}, view {view!r}")
     left.set(ylabel="test accuracy", title="(3a, 3b) privacy and utility")
     right.set(xlabel="round", title="(4) accuracy by round")
     plotting.legend(drawn, 3)

@@ -136,11 +136,19 @@ def main() -> None:
     use = "import checkin_jax as cj\nprint({})"
     command = "from checkin_jax.cli import main; main()"
     row("import checkin_jax", python("import checkin_jax"), ("0.6", ""), "0.7", times, False)
+    row(
+        "the same, and cj.account looked up",
+        python("import checkin_jax as cj; cj.account"),
+        ("", ""),
+        "",
+        times,
+        False,
+    )
     row("headline bracket, Python", python(use.format(f"{HEADLINE})")), ("3", "1.5"), "12.1", times)
     row("headline bracket, command", [*python(command), "epsilon", *COMMAND], ("3", "1.5"), "14.4", times)
     row("Gaussian messages (T*)", python(use.format(f"{HIDDEN})")), ("6", "2.5"), "24.5", times)
     row("Gaussian slots, add or remove", python(use.format(f"{SLOTS})")), ("5", ""), "3.5", times)
-    row("1,000 composed brackets", python(SWEEP), ("25", ""), "", 1, False)
+    row("1,000 composed brackets", python(SWEEP), ("", "25"), "56", 1)
     row("dp_accounting, import", python("import dp_accounting"), ("", ""), "", times, False)
     row("dp_accounting, 6,800 rounds", python(THEIRS), ("", ""), "", times, False)
     console = Console(width=150)

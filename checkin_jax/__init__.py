@@ -12,48 +12,22 @@ from checkin_jax import _command as _command  # isort: skip
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from checkin_jax import _later
-from checkin_jax._variables import FreeVariable as FreeVariable
 from checkin_jax._version import __version__ as __version__
-from checkin_jax.accounting.account import account as account
-from checkin_jax.accounting.calibration import Calibration as Calibration
-from checkin_jax.accounting.calibration import calibrate as calibrate
-from checkin_jax.accounting.compare import ComparedBound as ComparedBound
-from checkin_jax.accounting.compare import compare as compare
-from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
-from checkin_jax.accounting.composition.renyi import rdp as rdp
-from checkin_jax.accounting.composition.renyi_lower import rdp_lower as rdp_lower
-from checkin_jax.accounting.guarantee import Guarantee as Guarantee
-from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
-from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
-from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
-from checkin_jax.protocols import FixedWindow as FixedWindow
-from checkin_jax.protocols import Shuffle as Shuffle
-from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
-from checkin_jax.protocols import SlidingWindow as SlidingWindow
-from checkin_jax.protocols import from_availability as from_availability
-from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
-from checkin_jax.randomizers import Gaussian as Gaussian
-from checkin_jax.randomizers import HadamardResponse as HadamardResponse
-from checkin_jax.randomizers import KaryResponse as KaryResponse
-from checkin_jax.randomizers import KnownProfile as KnownProfile
-from checkin_jax.randomizers import L2Mechanism as L2Mechanism
-from checkin_jax.randomizers import LabelLaws as LabelLaws
-from checkin_jax.randomizers import Laplace as Laplace
-from checkin_jax.randomizers import OneBit as OneBit
-from checkin_jax.randomizers import PureLDP as PureLDP
-from checkin_jax.randomizers import Randomizer as Randomizer
-from checkin_jax.randomizers import Rappor as Rappor
-from checkin_jax.rates import CheckInRates as CheckInRates
-from checkin_jax.rates import RateLimits as RateLimits
-from checkin_jax.rates import Rates as Rates
-from checkin_jax.sweeps.sweep import sweep as sweep
-from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
-from checkin_jax.sweeps.table import Sweep as Sweep
 
 if _TYPE_CHECKING:
     from checkin_jax import auditing as auditing
     from checkin_jax import training as training
+    from checkin_jax._variables import FreeVariable as FreeVariable
     from checkin_jax.accounting import published as published
+    from checkin_jax.accounting.account import account as account
+    from checkin_jax.accounting.calibration import Calibration as Calibration
+    from checkin_jax.accounting.calibration import calibrate as calibrate
+    from checkin_jax.accounting.compare import ComparedBound as ComparedBound
+    from checkin_jax.accounting.compare import compare as compare
+    from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
+    from checkin_jax.accounting.composition.renyi import rdp as rdp
+    from checkin_jax.accounting.composition.renyi_lower import rdp_lower as rdp_lower
+    from checkin_jax.accounting.guarantee import Guarantee as Guarantee
     from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
     from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
     from checkin_jax.accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
@@ -61,11 +35,78 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
     from checkin_jax.accounting.interop.pld import to_pld as to_pld
+    from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
+    from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
+    from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
+    from checkin_jax.protocols import FixedWindow as FixedWindow
+    from checkin_jax.protocols import Shuffle as Shuffle
+    from checkin_jax.protocols import ShuffledCheckIn as ShuffledCheckIn
+    from checkin_jax.protocols import SlidingWindow as SlidingWindow
+    from checkin_jax.protocols import from_availability as from_availability
+    from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
+    from checkin_jax.randomizers import Gaussian as Gaussian
+    from checkin_jax.randomizers import HadamardResponse as HadamardResponse
+    from checkin_jax.randomizers import KaryResponse as KaryResponse
+    from checkin_jax.randomizers import KnownProfile as KnownProfile
+    from checkin_jax.randomizers import L2Mechanism as L2Mechanism
+    from checkin_jax.randomizers import LabelLaws as LabelLaws
+    from checkin_jax.randomizers import Laplace as Laplace
+    from checkin_jax.randomizers import OneBit as OneBit
+    from checkin_jax.randomizers import PureLDP as PureLDP
+    from checkin_jax.randomizers import Randomizer as Randomizer
+    from checkin_jax.randomizers import Rappor as Rappor
+    from checkin_jax.rates import CheckInRates as CheckInRates
+    from checkin_jax.rates import RateLimits as RateLimits
+    from checkin_jax.rates import Rates as Rates
+    from checkin_jax.sweeps.store import finished_rows as finished_rows
+    from checkin_jax.sweeps.sweep import sweep as sweep
+    from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
+    from checkin_jax.sweeps.table import Sweep as Sweep
 
-# Imported when they are used: dp_accounting and the trainer take longer than the rest.
+# Imported when they are used: who wants a protocol's page should not wait for the trainer, nor the shell for JAX.
 __getattr__, __dir__ = _later.attach(
     __name__,
     {
+        "FreeVariable": "_variables",
+        "account": "accounting.account",
+        "Calibration": "accounting.calibration",
+        "calibrate": "accounting.calibration",
+        "ComparedBound": "accounting.compare",
+        "compare": "accounting.compare",
+        "epsilon_by_rdp": "accounting.composition.renyi",
+        "rdp": "accounting.composition.renyi",
+        "rdp_lower": "accounting.composition.renyi_lower",
+        "Guarantee": "accounting.guarantee",
+        "AvailableCheckIn": "protocols",
+        "AveragedUpdates": "protocols",
+        "CheckInProtocol": "protocols",
+        "FixedWindow": "protocols",
+        "Shuffle": "protocols",
+        "ShuffledCheckIn": "protocols",
+        "SlidingWindow": "protocols",
+        "from_availability": "protocols",
+        "ApproximateLDP": "randomizers",
+        "Gaussian": "randomizers",
+        "HadamardResponse": "randomizers",
+        "KaryResponse": "randomizers",
+        "KnownProfile": "randomizers",
+        "L2Mechanism": "randomizers",
+        "LabelLaws": "randomizers",
+        "Laplace": "randomizers",
+        "OneBit": "randomizers",
+        "PureLDP": "randomizers",
+        "Randomizer": "randomizers",
+        "Rappor": "randomizers",
+        "CheckInRates": "rates",
+        "RateLimits": "rates",
+        "Rates": "rates",
+        "finished_rows": "sweeps.store",
+        "sweep": "sweeps.sweep",
+        "sweep_to_file": "sweeps.sweep",
+        "Sweep": "sweeps.table",
+        "auditing": "auditing",
+        "training": "training",
+        "published": "accounting.published",
         "CheckInAccountant": "accounting.interop.accountant",
         "AllocationGuarantee": "accounting.interop.allocation",
         "RandomAllocationDpEvent": "accounting.interop.allocation",
@@ -73,8 +114,5 @@ __getattr__, __dir__ = _later.attach(
         "CheckInDpEvent": "accounting.interop.events",
         "to_event": "accounting.interop.events",
         "to_pld": "accounting.interop.pld",
-        "published": "accounting.published",
-        "training": "training",
-        "auditing": "auditing",
     },
 )

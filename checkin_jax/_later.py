@@ -19,7 +19,8 @@ def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], An
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{modules[name]}")
-        found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+        # Some functions have their module's name; what holds no such name is itself the name.
+        found = getattr(module, name, module) if modules[name].endswith(name) else getattr(module, name)
         known[name] = found
         return found
 

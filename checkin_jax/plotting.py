@@ -13,6 +13,7 @@ import numpy as np
 
 from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
+from checkin_jax._looks import COLORS, GRID, SERIES, adaptive, darken
 from checkin_jax._rounding import down, up
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from checkin_jax.accounting.guarantee import RateRow
 
-# By validity: what is proven is dark, what is only published lighter, what is no bound at all red.
-COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
-# Told apart by eye and in grey, for curves of one kind.
-SERIES = ("#123a6b", "#d9822b", "#3a8f5c", "#8e5ea2", "#7f7f7f")
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -64,7 +61,7 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
     drawn = Figure(figsize=(width, height), layout="constrained")
     axes = [drawn.add_subplot(1, panels, 1 + panel) for panel in range(panels)]
     for axis in axes:
-        axis.grid(True, which="major", color="#dddddd", linewidth=0.6)
+        axis.grid(True, which="major", color=GRID, linewidth=0.6)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     return drawn, axes
@@ -150,9 +147,12 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture, whole or not at all."""
+    """Writes a picture, whole or not at all: an SVG turns dark with the page around it, NAME-dark.png is dark."""
+    if out.suffix != ".svg" and out.stem.endswith("-dark"):
+        darken(drawn)
+    drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=200)
     with replacing(out) as stream:
-        drawn.savefig(stream, format=out.suffix[1:], dpi=200)
+        stream.write(adaptive(held.getvalue().decode()).encode() if out.suffix == ".svg" else held.getvalue())
 
 
 def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tuple[Path, Path]:

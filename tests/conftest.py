@@ -81,6 +81,29 @@ def pytest_configure(config):
         config.add_cleanup(lambda: _forget(folder, started))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help="what `make test` runs: not all that is marked thorough"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --quick, of a test that is marked thorough so many cases stay as its mark says, spread evenly over all."""
+    if not config.getoption("--quick"):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
+    for group in cases.values():
+        mark = group[0].get_closest_marker("thorough")
+        but = min(mark.kwargs.get("but", 0) if mark else 0, len(group))
+        left_out.update({*group} - {group[i * len(group) // but] for i in range(but)})
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_xdist_auto_num_workers(config):
     """One worker a core that this process may use, as far as there is memory for them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

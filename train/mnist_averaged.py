@@ -15,7 +15,7 @@ from checkin_jax.protocols import AveragedUpdates
 from checkin_jax.randomizers import L2Mechanism
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Experiment(Recipe):
     """A_avg on MNIST."""
 

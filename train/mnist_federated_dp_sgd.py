@@ -18,7 +18,7 @@ from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Experiment(Recipe):
     """Federated DP-SGD on MNIST under shuffled check-in."""
 

@@ -16,7 +16,7 @@ from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import L2Mechanism
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Experiment(Recipe):
     """A_fix on MNIST."""
 

@@ -15,7 +15,7 @@ from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import L2Mechanism
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Experiment(Recipe):
     """LDP-SGD on MNIST under shuffled check-in."""
 

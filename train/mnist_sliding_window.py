@@ -16,7 +16,7 @@ from checkin_jax.protocols import SlidingWindow
 from checkin_jax.randomizers import L2Mechanism
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Experiment(Recipe):
     """A_sldw on MNIST."""
 

@@ -109,6 +109,12 @@ def main(args: Sequence[str] | None = None) -> None:
     except OSError as error:
         _close_output()
         _refuse(str(error))
+    except SystemExit as ended:
+        if "jax" not in sys.modules:
+            raise
+        from checkin_jax.training.runs.processes import leave
+
+        leave(ended.code)
 
 
 def _run(args: list[str]) -> None:

@@ -90,6 +90,8 @@ MECHANISMS: dict[str, type[Randomizer]] = {
 # Fields beside epsilon0 that one mechanism has.
 OWN = {"num_values": "k-ary", "total_variation": "any", "differ": "one-bit"}
 if TYPE_CHECKING:
+    import jax
+
     View = Relation = ProtocolName = MechanismName = str
 else:
     View, Relation = Literal[*VIEWS], Literal[*RELATIONS]
@@ -227,6 +229,58 @@ class RandomizerOptions:
 @dataclasses.dataclass(kw_only=True)
 class RunOptions(ProtocolOptions, RandomizerOptions):
     """A protocol and its messages."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class HostOptions:
+    """Where a run is computed: on all devices of this process, or of several on one or more hosts."""
+
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where several hosts share the work, with --num-processes and --process-id; or auto, where
+    JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU)."""
+    num_processes: Count | None = None
+    """Number of processes, all with the same arguments."""
+    process_id: Count | None = None
+    """Number of this process, from 0."""
+
+    def devices(self) -> jax.sharding.Mesh | None:
+        """All devices of all processes in a row, once these have come; None where there is but one.
+
+        Raises:
+          UsageError: not all of the options that go together, or processes that JAX cannot find.
+        """
+        together = (self.num_processes, self.process_id)
+        given = sum(part is not None for part in together)
+        if given not in (
+            (0,) if self.coordinator is None else (0, 2) if self.coordinator == "auto" else (2,)
+        ):
+            raise UsageError("--coordinator, --num-processes and --process-id go together")
+        import jax
+
+        from checkin_jax.training.private.performance import AXIS
+        from checkin_jax.training.runs.processes import join
+
+        if self.coordinator is not None:
+            try:
+                join(self.coordinator, *together)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+        if jax.device_count() == 1:
+            return None
+        return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def progress(self, rounds: int) -> contextlib.AbstractContextManager[Callable[[dict[str, Any]], None]]:
+        """What shows the lines of so many rounds; nothing in all processes but the first."""
+        from checkin_jax.cli.progress import RoundBar
+
+        return RoundBar(rounds) if self.is_first() else contextlib.nullcontext(lambda line: None)
+
+    @staticmethod
+    def is_first() -> bool:
+        """Whether this is the process that writes and prints."""
+        import jax
+
+        return jax.process_index() == 0
 
 
 @dataclasses.dataclass(kw_only=True)

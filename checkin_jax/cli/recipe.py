@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import jax
-
 from checkin_jax._compiled import keep_compiled
 from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.options import UsageError, parsed
-from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.options import HostOptions, UsageError, parsed
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.loop import RoundError
-from checkin_jax.training.private.performance import AXIS
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.runs.processes import leave
 from checkin_jax.training.runs.run_directory import FinishedError
 
 TRACED = 6
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+@dataclasses.dataclass(kw_only=True)
+class Recipe(HostOptions):
     """Options of every training program.
 
     With several hosts the same program runs on each of them, with its own --process-id; the clients of a round are
@@ -56,12 +52,6 @@ class Recipe:
     """Rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none."""
     resume: bool = False
     """Go on with the run in run_dir."""
-    coordinator: str | None = None
-    """HOST:PORT of process 0, where several hosts share the work."""
-    num_processes: int = 1
-    """Number of hosts."""
-    process_id: int = 0
-    """This host's number, from 0."""
 
     def run(self, **settings: Any) -> Report:
         """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
@@ -74,7 +64,7 @@ class Recipe:
         """
         from checkin_jax.accounting.account import account
 
-        mesh = self._devices()
+        mesh = self.devices()
         names = {field.name for field in dataclasses.fields(PrivateRun)}
         run = PrivateRun(simulate=self.simulate, **{name: settings.pop(name) for name in names & {*settings}})
         config = ImageTraining(
@@ -88,7 +78,7 @@ class Recipe:
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
         with Interrupts(self.run_dir) as interrupts:
-            with RoundBar(run.schedule.num_rounds) as bar:
+            with self.progress(run.schedule.num_rounds) as bar:
                 report = train(
                     config,
                     records,
@@ -99,20 +89,12 @@ class Recipe:
                     mesh=mesh,
                     account_fn=account,
                 )
-            if jax.process_index() == 0:
+            if self.is_first():
                 metrics = recorded.read(self.run_dir).metrics
                 known = {run.schedule.so_far(report.rounds): report.guarantees}
                 traced = table(points(run, metrics, TRACED, known, account))
                 print(f"{traced}\n\n{report}\nSaved in {self.run_dir}")
         return report
-
-    def _devices(self) -> jax.sharding.Mesh | None:
-        """All devices of all processes in a row; None where there is but one."""
-        if self.coordinator is not None:
-            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
-        if jax.device_count() == 1:
-            return None
-        return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
@@ -142,17 +124,13 @@ def program(what: type[Any] | Callable[..., object], main: Callable[..., object]
     except FinishedError as error:
         _told(str(error))
     except RoundError as error:
-        _told(str(error))
-        if (
-            jax.process_count() > 1
-        ):  # at a proper exit JAX would wait minutes for a process that has died, and abort
-            sys.stderr.flush()
-            os._exit(2)
-        sys.exit(2)
+        _refuse(str(error))
     except (ValueError, TypeError, OSError, MemoryError) as error:
         _refuse(str(error) or type(error).__name__)
     except KeyboardInterrupt:
-        sys.exit(130)
+        leave(130)
+    except SystemExit as ended:
+        leave(ended.code)
 
 
 def _options_of(function: Callable[..., object]) -> Callable[..., Callable[[], object]]:
@@ -167,7 +145,7 @@ def _options_of(function: Callable[..., object]) -> Callable[..., Callable[[], o
 
 def _refuse(message: str) -> NoReturn:
     _told(message)
-    sys.exit(2)
+    leave(2)
 
 
 def _told(message: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
+from checkin_jax.cli.options import Count, HostOptions, Job, RunOptions, UsageError, View
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
@@ -26,7 +26,7 @@ _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_
 
 
 @dataclasses.dataclass(kw_only=True)
-class _TrainingOptions(RunOptions):
+class _TrainingOptions(HostOptions, RunOptions):
     heading: ClassVar[str] = "training"
 
     run_dir: Path
@@ -86,7 +86,6 @@ class _TrainingOptions(RunOptions):
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
         from checkin_jax.accounting.account import account
         from checkin_jax.cli.interrupts import Interrupts
-        from checkin_jax.cli.progress import RoundBar
         from checkin_jax.training.examples.images import ImageTraining, train
         from checkin_jax.training.learning_rate import suggested_learning_rate
         from checkin_jax.training.loop import RoundError
@@ -126,13 +125,14 @@ class _TrainingOptions(RunOptions):
         every = _validate.integer(0, checkpoint_every=self.checkpoint_every)
         keep = _validate.integer(1, keep_checkpoints=self.keep_checkpoints)
         source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
+        mesh = self.devices()
 
         def job() -> None:
             with Interrupts(self.run_dir) as interrupts:
                 try:
                     allowed = _rounds_within(run)
                     rate = suggested_learning_rate(run, allowed) if by_rule else config.learning_rate
-                    with RoundBar(allowed) as bar, source as entropy:
+                    with self.progress(allowed) as bar, source as entropy:
                         report = train(
                             dataclasses.replace(config, learning_rate=rate),
                             images,
@@ -141,6 +141,7 @@ class _TrainingOptions(RunOptions):
                             checkpoint_every=every,
                             keep_checkpoints=keep,
                             resume=self.resume,
+                            mesh=mesh,
                             entropy=entropy,
                             after=self.after,
                             account_fn=account,
@@ -148,7 +149,8 @@ class _TrainingOptions(RunOptions):
                 except FinishedError as error:
                     # A job that is begun again and again has reached its end.
                     print(f"checkin: {error}", file=sys.stderr)
-                    self._show(recorded.read(self.run_dir))
+                    if self.is_first():
+                        self._show(recorded.read(self.run_dir))
                     return
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error
@@ -156,6 +158,8 @@ class _TrainingOptions(RunOptions):
                     raise UsageError(
                         f"not enough memory: {error or 'fewer clients or slots a round need less'}"
                     ) from error
+                if not self.is_first():
+                    return
                 if self.json:
                     print(json.dumps(report.as_dict(), allow_nan=False))
                 else:

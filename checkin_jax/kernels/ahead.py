@@ -62,14 +62,13 @@ class Kernel:
         """Drops the programs of this process."""
         self._programs.clear()
 
-    def _begin(
-        self, args: tuple, kwargs: dict[str, Any]
-    ) -> tuple[Future[Callable[..., Any]], list[np.ndarray]]:
+    def _begin(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Future[Callable[..., Any]], list[Any]]:
         """The program for these arguments, at once or to come, and what to call it with."""
         given = self._signature.bind(*args, **kwargs).arguments
         static = {name: given.pop(name) for name in self._static if name in given}
         leaves, tree = jax.tree.flatten(dict(given))
-        leaves = [np.asarray(leaf) for leaf in leaves]
+        # What is on the device stays there.
+        leaves = [leaf if isinstance(leaf, jax.Array) else np.asarray(leaf) for leaf in leaves]
         shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
         device = devices.in_use()
         key = (tuple(static.items()), tree, shapes, device)
@@ -90,7 +89,7 @@ class Kernel:
         found: Future,
         static: dict[str, Any],
         tree: Any,
-        leaves: list[np.ndarray],
+        leaves: list[Any],
         device: Any,
         key: str,
     ) -> None:
@@ -131,6 +130,19 @@ def compiled(*, static: tuple[str, ...] = (), quick: bool = True) -> Callable[[C
     return lambda function: Kernel(function, static, quick)
 
 
+def family(make: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
+    """Makes a function that returns kernels return one for equal arguments, named as they are in every process."""
+
+    @functools.cache
+    @functools.wraps(make)
+    def member(*args: Any) -> Callable[..., Any]:
+        kernel = make(*args)
+        kernel.family = (f"{make.__module__}.{make.__qualname__}", _named(args))  # type: ignore[attr-defined]
+        return kernel
+
+    return member
+
+
 def forget() -> None:
     """Drops all programs of this process; those on the disk stay."""
     for kernel in _KERNELS:
@@ -143,7 +155,16 @@ def _named(value: Any) -> Any:
         return {name: _named(each) for name, each in value.items()}
     if isinstance(value, tuple):
         return tuple(map(_named, value))
-    return f"{value.__module__}.{value.__qualname__}" if callable(value) else value
+    if not callable(value):
+        return value
+    if hasattr(value, "family"):
+        return value.family  # type: ignore[attr-defined]
+    # Others of this name may do something else, and would be run in its place.
+    if "<" in value.__qualname__:
+        raise ValueError(
+            f"a kernel must be a function of a module or one of a family, got {value.__qualname__}"
+        )
+    return f"{value.__module__}.{value.__qualname__}"
 
 
 def _plain() -> bool:
@@ -225,7 +246,7 @@ def _store(place: str, program: Any, out_tree: Any) -> None:
         return  # the next process compiles again
 
 
-def _load(place: str, leaves: list[np.ndarray], device: Any) -> Any:
+def _load(place: str, leaves: list[Any], device: Any) -> Any:
     content = _compiled.read(place)
     if content is None:
         return None

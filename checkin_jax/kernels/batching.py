@@ -6,7 +6,6 @@ wanted cost nothing. Either way one size of block is compiled, however many lane
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,36 +14,31 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels.ahead import QUICK
+from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.devices import in_use
 
 
-@functools.cache
-def _compiled(kernel: Callable[..., Any], looped: bool) -> Callable[..., Any]:
-    def lane(i: Array | int, held: Any, place: Array, columns: Any) -> Any:
+@compiled(static=("kernel", "one_by_one"))
+def _lanes(
+    count: Array, held: Any, place: Array, columns: Any, kernel: Callable[..., Any], one_by_one: bool
+) -> Any:
+    def lane(i: Array | int) -> Any:
         mine = jax.tree.map(lambda part: jax.lax.dynamic_index_in_dim(part, i, keepdims=False), columns)
         at = jax.lax.dynamic_index_in_dim(place, i, keepdims=False)
         theirs = jax.tree.map(lambda part: jax.lax.dynamic_index_in_dim(part, at, keepdims=False), held)
         return kernel(*theirs, *mine)
 
-    def side_by_side(count: Array, held: Any, place: Array, columns: Any) -> Any:
-        return jax.vmap(lambda i: lane(i, held, place, columns))(jnp.arange(place.shape[0]))
+    if not one_by_one:
+        return jax.vmap(lane)(jnp.arange(place.shape[0]))
+    shapes = jax.eval_shape(lambda: lane(0))
+    out = jax.tree.map(lambda leaf: jnp.zeros((place.shape[0], *leaf.shape), leaf.dtype), shapes)
 
-    def loop(count: Array, held: Any, place: Array, columns: Any) -> Any:
-        shapes = jax.eval_shape(lambda: lane(0, held, place, columns))
-        out = jax.tree.map(lambda leaf: jnp.zeros((place.shape[0], *leaf.shape), leaf.dtype), shapes)
+    def step(i: Array, out: Any) -> Any:
+        return jax.tree.map(
+            lambda whole, part: jax.lax.dynamic_update_index_in_dim(whole, part, i, 0), out, lane(i)
+        )
 
-        def step(i: Array, out: Any) -> Any:
-            return jax.tree.map(
-                lambda whole, part: jax.lax.dynamic_update_index_in_dim(whole, part, i, 0),
-                out,
-                lane(i, held, place, columns),
-            )
-
-        return jax.lax.fori_loop(0, count, step, out)
-
-    # Half the time to compile, and as fast; `ahead` says what it is.
-    return jax.jit(loop, compiler_options=QUICK) if looped else jax.jit(side_by_side)
+    return jax.lax.fori_loop(0, count, step, out)
 
 
 def looped() -> bool:
@@ -56,7 +50,7 @@ def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = 
     """Runs the kernel on every lane; [size, ...]. Entries beyond the number of lanes given are undefined.
 
     Args:
-      kernel: a function of the arrays of one lane, `held`'s first; kept by the caller, since each is compiled once.
+      kernel: a function of the arrays of one lane, `held`'s first; of a module, or one of a family (`ahead.family`).
       columns: tuple of pytrees of arrays [lanes, ...], lanes <= size.
       held: tuple of pytrees of arrays [any number, ...], lane i's are at place[i]; results of this function, say.
       size: static number of lanes, the same in as many calls as can be.
@@ -66,7 +60,7 @@ def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = 
     at = np.zeros(size, dtype=np.int32)
     if place is not None:
         at[:count] = place
-    return _compiled(kernel, looped())(np.int32(count), held, at, full)
+    return _lanes(np.int32(count), held, at, full, kernel=kernel, one_by_one=looped())
 
 
 def _filled(values: np.ndarray, size: int) -> np.ndarray:

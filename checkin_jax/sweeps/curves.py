@@ -15,6 +15,7 @@ from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import batching, host
+from checkin_jax.kernels.ahead import family
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.devices import float64
 from checkin_jax.protocols import CheckInProtocol
@@ -141,7 +142,7 @@ def _at_once(
     return task
 
 
-@functools.cache
+@family
 def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
     return functools.partial(kernels.log_moments, choice=choice)
 

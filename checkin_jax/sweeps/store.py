@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from checkin_jax._files import delete, delete_rest, hold, replacing, share
-from checkin_jax.sweeps.table import Columns
+from checkin_jax.sweeps.table import Columns, Sweep, check, joined, load
 
 _SCHEMA = 1
 _LOCK = ".lock"
@@ -136,7 +136,7 @@ class Store:
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
-        with self._opened(block) as columns:
+        with _opened(self._path(block)) as columns:
             return [text for text in columns["error"] if text]
 
     def blocks(self, count: int) -> Iterator[Mapping[str, np.ndarray]]:
@@ -146,21 +146,47 @@ class Store:
           ValueError: one is damaged; it is named.
         """
         for block in range(count):
-            with self._opened(block) as columns:
+            with _opened(self._path(block)) as columns:
                 yield columns
 
     def remove(self) -> None:
         """Deletes the folder, once the sweep is a file; a kill meanwhile leaves no blocks under its name."""
         delete(self.folder)
 
-    @contextlib.contextmanager
-    def _opened(self, block: int) -> Iterator[_Columns]:
-        path = self._path(block)
-        with path.open("rb") as file:
-            with _reading(path):
-                held = np.load(file, allow_pickle=False)
-            with held:
-                yield _Columns(held, path)
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_Columns]:
+    with path.open("rb") as file:
+        with _reading(path):
+            held = np.load(file, allow_pickle=False)
+        with held:
+            yield _Columns(held, path)
+
+
+def finished_rows(out: str | Path) -> Sweep:
+    """Reads the rows of a sweep into a file that are finished so far, while it runs or after it was stopped.
+
+    A row is whole or not there, in input order. No lock is taken and nothing is written.
+
+    Args:
+      out: the file that the sweep will be, as `sweep_to_file` was given it; once it is there, it is read.
+
+    Raises:
+      FileNotFoundError: there is neither the file nor a folder of blocks. ValueError: no block is finished yet, or one
+        is damaged.
+    """
+    path = check(Path(out))
+    folder = path.with_name(f"{path.name}.blocks")
+    parts = []
+    for each in sorted(folder.glob("[0-9]*.npz")):
+        # Once the last block is there the folder becomes the file.
+        with contextlib.suppress(FileNotFoundError), _opened(each) as columns:
+            parts.append(dict(columns))
+    if not folder.exists():
+        return load(path)
+    if not parts:
+        raise ValueError(f"{str(folder)!r}: no block is finished yet")
+    return joined(iter(parts))
 
 
 class _Columns(Mapping[str, np.ndarray]):

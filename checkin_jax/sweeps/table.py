@@ -30,6 +30,8 @@ Blocks = Callable[[], Iterator[Mapping[str, np.ndarray]]]
 # Rows of a table on a screen; columns left out there; upper ends, and lower ones.
 _SHOWN = 10
 _SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds", "version")
+# The first column of results, whatever was asked.
+_FIRST_RESULTS = ("epsilon", "rdp", "value")
 _ENDS = {"epsilon": up, "rdp": up, "lower": down}
 
 
@@ -133,6 +135,39 @@ class Sweep:
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
         """The table by the dataframe interchange protocol, as pandas reads it; errors as of Arrow's stream."""
         return _arrow(_pyarrow(), self.columns).__dataframe__(nan_as_null, allow_copy)
+
+    def to_xarray(self) -> Any:
+        """The table as an `xarray.Dataset` (extra `xarray`): results over the inputs that vary.
+
+        A product of axes has a dimension for each of them, in the order of the columns; any other table has the
+        dimension "setting", along which the inputs are coordinates. Inputs of one value are coordinates without a
+        dimension. A row without a result is NaN, and its words are empty.
+
+        Raises:
+          ModuleNotFoundError: without xarray.
+        """
+        try:
+            import xarray  # pyright: ignore[reportMissingImports]
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"to_xarray needs xarray: {how_to_install('xarray')}", name=error.name
+            ) from error
+        inputs = list(itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns))
+        values = {name: list(dict.fromkeys(self.columns[name].tolist())) for name in inputs}
+        fixed = {name: found[0] for name, found in values.items() if len(found) == 1}
+        axes = {name: found for name, found in values.items() if len(found) > 1}
+        every = itertools.product(*axes.values())
+        if math.prod(map(len, axes.values())) == len(self) and all(
+            row == here for row, here in zip(every, zip(*(self.columns[name].tolist() for name in axes)))
+        ):
+            dims, shape, coords = list(axes), [len(found) for found in axes.values()], axes
+        else:
+            dims, shape = ["setting"], [len(self)]
+            coords = {name: ("setting", self.columns[name]) for name in axes}
+        results = {
+            name: (dims, column.reshape(shape)) for name, column in self.columns.items() if name not in inputs
+        }
+        return xarray.Dataset(results, {**fixed, **coords})
 
     def save(self, path: str | Path) -> Path:
         """Writes .csv, .npz or .parquet, by the name's ending; whole or not at all.

@@ -26,7 +26,7 @@ def tests(
     """Parameters -> means of the metrics over the public test set, and what `evaluate` says."""
     measure, test = model.metrics, None
     if dataset.test is not None and measure is not None:
-        test = jax.device_put(dataset.test, performance.everywhere)
+        test = performance.placed(dataset.test)
 
         @jax.jit
         def means(parameters: Parameters, test: Records) -> Mapping[str, jax.Array]:

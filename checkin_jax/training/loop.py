@@ -7,8 +7,9 @@ a window as a whole, before its result is used, so it can never count too few.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,12 +209,13 @@ def train(
             source=entropy,
         ) as session,
         Spent(run, settings["eval_every"], account_fn, last) as spent,
+        _failures_named(session),
     ):
         state = session.begin(start(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)))
         if state is None:
             state = start(model.init(draws.jax_key(session.entropy, Stream.INITIAL_PARAMETERS)))
             session.checkpoint(state)
-        state, records = jax.device_put((state, dataset.records), performance.everywhere)
+        state, records = performance.placed((state, dataset.records))
         held = dataset.holdings(session.entropy, run.protocol.num_clients, settings["records_per_client"])
         number = settings["records_per_round"]
 
@@ -280,10 +282,6 @@ def train(
             if not session.rounds:
                 raise
             stopped = INTERRUPTED
-        except jax.errors.JaxRuntimeError as error:
-            raise RoundError(
-                f"round {session.rounds + 1} could not be computed: {str(error).strip().splitlines()[0]}"
-            ) from error
         seconds = session.seconds
         tested_at, metrics = session.tested
         report = make_report(
@@ -302,6 +300,17 @@ def train(
         )
         session.finish(report, named_arrays(averaged(seen)))
     return report
+
+
+@contextlib.contextmanager
+def _failures_named(session: Session) -> Iterator[None]:
+    """Failures of devices and of other processes, as failures of the round that they have ended."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        raise RoundError(
+            f"round {session.rounds + 1} could not be computed: {str(error).strip().splitlines()[0]}"
+        ) from error
 
 
 def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def test_tight_counts_the_shuffling_of_gaussian_messages():
     assert any("G1 counts no gain" in warning for warning in loose.warnings)
 
 
+@pytest.mark.thorough
 def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
     noise = cj.Gaussian(noise_multiplier=3.0)
     averaged = cj.AveragedUpdates(num_clients=10_000, num_slots=10, check_in_prob=0.5)
@@ -93,6 +94,7 @@ def test_averaged_gaussian_updates_take_t_star_when_somebody_may_be_absent():
         cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5),
     ],
 )
+@pytest.mark.thorough(but=3)
 def test_tight_bounds_have_an_answer_for_any_noise(protocol, noise):
     randomizer = cj.Gaussian(noise_multiplier=noise)
     tight, loose = (
@@ -135,6 +137,7 @@ def test_single_shuffles_against_the_exact_pair(n, epsilon0, exact):
 )
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.thorough(but=5)
 def test_small_runs_against_exact_composition(n, rate, epsilon0, rounds, delta):
     """The pairs enumerated in full and convolved atom by atom lie inside the bracket."""
     p = math.exp(epsilon0)
@@ -197,6 +200,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @settings(max_examples=8)
 @given(SETTINGS)
+@pytest.mark.thorough
 def test_bracket_is_in_order_finite_and_monotone(s):
     """More rounds, higher rate, weaker randomizer or smaller delta never improve epsilon; more clients do.
 
@@ -279,6 +283,7 @@ def test_right_limits(view):
     ],
 )
 @pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+@pytest.mark.thorough(but=2)
 def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, randomizer, delta, view):
     g = cj.account(run(n, rate, rounds), randomizer, delta=delta, view=view, bounds="fast")
     assert 0.0 <= g.lower <= g.epsilon

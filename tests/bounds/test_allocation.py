@@ -8,6 +8,7 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import allocation as oracle
 from oracles import gaussian
+from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import unit
@@ -19,9 +20,12 @@ from checkin_jax.accounting.bounds.windows.allocation import (
     AllocationGaussian,
     ButForRareEvent,
     G3Slots,
-    OccupiedAllocationGaussian,
     R1Subsampling,
     R2TwoSteps,
+)
+from checkin_jax.accounting.bounds.windows.crowded import (
+    OccupiedAllocationGaussian,
+    many_empty,
     some_empty,
 )
 from checkin_jax.accounting.composition import composer
@@ -62,6 +66,7 @@ def test_lines_are_below_the_quadrature_everywhere_and_touch_it(slots, mu, used)
 @pytest.mark.parametrize(
     ("slots", "mu", "used"), [(10, 0.5, 1.0), (10, 1.0, 0.3), (100, 0.5, 1.0), (1000, 0.5, 0.7)]
 )
+@pytest.mark.thorough(but=2)
 def test_many_slots_against_the_characteristic_function(slots, mu, used):
     sd = used * math.sqrt(math.expm1(mu * mu) / slots)
     losses = sd * np.array([0.2, 0.7, 1.5, 2.5])
@@ -139,6 +144,7 @@ def test_lattice_laws_are_on_their_sides_in_convex_order():
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 @pytest.mark.parametrize("used", [0.3, 1.0])
 @pytest.mark.parametrize("halves", [(False,), (True,), (False, False), (False, True), (True, True)])
+@pytest.mark.thorough(but=12)
 def test_g3_is_above_every_kind_of_slot(mu, used, halves):
     slots = len(halves)
     bound = G3Slots(slots, used, mu, MASS)
@@ -165,6 +171,7 @@ def test_neither_kind_of_slot_alone_is_a_bound():
 @pytest.mark.parametrize("noise", [0.8, 2.0])
 @pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.6)])
 @pytest.mark.parametrize("others", [(), (-1.0, -1.0, -1.0), (-1.0, 0.5)])
+@pytest.mark.thorough(but=2)
 def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     """The algorithm with hidden participants, n up to 4: added and removed, and replaced, in both orders."""
     mu, n = 2.0 / noise, len(others) + 1
@@ -267,6 +274,60 @@ def test_g3_prime_gains_where_clients_are_many():
     truth = AllocationGaussian(10, 10 / 10**4, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= truth.upper(LOSSES) * 1.001 + math.exp(-MASS)).all()
     assert sharp.upper(LOSSES)[4] < 0.01 * AllocationGaussian(10, 1.0, 1.0, MASS).upper(LOSSES)[4]
+
+
+def two_slots(n: int, noise: float, others: float) -> tuple[np.ndarray, np.ndarray]:
+    """What two slots show in cells, with and without the client (record 1); all others at one record, dummies 0."""
+    edges = np.linspace(-1.0 - 7.0 * noise, 1.0 + 7.0 * noise, 400)
+
+    def cells(record: float) -> np.ndarray:
+        return np.diff(ndtr((edges - record) / noise), prepend=0.0, append=1.0)
+
+    mine, other, dummy = (cells(record) for record in (1.0, others, 0.0))
+    present, absent = np.zeros((2, mine.size, mine.size))
+    for load in range(n):
+        chance = math.comb(n - 1, load) * 0.5 ** (n - 1)
+        first, second = (other if count else dummy for count in (load, n - 1 - load))
+        absent += chance * np.multiply.outer(first, second)
+        moved = (mine + load * first) / (load + 1), (mine + (n - 1 - load) * second) / (n - load)
+        present += 0.5 * chance * (np.multiply.outer(moved[0], second) + np.multiply.outer(first, moved[1]))
+    return present, absent
+
+
+@pytest.mark.parametrize(("noise", "others", "n"), [(0.7, -1.0, 8), (2.0, 0.5, 12)])
+def test_g3_prime_is_above_two_slots_of_which_one_may_be_empty(noise, others, n):
+    bound = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)
+    present, absent = two_slots(n, noise, others)
+    losses = np.array([0.0, 0.1, 0.3, 0.6, 1.0, 3.0])
+    forward, backward = bound.upper_sides(losses)
+    truth = [
+        [np.maximum(p - math.exp(loss) * q, 0.0).sum() for loss in losses]
+        for p, q in ((present, absent), (absent, present))
+    ]
+    assert (forward >= np.array(truth[0]) - 1e-12).all()
+    assert (backward >= np.array(truth[1]) - 1e-12).all()
+
+
+def test_empty_slots_may_not_be_forgotten():
+    """Where dummies can be told, a client that is missing is missed most in an empty slot."""
+    n, noise, loss = 7, 0.25, math.log(1.7)
+    present, absent = two_slots(n, noise, -1.0)
+    (pair, _), *_ = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)._parts
+    truth = np.maximum(absent - 1.7 * present, 0.0).sum()
+    assert truth > 1e-4
+    assert pair.upper_sides(np.array([loss]))[1][0] < 1e-6
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (5, 3, 0.6), (12, 5, 0.9)])
+def test_how_many_slots_may_be_empty(n, m, prob):
+    """Against the law of occupied slots, step by step."""
+    law = np.zeros(m + 1)
+    law[0] = 1.0
+    filled = np.arange(m + 1.0)
+    for _ in range(n - 1):
+        law = law * (1.0 - prob + prob * filled / m) + np.append(0.0, (law * prob * (m - filled) / m)[:-1])
+    for least in range(1, m + 1):
+        assert many_empty(n, m, prob, least) >= law[: m - least + 1].sum() * (1.0 - 1e-12)
 
 
 def test_the_chance_of_an_empty_slot_is_bounded():

@@ -89,6 +89,7 @@ PAIRS = [
 
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize(("p", "q"), PAIRS)
+@pytest.mark.thorough(but=2)
 def test_two_laws_that_differ_in_their_directions(p, q, times):
     """The attacker may call either of them positive; all ends meet the exact ones."""
     terms = terms_of([(Pair(p, q), times)])
@@ -113,6 +114,7 @@ def test_two_laws_that_differ_in_their_directions(p, q, times):
 
 
 @pytest.mark.parametrize(("p", "q"), PAIRS[:2])
+@pytest.mark.thorough(but=1)
 def test_posterior_is_the_quantile_of_the_loss(p, q):
     first, second = composed(p, q, 4)
     for delta in (1e-3, 0.02, 0.3):
@@ -258,6 +260,7 @@ def test_ends_are_ordered_and_monotone():
 
 
 @pytest.mark.parametrize("delta", [1e-300, 0.4, 0.9, 1.0])
+@pytest.mark.thorough(but=1)
 def test_every_delta_has_terms(delta):
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
     g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=delta, bounds="T1")
@@ -309,6 +312,7 @@ def test_statements_and_json():
         (lambda g: g.attack.trade_off([0.1, 2.0]), "fprs"),
     ],
 )
+@pytest.mark.thorough(but=2)
 def test_bad_input_is_refused(call, match):
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
     g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")

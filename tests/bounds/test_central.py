@@ -117,6 +117,7 @@ def close_to_dp_accounting(event, count, relation, slack=2e-3):
     ],
     ids=repr,
 )
+@pytest.mark.thorough(but=1)
 def test_agrees_with_dp_accounting_on_added_and_removed_clients(event, count):
     close_to_dp_accounting(event, count, ADDED)
 
@@ -164,6 +165,7 @@ def test_check_ins_and_central_events_in_one_ledger():
     assert ledger.attack(1e-6).advantage.lower > 0
 
 
+@pytest.mark.thorough
 def test_added_and_removed_windows_and_central_events_in_one_order():
     window = cj.SlidingWindow(num_clients=43, window=40)
     unit = cj.to_event(window, cj.Gaussian(noise_multiplier=2.0))

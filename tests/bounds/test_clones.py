@@ -112,6 +112,7 @@ def test_slack_at_moderate_n_is_below_0_2_percent_in_the_bulk(n, rate, epsilon0)
     assert (ours <= exact * 1.002).all()
 
 
+@pytest.mark.thorough
 def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3

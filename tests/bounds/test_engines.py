@@ -137,6 +137,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("protocol", "randomizer", "delta", "view"), SETTINGS)
+@pytest.mark.thorough(but=2)
 def test_brackets_do_not_depend_on_the_engine(on_xla, protocol, randomizer, delta, view):
     here = cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
     on_xla()

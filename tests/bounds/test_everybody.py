@@ -40,6 +40,7 @@ def test_cutting_is_not_free():
 
 
 @pytest.mark.parametrize(("n", "noise", "rounds"), [(10**4, 4.0, 1), (10**5, 3.0, 20)])
+@pytest.mark.thorough(but=1)
 def test_g2_gains_where_clients_are_many(n, noise, rounds):
     protocol = cj.Shuffle(num_clients=n, num_rounds=rounds)
     g = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=1e-6, bounds="fast")
@@ -58,6 +59,7 @@ def test_the_sum_is_never_above_the_bracket():
 
 @pytest.mark.parametrize("noise", [1e-30, 0.05, 0.3, 1e7, 1e30])
 @pytest.mark.parametrize("n", [1, 2, 10**12])
+@pytest.mark.thorough(but=6)
 def test_any_noise_and_number_has_an_answer(n, noise):
     randomizer = cj.Gaussian(noise_multiplier=noise)
     g = cj.account(cj.Shuffle(num_clients=n), randomizer, delta=1e-6, bounds="fast")

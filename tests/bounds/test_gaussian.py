@@ -37,6 +37,7 @@ def test_long_steps_far_into_the_tail(a, b):
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 8.0, 50.0])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30, 1e-300])
+@pytest.mark.thorough(but=9)
 def test_largest_mu_is_feasible_and_tight(epsilon, delta):
     mu = gaussian.largest_mu(epsilon, delta)
     exact = oracle.mu_for(epsilon, delta)

@@ -34,6 +34,7 @@ def known(channel: krr.Channel) -> MessageProfile:
 
 
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.thorough(but=4)
 def test_any_finite_randomizer_stays_below(seed):
     rng = np.random.default_rng(seed)
     channel, n, rate = random_channel(rng), int(rng.integers(1, 4)), float(rng.choice([0.1, 0.4, 0.8]))
@@ -169,6 +170,7 @@ def test_never_above_subsampling_or_one_message(profile):
 @pytest.mark.parametrize(
     ("n", "rate"), [(7, 0.9), (10**4, 0.1), (10**12, 1e-3), (10**12, 0.5), (10**9, 1e-9)]
 )
+@pytest.mark.thorough(but=7)
 def test_whole_range_gives_profiles(n, rate, mu):
     one = HiddenMessages(n, rate, GaussianProfile(mu), 60.0)
     losses = np.concatenate([[0.0], np.geomspace(1e-12, 690.0, 200)])

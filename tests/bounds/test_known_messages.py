@@ -63,6 +63,7 @@ class TestEqualSteps:
     @pytest.mark.parametrize(
         ("n", "rate"), [(1, F(1)), (3, F(1, 2)), (12, F(1)), (150, F(1, 10)), (150, F(1))]
     )
+    @pytest.mark.thorough(but=2)
     def test_above_the_sums_and_close(self, n, rate, p, spread):
         labels, cs = labels_of(p, 5, spread), cs_of(p)
         seen = equal_steps.StepCounts(host(n), host(float(rate)), host([n]), host([1.0]))
@@ -112,6 +113,7 @@ class TestB0:
     @pytest.mark.parametrize("p", [F(3, 2), F(4), F(20)])
     @pytest.mark.parametrize("rate", [F(1, 20), F(1, 2), F(9, 10)])
     @pytest.mark.parametrize("n", [1, 2, 4, 12])
+    @pytest.mark.thorough(but=21)
     def test_above_the_largest_of_all_m(self, n, rate, p):
         cs = cs_of(p)
         # One message by itself gives away no more than (p - c)/(p + 1).
@@ -163,6 +165,7 @@ class TestB0:
 
 class TestStagedB:
     @pytest.mark.parametrize(("p", "step"), [(F(3, 2), F(1, 120)), (F(4), F(1, 20))])
+    @pytest.mark.thorough(but=1)
     def test_above_the_game_played_out(self, p, step):
         """n = 1000, rate 0.3, and slots: 300 of them, or a law of their number."""
         counts, masses = large.binomial_window(1000, 0.3, 1e-20)
@@ -214,6 +217,7 @@ ROUNDS = [
     "hiding", [Shuffled(3000, 0.1), Slots(300, 0.3, 0.25), Occupied(3000, 300, 0.5), Occupied(20, 30, 0.9)]
 )
 @pytest.mark.parametrize("epsilon0", [0.1, 1.5, 6.0, 40.0])
+@pytest.mark.thorough(but=4)
 def test_profiles_are_those_of_symmetric_pairs(make, hiding, epsilon0):
     """Convex on (0, inf), both halves together; nonincreasing; zero from the largest loss on; below T1, T2, T2'."""
     one = make(hiding, epsilon0)
@@ -232,6 +236,7 @@ def test_profiles_are_those_of_symmetric_pairs(make, hiding, epsilon0):
 
 @pytest.mark.parametrize("hiding", [Shuffled(500, 0.2), Slots(100, 0.2, 0.18), Occupied(500, 100, 0.7)])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
+@pytest.mark.thorough(but=2)
 def test_instances_lie_below(hiding, epsilon0):
     for one in (KaryBound(hiding, epsilon0, k, MASS) for k in (2, 3, 20)):
         (instance,) = one.instances
@@ -264,6 +269,7 @@ def bracket(make, num_rounds=6800, delta=1e-6):
         (6.0, 12.23750, 1.0290),
     ],
 )
+@pytest.mark.thorough(but=3)
 def test_figures_of_the_l2_mechanism(epsilon0, upper, ratio):
     found = bracket(lambda mass: OneBitCheckIn(Shuffled(60_000, 0.1), epsilon0, mass))
     assert found.lower <= found.upper <= min(upper, ratio * found.lower)
@@ -284,6 +290,7 @@ KARY_FIGURES = {
         for epsilon0, upper in zip((0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0), row)
     ],
 )
+@pytest.mark.thorough(but=7)
 def test_figures_of_kary_response(epsilon0, k, upper):
     found = bracket(lambda mass: KaryBound(Shuffled(60_000, 0.1), epsilon0, k, mass))
     assert found.lower <= found.upper <= min(upper + 1e-5, 1.0005 * found.lower)
@@ -301,6 +308,7 @@ def test_b_with_its_full_hull():
     assert found.lower <= found.upper <= 17.40
 
 
+@pytest.mark.thorough
 def test_slots_gain_as_check_in_does():
     """One bit at eps0 = 2 in A_fix and A_avg; T2 and T2' give 1.443 and 1.438."""
     for hiding, most in ((Slots(6000, 0.1, 0.095), 1.096), (Occupied(60_000, 6000, 0.5), 1.092)):

@@ -39,6 +39,7 @@ def definition(shown, prob, others, pick, mu, loss):
         (1.0, 1.0, 2000, 1e-4),
     ],
 )
+@pytest.mark.thorough(but=2)
 def test_loads_are_their_definition(shown, prob, others, pick):
     ours = np.asarray(LoadedSlot(shown, prob, others, pick, 1.3, MASS).upper(LOSSES))
     truth = np.array([definition(shown, prob, others, pick, 1.3, loss) for loss in LOSSES])

@@ -24,6 +24,7 @@ SLIDING = cj.SlidingWindow(num_clients=500, window=100)
 
 @pytest.mark.parametrize("protocol", [WINDOW, SLIDING])
 @pytest.mark.parametrize("randomizer", [NOISE, cj.PureLDP(epsilon0=1.0)])
+@pytest.mark.thorough(but=1)
 def test_the_relation_is_stated_and_changes_the_number(protocol, randomizer):
     g = cj.account(protocol, randomizer, delta=1e-6, neighboring_relation=ADDED, bounds="fast")
     other = cj.account(protocol, randomizer, delta=1e-6, bounds="fast")
@@ -111,6 +112,7 @@ def test_dp_accounting_gets_both_directions():
     assert isinstance(theirs, dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution)
 
 
+@pytest.mark.thorough
 def test_calibrated_noise_is_feasible_when_evaluated_again():
     found = cj.calibrate(
         WINDOW, cj.Gaussian, target_epsilon=0.3, delta=1e-6, neighboring_relation=ADDED, bounds="fast"
@@ -177,6 +179,7 @@ def _check(protocol, epsilon0, worst):
                 assert (line <= np.array([worst[c] for c in CS[1:]]) * (1 + 1e-11)).all()
 
 
+@pytest.mark.thorough
 def test_the_command_takes_it(capsys):
     run = ["epsilon", "--protocol", "sliding-window", "--num-clients", "500", "--window", "100"]
     run += ["--noise-multiplier", "3", "--neighboring-relation", ADDED]

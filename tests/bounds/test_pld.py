@@ -99,6 +99,7 @@ def exact_delta(atoms_p, atoms_loss, rounds, epsilon):
 @pytest.mark.parametrize("spread", [3, 40])
 @pytest.mark.parametrize("tilt_factor", [0.05, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("shift", [-0.45, 0.0, 0.3])
+@pytest.mark.thorough(but=36)
 def test_composition_is_bounded_whatever_the_tilt_and_the_window(rounds, spread, tilt_factor, shift):
     """Bad tilts and windows that wrap may make the bounds loose, never wrong."""
     spacing, points = 0.02, 1024

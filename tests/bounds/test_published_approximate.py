@@ -80,6 +80,7 @@ def test_strong_takes_the_best_of_its_forms():
 
 
 @pytest.mark.parametrize("approach", [published.approach_1, published.approach_2])
+@pytest.mark.thorough
 def test_the_approaches_are_marked_and_finite(approach):
     bound = approach([10**6, 10**7], 0.01, 2.0, ORDERS, shuffle_delta=1e-6, delta0=1e-12)
     assert bound.validity == "invalid"

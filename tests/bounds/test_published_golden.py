@@ -145,6 +145,7 @@ CHECKS = [
 @pytest.mark.parametrize(
     ("group", "evaluate", "output"), CHECKS, ids=lambda v: v if isinstance(v, str) else ""
 )
+@pytest.mark.thorough(but=14)
 def test_agrees_with_the_golden_values(group, evaluate, output):
     for case in GOLDEN[group]["cases"]:
         expected = float(case["out"] if output is None else case["out"][output])

@@ -55,6 +55,7 @@ def direct_sum(n, gamma, epsilon0, order):
     ("n", "gamma", "epsilon0"),
     [(1, 0.7, 0.5), (40, 0.1, 2.0), pytest.param(900, 0.3, 1.0, marks=pytest.mark.slow)],
 )
+@pytest.mark.thorough(but=1)
 def test_the_sums_over_k_bracket_the_direct_sums(n, gamma, epsilon0):
     for column, order in enumerate(ORDERS[:3]):
         for theorem, exact in zip(SUMS, direct_sum(n, gamma, epsilon0, order)):
@@ -67,6 +68,7 @@ def test_the_sums_over_k_bracket_the_direct_sums(n, gamma, epsilon0):
 
 @pytest.mark.parametrize(("n", "gamma"), [(500, 0.02), (5_000, 0.5), (3, 1.0), (70_000, 1e-4)])
 @pytest.mark.parametrize(("size", "single"), [(256, True), (64, False), (512, False)])
+@pytest.mark.thorough(but=4)
 def test_runs_cover_every_count_with_enough_mass(x64, n, gamma, size, single):
     planned = counts.window(n, gamma, (size,))
     single = single and planned.single
@@ -125,6 +127,7 @@ def test_the_smaller_of_two_moments_is_the_smallest(n, gamma, epsilon0):
         assert (best.value - best.truncation_error <= other.value).all()
 
 
+@pytest.mark.thorough
 def test_runs_of_counts_are_looser_but_close():
     setting = (10**9, 0.4, 1.0, [2, 33])
     bound = published.theorem_1(*setting)
@@ -134,6 +137,7 @@ def test_runs_of_counts_are_looser_but_close():
     assert (closer.truncation_error <= 1e-11 * closer.value).all()
 
 
+@pytest.mark.thorough
 def test_arguments_broadcast_and_rows_do_not_depend_on_their_neighbours():
     n, gamma = np.array([[50], [3_000]]), np.array([0.1, 0.9, 1.0])
     for theorem in (published.theorem_1, published.theorem_2, *LOWER):

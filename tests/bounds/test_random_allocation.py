@@ -43,6 +43,7 @@ def worst(laws, epsilon):
 @pytest.mark.parametrize(("steps", "selected"), [(2, 1), (2, 2), (3, 1), (3, 2)])
 @pytest.mark.parametrize("noise", [0.6, 1.5])
 @pytest.mark.parametrize("delta", [1e-1, 1e-2])
+@pytest.mark.thorough(but=4)
 def test_k_of_t_against_its_law(steps, selected, noise, delta):
     laws = cells(steps, selected, 1.0 / noise), cells(steps, 0, 1.0 / noise)
     g = cj.random_allocation(noise, steps, num_selected=selected, delta=delta, neighboring_relation=ADDED)
@@ -134,6 +135,7 @@ def test_more_steps_and_less_selection_leak_less():
     assert epsilon(400, 1) < epsilon(100, 1) < epsilon(100, 3) < epsilon(100, 10)
 
 
+@pytest.mark.thorough
 def test_the_event_composes_with_others_and_is_remembered():
     event = cj.RandomAllocationDpEvent(GAUSS(2.0), num_selected=3, num_steps=100)
     ledger = (

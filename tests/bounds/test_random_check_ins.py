@@ -43,6 +43,7 @@ def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
     ("n", "m", "prob"), [(1, 1, 1.0), (1, 5, 0.4), (3, 2, 0.7), (30, 12, 1.0), (9, 60, 0.5)]
 )
 @pytest.mark.parametrize("epsilon0", [0.3, 2.0])
+@pytest.mark.thorough(but=5)
 def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     p = math.exp(epsilon0)
     one = OccupiedPureLDP(n, m, prob, epsilon0, MASS)
@@ -65,6 +66,7 @@ def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     ],
 )
 @pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
+@pytest.mark.thorough(but=1)
 def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
     """The smaller of T2 and T2' (T2' alone where empty slots are seen), and the best of three instances."""
     p = math.exp(epsilon0)
@@ -120,6 +122,7 @@ def test_shuffle_is_check_in_at_rate_one():
 
 
 @pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
+@pytest.mark.thorough
 def test_windows_repeat_and_stay_in_order(empty_slots):
     found = [
         ends(cj.FixedWindow(num_clients=400, num_slots=90, num_epochs=e, empty_slots=empty_slots), 1.0, 1e-6)
@@ -141,6 +144,7 @@ def test_windows_repeat_and_stay_in_order(empty_slots):
         ({"empty_slots": "visible"}, {"empty_slots": "dummy"}),
     ],
 )
+@pytest.mark.thorough
 def test_fixed_window_is_monotone(more, less):
     base, delta = {"num_clients": 1000, "num_slots": 500, "check_in_prob": 0.7, "num_epochs": 1}, 1e-6
     above = ends(cj.FixedWindow(**{**base, **more}), 1.0, delta)[1]
@@ -161,6 +165,7 @@ def test_fixed_window_is_monotone(more, less):
     ],
 )
 @pytest.mark.parametrize(("epsilon0", "delta"), [(0.0, 1e-6), (1e-7, 1e-6), (1.0, 1e-250), (50.0, 1e-6)])
+@pytest.mark.thorough(but=7)
 def test_corners_of_the_windows_give_ordered_ends(protocol, epsilon0, delta):
     g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta, bounds="fast")
     assert 0.0 <= g.lower <= g.epsilon <= epsilon0 * protocol.repeats * (1 + 1e-9)

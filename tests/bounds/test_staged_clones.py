@@ -148,6 +148,7 @@ def test_any_plan_and_tolerance_is_above_the_exact_game(setting, n, rate, first,
 
 @pytest.mark.parametrize(("n", "rate"), [(3000, 0.1), (60000, 0.1), (1000, 0.9)])
 @pytest.mark.parametrize("epsilon0", [0.25, 0.69, 1.0, 3.0])
+@pytest.mark.thorough(but=6)
 def test_between_l1_and_t1(n, rate, epsilon0):
     """Exact values of 3-ary and of binary randomized response (both directions), out to nine deviations."""
     p, sd = math.exp(epsilon0), deviation(n, rate, epsilon0)

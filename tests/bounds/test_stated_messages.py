@@ -75,6 +75,7 @@ def test_the_instance_is_what_is_stated(randomizer):
     assert math.isclose(np.max(laws.target / laws.other), math.exp(2.0))
 
 
+@pytest.mark.thorough
 def test_knowing_more_helps_and_is_said():
     plain = cj.account(RUN, cj.PureLDP(epsilon0=2.0), delta=1e-6)
     as_much = cj.account(RUN, cj.PureLDP(epsilon0=2.0, total_variation=math.tanh(1.0)), delta=1e-6)

@@ -44,6 +44,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.thorough(but=2)
 def test_who_sees_less_never_learns_more(seed):
     protocol, randomizer, delta = drawn(seed)
     local, messages, aggregate = (
@@ -71,6 +72,7 @@ def test_who_sees_less_never_learns_more(seed):
         ),
     ],
 )
+@pytest.mark.thorough(but=1)
 def test_t_star_is_finite_where_subsampling_is(protocol, noise, delta, local):
     """The last knot of T* stood for all larger losses: infinity at deltas below it (found by readers)."""
     found = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=delta, bounds="best")
@@ -88,6 +90,7 @@ RATES = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0]
 
 
 @pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.thorough
 def test_epsilon_grows_with_the_rate(tight):
     """0.7355 at .999, 2.145 at .9999 and 0.245 at 1 before."""
     noise = cj.Gaussian(noise_multiplier=4.0)
@@ -126,6 +129,7 @@ OTHERS = [(0.0, 1.0), (1.0, 1.0), (-1.0, 0.3)]
 
 @pytest.mark.parametrize("rate", [0.6, 0.95, 0.999])
 @pytest.mark.parametrize("noise", [0.8, 3.0])
+@pytest.mark.thorough(but=3)
 def test_gaussian_messages_of_nearly_all_stay_below(noise, rate):
     ours = HiddenGaussian(3, rate, 2.0 / noise, MASS).upper(np.log(CS))
     for others in OTHERS:
@@ -209,6 +213,7 @@ def test_one_client_is_its_own_messages():
 
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("rate", [0.3, 0.7, 1.0])
+@pytest.mark.thorough(but=2)
 def test_averages_are_not_told_apart_as_messages_are(rate, tight):
     """The lower end came from the messages, which a view of averages does not show: 4.05 above 0.243."""
     run = cj.AveragedUpdates(num_clients=200, num_slots=2, check_in_prob=rate)

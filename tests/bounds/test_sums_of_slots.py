@@ -37,6 +37,7 @@ FIXED = [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3,
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("slots", "size", "prob"), FIXED)
 @pytest.mark.parametrize("others", [(), (-1.0,), (-1.0, 0.3)])
+@pytest.mark.thorough(but=2)
 def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, others):
     """A client replaced, added and removed, in both orders; sums that do not divide the window among them."""
     protocol = cj.FixedWindow(
@@ -61,6 +62,7 @@ def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (1, 2, 4)])
+@pytest.mark.thorough(but=2)
 def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     """Windows that overlap sums, for a client at every place."""
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
@@ -90,6 +92,7 @@ def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     ("slots", "size", "prob"), [(2, 2, 1.0), (3, 2, 0.6), (3, 1, 1.0), (4, 1, 0.7), (2, 1, 1.0)]
 )
 @pytest.mark.parametrize("others", [(), (-1.0,), (1.0, -1.0), (-1.0, -1.0)])
+@pytest.mark.thorough(but=5)
 def test_windows_with_visible_empty_slots_are_below_every_bound(noise, slots, size, prob, others):
     """n <= m among them: G2, and R3 but for different birthdays."""
     protocol = cj.FixedWindow(
@@ -226,6 +229,7 @@ def test_one_released_sum_is_one_gaussian_mechanism():
     [cj.FixedWindow(num_clients=500, num_slots=60), cj.SlidingWindow(num_clients=500, window=60)],
     ids=["fixed", "sliding"],
 )
+@pytest.mark.thorough(but=1)
 def test_more_slots_in_a_sum_never_cost_privacy(protocol, relation):
     randomizer = cj.Gaussian(noise_multiplier=2.0)
     found = [

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("points", "exact"), [(512, True), (64, False), (256, False)])
 @pytest.mark.parametrize("log_inverse_mass", [12.0, 60.0])
 @pytest.mark.parametrize("q", [0.5, 0.02, 0.37, 0.9])
+@pytest.mark.thorough(but=12)
 def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass, q):
     trials = np.array([0, 1, 2, 3, 10, 47, 100, 333, 900, 1500])
     prob = None if q == 0.5 else jnp.float64(q)

@@ -103,6 +103,7 @@ def test_half_a_cover_is_caught():
 
 
 @pytest.mark.parametrize(("mu", "interval"), [(MUS[0], 0), (MUS[1], 0), (MUS[0], 2)])
+@pytest.mark.thorough(but=1)
 def test_every_triple_is_below_a_mixture(mu, interval):
     both = laws.dominating(mu, REACH, interval)
     rng = np.random.default_rng(2)
@@ -143,6 +144,7 @@ def on_lattice(
 
 
 @pytest.mark.parametrize(("n", "rate", "c"), [(40, 0.3, 1.02), (40, 0.3, 1.1), (150, 0.1, 1.03)])
+@pytest.mark.thorough(but=1)
 def test_rounds_are_above_sums_of_real_messages(n, rate, c):
     """All ways to place the others among three places, by an FFT; the laws of one place must not be enough."""
     mu, step, low, high = 0.5, 0.02, -150, 400
@@ -180,6 +182,7 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
     assert ours(*small, np.maximum(*small)) < worst
 
 
+@pytest.mark.thorough
 def test_composed_rounds_are_within_a_tenth():
     run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=3_000)
     found = cj.account(run, cj.Gaussian(noise_multiplier=1.42), delta=1e-6)
@@ -189,6 +192,7 @@ def test_composed_rounds_are_within_a_tenth():
 
 
 @pytest.mark.parametrize(("n", "rate", "mu"), [(300, 0.2, 0.3), (60_000, 0.1, 1.41)])
+@pytest.mark.thorough
 def test_never_above_t_star(n, rate, mu):
     loss = np.linspace(0.0, 0.2, 50)
     ours = TwoLawGaussian(n, rate, mu, 39.0).upper(loss)

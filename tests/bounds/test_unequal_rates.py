@@ -38,6 +38,7 @@ def profile(protocol, randomizer, losses, **more):
 @pytest.mark.parametrize(
     "values", [(0.05, 0.3, 0.3, 0.8), (0.01, 0.5, 0.9), (0.1, 1.0, 1.0), (0.2, 1.0), (0.9, 0.9, 0.2, 0.1)]
 )
+@pytest.mark.thorough(but=2)
 def test_every_client_is_covered(values):
     """The default covers everybody, at_rate all that are not faster: brute force over records and targets."""
     p, rates = 3.0, cj.Rates(values)
@@ -73,6 +74,7 @@ def test_drop_out_thins_all_rates():
 
 @pytest.mark.parametrize("view", ["local", "messages", "aggregate"])
 @pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=4.0)])
+@pytest.mark.thorough(but=2)
 def test_one_rate_given_as_rates_is_that_rate(view, randomizer):
     """And a number gives what it gave: the same theorems, to the last bit."""
     plain = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=5)
@@ -84,6 +86,7 @@ def test_one_rate_given_as_rates_is_that_rate(view, randomizer):
     assert second.client_rate is None
 
 
+@pytest.mark.thorough
 def test_views_are_ordered_and_slower_clients_lose_less():
     for randomizer in (cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=4.0)):
         found = {v: cj.account(run(MIXED), randomizer, delta=DELTA, view=v) for v in ("local", "messages")}
@@ -99,6 +102,7 @@ def test_views_are_ordered_and_slower_clients_lose_less():
     assert table[1].epsilon == everybody.epsilon
 
 
+@pytest.mark.thorough
 def test_limits_are_above_every_fleet_within_them():
     limits = cj.RateLimits(largest=0.3, expected_check_ins=1600.0)
     protocol = cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=limits, num_rounds=20)
@@ -133,6 +137,7 @@ def test_limits_are_above_every_fleet_within_them():
         ),
     ],
 )
+@pytest.mark.thorough(but=4)
 def test_windows_have_brackets_that_say_whom_they_cover(protocol, randomizer, view):
     g = cj.account(protocol, randomizer, delta=DELTA, view=view, bounds="fast")
     assert 0 <= g.lower <= g.epsilon < math.inf
@@ -275,6 +280,7 @@ def test_every_theorem_has_its_proof_in_the_documentation():
 
 @pytest.mark.parametrize("values", [(0.05, 0.3, 0.3, 0.8), (0.1, 1.0, 1.0), (0.2, 0.4, 0.9)])
 @pytest.mark.parametrize("k", [3, 4])
+@pytest.mark.thorough(but=1)
 def test_known_messages_at_unequal_rates_are_above_brute_force(k, values):
     """A and t_k by T1h; what is said of one value more is below the truth."""
     p, rate, cs = 3.0, max(values), np.array([1.0, 1.1, 1.3, 1.7, 2.6])

@@ -201,6 +201,7 @@ def half(values):
 
 
 @pytest.mark.parametrize("levels", [3, 6, 10, 12, 13, 16, 19, 21])
+@pytest.mark.thorough(but=4)
 def test_constant_of_the_fft(levels):
     """At most half of `round_off.of_fft`, 7 u a level (docs/accounting.md): both ways, in XLA and NumPy."""
     points = 2**levels

@@ -51,7 +51,6 @@ from checkin_jax.rates import CheckInRates
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.published import BOUNDS
-from checkin_jax.sweeps.table import load
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.private import mechanisms
 from checkin_jax.training.private.rows import Rows
@@ -446,7 +445,7 @@ def sweeping_arguments(axis, spoilt):
     CASES,
     sweeping_arguments(axis_of, not_an_axis),
     st.sampled_from(["memory", ".csv", ".npz"]),
-    covers=(cj.sweep, cj.Sweep, cj.sweep_to_file),
+    covers=(cj.sweep, cj.Sweep, cj.sweep_to_file, cj.finished_rows),
     few=5,
     many=250,
 )
@@ -456,7 +455,7 @@ def sweeping(values, where):
     else:
         with tempfile.TemporaryDirectory() as folder:
             written = call(cj.sweep_to_file, Path(folder) / f"table{where}", **values)
-            table = load(written.path)
+            table = call(cj.finished_rows, written.path)
         assert written.rows == len(table)
         assert written.failed == np.count_nonzero(table["error"].astype(str) != "")
     for name in results.RESULTS[values["what"]][0]:

@@ -1,5 +1,6 @@
 """Sweeps in files: three formats, resuming after a kill, many devices, two processes, and the command."""
 
+import contextlib
 import errno
 import json
 import os
@@ -439,3 +440,22 @@ def test_renyi_divergence_of_hardly_anything_is_above_zero(epsilon0):
     found = cj.rdp(run, cj.PureLDP(epsilon0=epsilon0), [2.0, 1.7e308])
     assert np.all(found > 0)
     assert np.all(found <= 3 * epsilon0 * (1 + 1e-9))
+
+
+def test_finished_rows_are_read_while_a_sweep_runs(tmp_path):
+    out = tmp_path / "sweep.csv"
+    arguments = {"what": "rdp", "protocol": cj.Shuffle, "num_clients": 1000, "epsilon0": 1.0}
+    orders = [2.0, 3.0, 4.0, 5.0, 6.0]
+    seen = []
+
+    def look(done, total):
+        with contextlib.suppress(ValueError):  # no block is finished yet
+            seen.append(len(cj.finished_rows(out)))
+
+    cj.sweep_to_file(out, block_rows=2, progress=look, order=orders, **arguments)
+    assert set(seen) <= {2, 4, 5}
+    assert max(seen) >= 4
+    whole = cj.finished_rows(out)
+    np.testing.assert_allclose(whole["rdp"], cj.sweep(order=orders, **arguments)["rdp"], rtol=0)
+    with pytest.raises(FileNotFoundError):
+        cj.finished_rows(tmp_path / "other.csv")

@@ -1,13 +1,20 @@
-"""Training shared by two processes: one comes late, one is killed. No run looks whole that is not."""
+"""Training shared by several processes: one comes late, any is killed and the run resumed. No half run looks whole."""
 
+import functools
 import json
 import os
+import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from checkin_jax.cli.options import HostOptions, UsageError
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = """
@@ -31,36 +38,80 @@ recipe.program(lambda: job.run(
     randomizer=Gaussian(noise_multiplier=2.0),
 ))
 """
+# The command itself, of which every process leaves a sign once it has joined the others.
+COMMAND = """
+import sys
+from pathlib import Path
+from stand_in import quick_account
+from checkin_jax import cli
+from checkin_jax.accounting import account
+from checkin_jax.training.runs import processes
+account.account, join = quick_account, processes.join
+def joined(*where):
+    join(*where)
+    Path(f"joined-{where[2]}").touch()
+processes.join = joined
+cli.main(sys.argv[1:])
+"""
+ROUNDS = "--seed 1 --num-clients 500 --check-in-prob .2 --momentum .5 --eval-every 9 --checkpoint-every 9 --num-rounds"
+HOSTS = 3
 # Seconds that anything here may take on a busy machine.
 LIMIT = 180.0
 
 
 def start(folder: Path, rounds: int, *, late: float = 0.0) -> list[subprocess.Popen[str]]:
     """Two processes of one run, the second one so many seconds late."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = str(free_port())
+    return [
+        process(PROGRAM, str(folder), str(rounds), str(late * number), str(number), port) for number in (0, 1)
+    ]
+
+
+def command(folder: Path, rounds: int) -> list[subprocess.Popen[str]]:
+    """The processes of `checkin train`, all of which have joined; resumes what is in the folder."""
+    for sign in folder.glob("joined-*"):
+        sign.unlink()
+    words = f"train digits --run-dir run --resume {ROUNDS} {rounds} --coordinator 127.0.0.1:{free_port()}"
+    own = [f"--num-processes {HOSTS} --process-id {number}" for number in range(HOSTS)]
+    begun = [process(COMMAND, *words.split(), *each.split(), cwd=folder) for each in own]
+    wait_for(lambda: len(list(folder.glob("joined-*"))) == HOSTS, begun)
+    return begun
+
+
+def process(program: str, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), *sys.path])}
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
-    return [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PROGRAM,
-                str(folder),
-                str(rounds),
-                str(late * number),
-                str(number),
-                str(port),
-            ],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in (0, 1)
-    ]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(happened, processes):
+    """Returns once it has, or a process has ended."""
+    began = time.monotonic()
+    while not happened() and all(one.poll() is None for one in processes):
+        assert time.monotonic() - began < LIMIT
+        time.sleep(0.02)
+
+
+def logged(folder: Path, rounds: int) -> bool:
+    return lines_of(folder) >= rounds
+
+
+def lines_of(folder: Path) -> int:
+    metrics = folder / "run" / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
 def ended(processes):
@@ -86,11 +137,9 @@ def test_a_process_that_comes_late_is_waited_for(tmp_path):
 def test_when_a_process_is_killed_the_other_stops_and_says_so(tmp_path):
     folder = tmp_path / "run"
     processes = start(folder, 100_000)
-    metrics, began = folder / "metrics.jsonl", time.monotonic()
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
-        assert time.monotonic() - began < LIMIT
-        assert [process.poll() for process in processes] == [None, None]
-        time.sleep(0.05)
+    metrics = folder / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, processes)
+    assert [process.poll() for process in processes] == [None, None]
     processes[1].send_signal(signal.SIGKILL)
     (_, told, code), (_, _, killed) = ended(processes)
     assert killed == -signal.SIGKILL
@@ -102,3 +151,84 @@ def test_when_a_process_is_killed_the_other_stops_and_says_so(tmp_path):
     assert [json.loads(line)["round"] for line in lines.splitlines()] == list(range(1, lines.count("\n") + 1))
     assert not (folder / "report.json").exists()
     assert not (folder / "parameters.npz").exists()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_of_any_process_change_nothing(tmp_path, kills):
+    rounds, rng = (40, random.Random(3)) if kills == 2 else (300, random.Random(20))
+
+    def finished(folder: Path) -> list[bytes]:
+        found = ended(command(folder, rounds))
+        assert [code for _, _, code in found] == [0] * HOSTS, found
+        assert ["Saved in run" in out for out, _, _ in found] == [True, False, False]
+        assert not (folder / "run" / "checkpoints").exists()
+        return [(folder / "run" / name).read_bytes() for name in ("parameters.npz", "metrics.jsonl")]
+
+    (tmp_path / "right").mkdir()
+    right, folder = finished(tmp_path / "right"), tmp_path / "killed"
+    folder.mkdir()
+    for victim in (number % HOSTS for number in range(kills)):
+        processes, goal = command(folder, rounds), lines_of(folder) + rng.randint(1, 12)
+        wait_for(functools.partial(logged, folder, goal), processes)
+        time.sleep(rng.uniform(0, 0.1))
+        killed = processes[victim].poll() is None
+        processes[victim].kill()
+        began, found = time.monotonic(), ended(processes)
+        if (folder / "run" / "report.json").exists():  # it was quicker
+            shutil.rmtree(folder / "run")
+            continue
+        assert killed
+        assert time.monotonic() - began < 60
+        rest = [(said, code) for number, (_, said, code) in enumerate(found) if number != victim]
+        assert [code for _, code in rest] == [2, 2], found
+        for said, _ in rest:
+            assert [line.startswith("round ") for line in said.splitlines()].count(False) == 1, said
+    assert finished(folder) == right
+
+
+def test_processes_of_another_run_are_refused(tmp_path):
+    port = free_port()
+    words = (
+        f"train digits --run-dir run --checkpoint-every 1 --coordinator 127.0.0.1:{port} --num-processes 2"
+    )
+    found = ended(
+        [
+            process(
+                COMMAND,
+                *words.split(),
+                *f"--process-id {number} --num-rounds {3 + number}".split(),
+                cwd=tmp_path,
+            )
+            for number in (0, 1)
+        ]
+    )
+    assert [code for _, _, code in found] == [2, 2]
+    for _, said, _ in found:
+        assert said.startswith("checkin: process 1 of the run: config."), said
+        assert "config.protocol.num_rounds" in said
+        assert said.count("\n") == 1
+
+
+def test_processes_that_nobody_can_find_are_refused(tmp_path):
+    ((_, said, code),) = ended(
+        [process(COMMAND, *["train", "digits", "--run-dir", "run", "--coordinator", "auto"], cwd=tmp_path)]
+    )
+    assert code == 2
+    assert said.startswith("checkin: coordinator='auto'"), said
+    assert "JAX finds no cluster here" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_processes": 2},
+        {"process_id": 0, "num_processes": 2},
+        {"coordinator": "here:1"},
+        {"coordinator": "auto", "process_id": 1},
+    ],
+)
+def test_processes_are_named_whole(options):
+    with pytest.raises(UsageError, match="go together"):
+        HostOptions(**options).devices()

@@ -46,6 +46,7 @@ def test_a_mixed_ledger_lies_between_its_parts_and_their_sum():
     assert again.get_epsilon(1e-6) == pytest.approx(both.get_epsilon(1e-6), rel=1e-3)  # another order of rows
 
 
+@pytest.mark.thorough
 def test_attack_terms_of_a_ledger():
     """Those of `account` for one kind; of more kinds no less."""
     run = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
@@ -66,6 +67,7 @@ def test_counts_add_up():
     assert pieces.get_epsilon(1e-6) == cj.account(RUN, PURE, delta=1e-6, bounds="fast").epsilon
 
 
+@pytest.mark.thorough
 def test_get_delta_inverts_get_epsilon_on_the_safe_side():
     accountant = cj.CheckInAccountant(bounds="fast").compose(cj.to_event(RUN, PURE))
     epsilon = accountant.get_epsilon(1e-5)
@@ -81,6 +83,7 @@ def test_pure_differential_privacy_at_delta_zero():
     assert cj.CheckInAccountant(bounds="fast").compose(cj.to_event(RUN, NOISE)).get_epsilon(0.0) == math.inf
 
 
+@pytest.mark.thorough
 def test_calibrated_noise_is_feasible_when_evaluated_again():
     started = time.perf_counter()
     noise = dp_accounting.calibrate_dp_mechanism(

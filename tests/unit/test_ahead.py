@@ -101,6 +101,44 @@ def test_a_program_is_compiled_once_and_kept(folder, compilations):
     assert len(compilations) == 3
 
 
+@ahead.family
+def multiple(times: int):
+    return lambda loss: times * loss
+
+
+@ahead.compiled(static=("inner",))
+def outer(loss, inner):
+    return inner(loss)
+
+
+def test_kernels_of_a_family_are_kept_apart(folder, compilations):
+    for forgotten in range(2):
+        outer.forget()
+        for times in (2, 3):
+            assert float(outer(LOSS, multiple(times))) == times * 2.0
+        settled(folder, 2)
+        assert len(compilations) == 2, forgotten
+
+
+def test_a_kernel_without_a_name_of_its_own_is_refused(folder):
+    with pytest.raises(ValueError, match=r"function of a module or one of a family, got .*lambda"):
+        outer(LOSS, lambda loss: loss)
+
+
+def test_arrays_on_the_device_stay_there(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        ahead.Kernel,
+        "_make",
+        lambda self, found, *args: found.set_result(lambda *leaves: given.append(leaves)),
+    )
+    outer.forget()
+    there = jax.numpy.ones(2)
+    outer(there, multiple(2))
+    outer.forget()
+    assert given[0][0] is there
+
+
 @pytest.mark.parametrize(
     "harm", [lambda content: content[:-9], lambda content: b"", lambda content: content[::-1]]
 )

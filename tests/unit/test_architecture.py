@@ -43,6 +43,7 @@ OWNERS = {
     "rich": ("cli",),
     "tensorflow_datasets": ("training.examples",),
     "tyro": ("cli",),
+    "xarray": ("sweeps",),
 }
 # Siblings in one folder; kernels are many and small, and each is one idea.
 MOST, MOST_KERNELS = 13, 18

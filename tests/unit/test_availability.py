@@ -39,6 +39,7 @@ def test_a_hundred_thousand_rounds_are_grouped_in_a_moment():
     assert len(groups) < 120
 
 
+@pytest.mark.thorough
 def test_a_diurnal_log_is_far_below_its_trough():
     rounds = 6792
     groups = availability.grouped(availability.log(diurnal(rounds), 0.1))
@@ -108,6 +109,7 @@ def log_of(*available, coin=0.1):
 
 @pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=2.0)])
 @pytest.mark.parametrize("view", ["local", "messages", "aggregate"])
+@pytest.mark.thorough(but=1)
 def test_a_level_log_is_shuffled_check_in(view, randomizer):
     run = cj.ShuffledCheckIn(num_clients=700, check_in_prob=0.2, num_rounds=9)
     plain = cj.account(run, randomizer, delta=1e-6, view=view)
@@ -117,6 +119,7 @@ def test_a_level_log_is_shuffled_check_in(view, randomizer):
 
 
 @pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=2.0)])
+@pytest.mark.thorough
 def test_a_log_is_its_rounds_composed_one_by_one(randomizer):
     """Groups move either end outwards, by little."""
     sizes, coins = [800, 810, 300, 305, 1_500], [0.1, 0.1003, 0.2, 0.2, 0.05]

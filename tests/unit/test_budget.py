@@ -102,6 +102,7 @@ def test_bad_budgets_are_refused_by_name(wrong, error):
         run_of(**wrong)
 
 
+@pytest.mark.thorough
 def test_by_the_real_accountant_one_round_more_is_too_many():
     run = run_of(
         ShuffledCheckIn(num_clients=10_000, check_in_prob=0.1, num_rounds=2_000), PureLDP(epsilon0=1.0)
@@ -116,6 +117,7 @@ def test_by_the_real_accountant_one_round_more_is_too_many():
 
 
 @pytest.mark.parametrize("view", ["local", "messages", "aggregate"])
+@pytest.mark.thorough(but=1)
 def test_before_composes_as_the_accountant_does(view):
     first, second = CHECK_IN.repeated(20), dataclasses.replace(CHECK_IN, check_in_prob=0.3, num_rounds=7)
     one, two = Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=3.0)
@@ -134,6 +136,7 @@ def test_before_composes_as_the_accountant_does(view):
     assert found.as_dict()["before"][0]["protocol"]["num_rounds"] == 20
 
 
+@pytest.mark.thorough
 def test_the_same_parameters_before_and_now_are_one_run():
     whole = cj.account(CHECK_IN.repeated(30), PureLDP(epsilon0=1.0), delta=1e-6)
     parts = cj.account(

@@ -26,6 +26,7 @@ def epsilon(protocol, randomizer, delta, view):
         (WINDOW, cj.PureLDP(epsilon0=1.0), "num_clients", 0.02, "messages", 0.998),
     ],
 )
+@pytest.mark.thorough(but=2)
 def test_the_value_is_feasible_and_the_next_is_not(protocol, randomizer, free, target, view, worse):
     found = cj.calibrate(
         protocol, randomizer, target_epsilon=target, delta=1e-6, view=view, free=free, bounds="fast"
@@ -162,6 +163,7 @@ def test_bad_input_gets_one_clear_error(kwargs, error, part):
         (cj.AveragedUpdates(num_clients=200, num_slots=5, check_in_prob=0.02), 1.0363, 1.05706),
     ],
 )
+@pytest.mark.thorough
 def test_where_noise_adds_up_the_largest_rate_is_not_missed(run, at_one, target):
     """Epsilon rises and falls again with the rate: every client at once may be the quietest."""
     delta = 1e-6 if run.num_clients == 1_000 else 1e-4

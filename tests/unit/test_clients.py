@@ -98,6 +98,7 @@ RAGGED = [[3, 5, -1, -1], [7, -1, -1, -1], [-1, -1, -1, -1], [9, 10, 11, 12], [8
 
 
 @pytest.mark.parametrize("gradients", ["layers", "general"])
+@pytest.mark.thorough(but=1)
 def test_clients_of_fewer_records_send_the_gradient_of_the_mean_over_their_own(gradients):
     loss = digits_problem()[1]
     alone = [[i for i in row if i >= 0] for row in RAGGED]
@@ -181,6 +182,7 @@ def test_updates_are_not_differentiated_layer_by_layer():
 
 @pytest.mark.parametrize("gradients", ["layers", "general", "update"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.thorough(but=2)
 def test_short_parameters_do_not_round_a_row_beyond_the_clip_norm(dtype, gradients):
     data = digits_problem()[2]
     random = np.random.default_rng(1)

@@ -196,6 +196,7 @@ def test_noise_in_prefix_sums_is_that_of_the_matrices(strategy):
     assert peers._prefix_error(np.asarray(strategy), 12) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.thorough
 def test_banded_matrices_want_jax_privacy(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     monkeypatch.setitem(sys.modules, "jax_privacy.matrix_factorization", None)

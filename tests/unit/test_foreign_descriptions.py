@@ -94,6 +94,7 @@ WEEKS = WeekdayCheckIn(num_clients=5_000, coin=0.1, num_weeks=20)
 
 
 @pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.thorough(but=1)
 def test_a_foreign_randomizer_has_a_bracket_in_every_view(view):
     g = cj.account(RUN, FOREIGN, delta=1e-6, view=view)
     worst = cj.account(RUN, cj.PureLDP(epsilon0=1.5), delta=1e-6, view=view)
@@ -129,6 +130,7 @@ def test_the_lower_end_of_a_foreign_randomizer_is_its_own_not_randomized_respons
 @pytest.mark.parametrize(
     "randomizer", [FOREIGN, cj.Laplace(epsilon0=1.0), cj.ApproximateLDP(epsilon0=1.0, delta0=1e-9)]
 )
+@pytest.mark.thorough(but=2)
 def test_foreign_messages_under_every_protocol(protocol, randomizer):
     for view in VIEWS:
         g = cj.account(protocol, randomizer, delta=1e-5, view=view, bounds="fast")
@@ -144,6 +146,7 @@ def test_a_foreign_protocol_gives_what_its_facts_say():
     assert "over 20 weekdays" in str(theirs)
 
 
+@pytest.mark.thorough
 def test_foreign_classes_are_swept_and_calibrated():
     found = cj.sweep(
         protocol=WeekdayCheckIn,

@@ -55,6 +55,7 @@ def _both(name, records, activation="tanh"):
         pytest.param("digits", 1, "tanh", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.thorough(but=1)
 def test_every_gradient_equals_that_of_the_general_path(name, records, activation):
     fast, general = (np.asarray(_matrix(rows)) for rows in _both(name, records, activation))
     errors = np.linalg.norm(fast - general, axis=1) / np.linalg.norm(general, axis=1)

@@ -46,6 +46,7 @@ def composed(units):
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: type(unit[0]).__name__)
+@pytest.mark.thorough(but=3)
 def test_an_event_means_what_the_protocol_means(unit):
     protocol, randomizer, view = unit
     g = cj.account(protocol, randomizer, delta=1e-6, view=view, bounds="fast")
@@ -54,6 +55,7 @@ def test_an_event_means_what_the_protocol_means(unit):
     assert accountant.get_lower_epsilon(1e-6) == pytest.approx(g.lower, rel=1e-12)
 
 
+@pytest.mark.thorough
 def test_mixed_ledgers_lie_between_their_parts_and_basic_composition():
     alone = [composed([unit]).get_epsilon(1e-6) for unit in UNITS[:4]]
     together = composed(UNITS[:4])
@@ -62,6 +64,7 @@ def test_mixed_ledgers_lie_between_their_parts_and_basic_composition():
     assert 0 < together.get_lower_epsilon(1e-6) <= together.get_epsilon(1e-6)
 
 
+@pytest.mark.thorough
 def test_state_survives_json_and_the_ledger_goes_on():
     accountant = composed(UNITS)
     state = json.loads(json.dumps(accountant.state_dict()))
@@ -199,6 +202,7 @@ def test_describe_names_theorems_references_and_assumptions():
 
 
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[5]], ids=lambda unit: type(unit[0]).__name__)
+@pytest.mark.thorough(but=1)
 def test_plds_of_dp_accounting_agree(unit):
     """dp_accounting composes our grid pair by plain FFT: above the true value, and near ours."""
     accountant = composed([unit])
@@ -209,6 +213,7 @@ def test_plds_of_dp_accounting_agree(unit):
         assert theirs == pytest.approx(ours, rel=0.01, abs=2e-3)
 
 
+@pytest.mark.thorough
 def test_plds_of_several_kinds_compose():
     accountant = composed(UNITS[:4])
     pld = accountant.to_pld(value_discretization_interval=1e-3)

@@ -71,6 +71,7 @@ def _messages(gradient, count: int, epsilon0: float, seed: int = 0) -> np.ndarra
 
 @pytest.mark.parametrize("length", [0.0, 0.2, 0.5])
 @pytest.mark.parametrize("dimension", [2, 7, 60])
+@pytest.mark.thorough(but=4)
 def test_l2_messages_have_fixed_norm_and_are_unbiased(dimension, length):
     gradient = length * np.eye(dimension)[1]
     messages = _messages(gradient, 40_000, 1.5)
@@ -182,6 +183,7 @@ def _p_values(clipped: jax.Array, a: np.ndarray, b: np.ndarray) -> list[float]:
 
 @pytest.mark.parametrize("dimension", [8, 20])
 @pytest.mark.parametrize("kind", ["spread", "similar", "duplicates", "zero"])
+@pytest.mark.thorough
 def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension):
     clipped = _clipped(_gradient_sets(dimension)[kind])
     present = jnp.array([True, True, kind != "spread", True])
@@ -193,6 +195,7 @@ def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension)
     assert min(_p_values(clipped, a, b)) > ACCEPT
 
 
+@pytest.mark.thorough
 def test_the_sum_test_notices_missing_flips(monkeypatch):
     clipped, present = _clipped(_gradient_sets(8)["spread"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
@@ -202,6 +205,7 @@ def test_the_sum_test_notices_missing_flips(monkeypatch):
 
 
 @pytest.mark.parametrize("dimension", [8])
+@pytest.mark.thorough
 def test_the_sum_test_notices_outer_pieces_that_are_always_orthogonal(monkeypatch, dimension):
     clipped, present = _clipped(_gradient_sets(dimension)["similar"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
@@ -216,6 +220,7 @@ def test_the_sum_test_notices_outer_pieces_that_are_always_orthogonal(monkeypatc
 
 
 @pytest.mark.parametrize("dimension", [4, 7, 300])
+@pytest.mark.thorough(but=1)
 def test_outer_pieces_have_the_inner_products_of_normal_vectors(dimension):
     keys = jax.random.split(jax.random.key(3), 20_000)
     pieces = np.asarray(jax.vmap(lambda key: mechanisms._outer_pieces(key, 4, jnp.float32(dimension)))(keys))
@@ -233,6 +238,7 @@ def test_outer_pieces_have_the_inner_products_of_normal_vectors(dimension):
 
 
 @pytest.mark.parametrize("dimension", [6, 8])
+@pytest.mark.thorough(but=1)
 def test_the_sum_of_one_message_is_a_message(dimension):
     # Below d = 2 m there is no room for the decomposition: messages are drawn one by one.
     clipped, present = _clipped(_gradient_sets(dimension)["spread"]), jnp.array([False, True, False, False])
@@ -241,6 +247,7 @@ def test_the_sum_of_one_message_is_a_message(dimension):
 
 
 @pytest.mark.parametrize("kind", ["spread", "duplicates"])
+@pytest.mark.thorough
 def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
     # Two groups in one call are the two groups in two calls, however each of them is drawn.
     sets = _gradient_sets(20)
@@ -253,6 +260,7 @@ def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
     np.testing.assert_allclose(both, apart[0] + apart[1], rtol=1e-5, atol=1e-5 * np.abs(both).max())
 
 
+@pytest.mark.thorough
 def test_the_sum_test_notices_a_wrong_orthonormal_basis(monkeypatch):
     clipped, present = _clipped(_gradient_sets(8)["similar"]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
@@ -276,6 +284,7 @@ def test_the_small_cholesky_factor_and_its_inverse():
         assert not np.sum(inverse * inverse) < mechanisms.MAX_INVERSE_NORM_SQUARED
 
 
+@pytest.mark.thorough
 def test_sums_of_many_messages_in_high_dimension_have_the_right_moments():
     rng = np.random.default_rng(5)
     clipped = _clipped(rng.normal(size=(40, 1500)) + 0.5)

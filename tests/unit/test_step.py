@@ -46,6 +46,7 @@ def _reference() -> np.ndarray:
 @pytest.mark.parametrize(
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
+@pytest.mark.thorough(but=1)
 def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
     mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate="messages")
     records = np.array([3, -1, 5, 5])
@@ -59,6 +60,7 @@ def test_the_messages_one_by_one_are_those_that_are_summed(randomizer):
 
 @pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 359, 360, 361, 1_003])
 @pytest.mark.parametrize("randomizer", [NOISELESS, PureLDP(epsilon0=50.0)], ids=lambda r: type(r).__name__)
+@pytest.mark.thorough(but=9)
 def test_the_sum_of_gradients_equals_a_plain_reference(count, randomizer):
     # The central-limit mode of the l2 mechanism adds noise drawn from the same key whatever the records.
     simulate = "aggregate" if randomizer is NOISELESS else "central-limit"
@@ -77,6 +79,7 @@ def test_the_sum_of_gradients_equals_a_plain_reference(count, randomizer):
 @pytest.mark.parametrize(
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
+@pytest.mark.thorough(but=1)
 def test_an_overfull_round_takes_several_passes_with_the_same_result(randomizer, simulate):
     mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.arange(203)
@@ -182,6 +185,7 @@ def test_records_outside_the_data_are_refused(record):
 
 
 @pytest.mark.parametrize("microbatch", [40, 120])
+@pytest.mark.thorough(but=1)
 def test_the_microbatch_changes_nothing_but_speed(microbatch):
     mechanism = mechanism_of(PureLDP(epsilon0=2.0), clip_norm=CLIP)
     several = Performance(microbatch=microbatch), None

@@ -109,6 +109,7 @@ def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
 
 
 @pytest.mark.parametrize(("n", "epsilon0", "delta"), [(30, 1.0, 1e-6), (20, 3.0, 1e-3), (40, 0.3, 1e-9)])
+@pytest.mark.thorough(but=1)
 def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
     found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta, bounds="fast")
     upper, lower = float(found["epsilon"][0]), float(found["lower"][0])

@@ -98,7 +98,8 @@ def epsilon_by_rdp(
 
     Args:
       protocol: the run.
-      randomizer, view: as in `rdp`.
+      randomizer: as in `rdp`.
+      view: as in `rdp`.
       delta: in (0, 1).
 
     Raises:

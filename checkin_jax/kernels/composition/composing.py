@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import binary_response, clones, conversions, engine, mixtures, tails
+from checkin_jax.kernels.ahead import family
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
@@ -25,13 +26,13 @@ BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Lines = tuple[Array, Array]
 
 
-@functools.cache
+@family
 def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
     """A kernel: `invert_profile.tabulated`, for T1 (upper) or 3-ary randomized response."""
     return lambda lane: invert_profile.tabulated(lane, cut, upper)
 
 
-@functools.cache
+@family
 def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
@@ -48,19 +49,19 @@ def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], Bina
     return kernel
 
 
-@functools.cache
+@family
 def profile(exact: bool) -> Callable[..., Array]:
     """A kernel (parts, losses, count, epsilon0): `clones.profile_upper`."""
     return functools.partial(clones.profile_upper, exact=exact)
 
 
-@functools.cache
+@family
 def ternary_lines(exact: bool) -> Callable[..., Lines]:
     """A kernel (parts, losses, count, epsilon0): `clones.lines_lower`."""
     return functools.partial(clones.lines_lower, exact=exact)
 
 
-@functools.cache
+@family
 def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
     """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
 
@@ -139,7 +140,7 @@ class End(NamedTuple):
     variance: Array
 
 
-@functools.cache
+@family
 def end(points: int, upper: bool) -> Callable[..., End]:
     """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
 
@@ -160,7 +161,7 @@ def end(points: int, upper: bool) -> Callable[..., End]:
     return kernel
 
 
-@functools.cache
+@family
 def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
     """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
 

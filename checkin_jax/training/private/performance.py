@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
@@ -66,3 +68,19 @@ class Performance:
     def everywhere(self) -> NamedSharding | None:
         """Placement of data and parameters: whole on every device of the mesh."""
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+
+    def placed(self, tree: Any) -> Any:
+        """The arrays of a tree, whole on every device of the mesh.
+
+        Other processes must place the same. They are not asked whether they do, as by `jax.device_put`: that would be a
+        collective, which gives up where one of them comes half a minute later.
+        """
+        everywhere = self.everywhere
+        if everywhere is None or jax.process_count() == 1:
+            return jax.device_put(tree, everywhere)
+
+        def place(x: Any) -> jax.Array:
+            array = np.asarray(x)
+            return jax.make_array_from_callback(array.shape, everywhere, lambda index: array[index])
+
+        return jax.tree.map(place, tree)

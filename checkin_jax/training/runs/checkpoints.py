@@ -22,7 +22,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +73,13 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
                 cleanup_tmp_directories=True,
+                create=False,
+                # Of several processes the first one alone has checkpoints.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    primary_host=0, active_processes={0}, barrier_sync_key_prefix="checkin-jax"
+                )
+                if jax.process_count() > 1
+                else ocp.options.MultiprocessingOptions(),
                 # Orbax waits by the time of day and gives up where that jumps ahead.
                 async_options=ocp.options.AsyncOptions(
                     timeout_secs=_FOREVER, create_directories_asynchronously=False
@@ -226,6 +233,32 @@ def describe(
             "mesh": None if mesh is None else [int(size) for size in mesh.devices.shape],
         },
     }
+
+
+def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """What the processes of a run say of it by `describe`, in one: their machines may differ, all else must not.
+
+    Raises:
+      ResumeError: a process was started otherwise than the first one.
+    """
+    first, *others = told
+    for number, other in enumerate(others, 1):
+        if other is None or first is None:
+            raise ResumeError(
+                f"process {number} of the run: not all have the same checkpoint_every and resume"
+            )
+        here, there = _flattened({**first, "machine": None}), _flattened({**other, "machine": None})
+        differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+        if differing:
+            raise ResumeError(
+                f"process {number} of the run: {', '.join(differing)} differ from those of process 0"
+            )
+    one = dict(first or {})
+    if others:
+        one["machine"] = {
+            str(number): each["machine"] for number, each in enumerate(told) if each is not None
+        }
+    return one
 
 
 def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax._src import distributed  # its barrier alone waits for longer than half a minute
 
 from checkin_jax._files import delete_rest
 from checkin_jax._version import __version__
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.runs.processes import Meeting, of_first
 from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import EntropySource
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from checkin_jax.training.runs.checkpoints import Checkpoints
 
 CHECKPOINTS = "checkpoints"
-PATIENCE = 600  # seconds that processes wait for each other before a run begins
-_RUNS = itertools.count(1)
 INTERRUPTED = "interrupted"
 
 
@@ -74,8 +71,6 @@ class Session:
         mesh: jax.sharding.Mesh | None,
         source: EntropySource | None = None,
     ) -> None:
-        if jax.process_count() > 1 and (every or resume):
-            raise ResumeError("checkpoint_every, resume: several processes cannot be resumed; use one")
         self._run, self._every, self._seed = run, every, settings["seed"]
         config = {**run.as_dict(), **settings, "version": __version__}
         self._public = {**config, "dataset": dataset.name, "jax": jax.__version__}
@@ -88,8 +83,20 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
         self._started, self._seconds_before = time.perf_counter(), 0.0
-        _await_all()  # before there is a folder
-        with contextlib.ExitStack() as opened:
+        self._meeting = Meeting()
+
+        def checkpoints() -> Any:
+            from checkin_jax.training.runs import checkpoints  # Orbax takes a third of a second to load
+
+            return checkpoints
+
+        def about() -> dict[str, Any]:
+            return checkpoints().describe(config, dataset, program(), mesh)
+
+        together = jax.process_count() > 1
+        told = self._meeting.gathered(json.dumps(about() if together and (every or resume) else None))
+        # All have come before there is a folder.
+        with contextlib.ExitStack() as opened, self._heard_by_all():
             if jax.process_index() == 0:
                 self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
                 kept = self._folder.path / CHECKPOINTS
@@ -98,11 +105,10 @@ class Session:
                 if self._folder.is_complete and not found:
                     raise self._ended(self._folder)
                 if every or found:
-                    # Orbax takes a third of a second to load.
-                    from checkin_jax.training.runs import checkpoints
-
-                    about = checkpoints.describe(config, dataset, program(), mesh)
-                    self._checkpoints = opened.enter_context(checkpoints.Checkpoints(kept, about, keep=keep))
+                    of_all = checkpoints().of_all([json.loads(one) for one in told]) if together else about()
+                    self._checkpoints = opened.enter_context(
+                        checkpoints().Checkpoints(kept, of_all, keep=keep)
+                    )
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Session:
@@ -127,25 +133,70 @@ class Session:
         Raises:
           ResumeError: the run that is there cannot be taken up, and says why.
         """
-        if self._checkpoints is not None and self._folder is not None:
+        if jax.process_count() > 1:
+            like = jax.tree.map(np.asarray, like)
+        with self._heard_by_all():
+            state = self._begun(like)
+        news: dict[str, Any] = {"round": None if state is None else self.rounds, **self._carried()}
+        if jax.process_count() > 1:
+            if jax.process_index() == 0:
+                self._meeting.tell(json.dumps(news))
+            else:
+                news = json.loads(self._meeting.listen())
+                if "error" in news:
+                    raise (FinishedError if news["finished"] else ResumeError)(news["error"])
+                self._carry(news)
+                self.rounds = news["round"] or 0
+        # Where nothing is taken up, too: from now on processes are connected, and may compile for minutes.
+        state = of_first(like if state is None else state)
+        return None if news["round"] is None else state
+
+    def _begun(self, like: State) -> State | None:
+        """As `begin`, of the first process; nothing in the others."""
+        if self._folder is None:
+            return None
+        if self._checkpoints is not None:
             for saved in self._checkpoints.newest_first(like, self._take_up):
-                self.entropy, self.rounds = int(saved.progress["entropy"], 16), saved.round
-                self.source = saved.progress["source"]
-                self.tested = saved.progress["tested"][0], saved.progress["tested"][1]
-                self._seconds_before = saved.progress["seconds"]
+                self.rounds = saved.round
+                self._carry(saved.progress)
                 self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
                 return saved.state
         unusable = self._checkpoints is not None and self._checkpoints.rounds
-        if self._folder is not None and (self._folder.has_begun or unusable):
+        if self._folder.has_begun or unusable:
             raise ResumeError(
                 f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
                 "be used, so it cannot go on; nothing was deleted. Restore what is damaged, or begin another run "
                 "elsewhere and account for both"
             )
-        self.entropy = _shared(self._draw() if self._seed is None else self._seed)
-        if self._folder is not None:
-            self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
+        self.entropy = self._draw() if self._seed is None else self._seed
+        self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
         return None
+
+    def _carried(self) -> dict[str, Any]:
+        """What goes on with a run that is taken up, and is known to all its processes; sensitive."""
+        return {
+            "entropy": f"{self.entropy:x}",
+            "source": self.source,
+            "tested": self.tested,
+            "seconds": self.seconds,
+        }
+
+    def _carry(self, carried: Mapping[str, Any]) -> None:
+        """Goes on with what `_carried` returned."""
+        self.entropy, self.source = int(carried["entropy"], 16), carried["source"]
+        self.tested = carried["tested"][0], carried["tested"][1]
+        self._seconds_before = carried["seconds"]
+
+    @contextlib.contextmanager
+    def _heard_by_all(self) -> Iterator[None]:
+        """What ends the first process within it is told to the others, which end likewise."""
+        try:
+            yield
+        except BaseException as error:
+            if jax.process_index() == 0:
+                told = str(error) or type(error).__name__
+                self._meeting.tell(json.dumps({"error": told, "finished": isinstance(error, FinishedError)}))
+            raise
 
     def reached(self, target: float | None) -> bool:
         """True if the last round was evaluated and met the target accuracy."""
@@ -172,13 +223,12 @@ class Session:
             return
         self._folder.sync_metrics()
         progress = {
-            "entropy": f"{self.entropy:x}",
-            "source": self.source,
-            "tested": self.tested,
-            "seconds": self.seconds,
+            **self._carried(),
             "metrics": self._folder.logged,
             "units": self._run.schedule.units(self.rounds),
         }
+        if jax.process_count() > 1:
+            state = jax.tree.map(np.asarray, state)  # it is the same in all of them
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
 
     def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
@@ -220,40 +270,3 @@ class Session:
         return FinishedError(
             f"run_dir={str(folder.path)!r}: this run has finished; there is nothing to resume"
         )
-
-
-def _await_all() -> None:
-    """Returns once every process has come: some take minutes longer to load their data than collectives would wait.
-
-    Raises:
-      TimeoutError: one has not come.
-    """
-    if jax.process_count() == 1:
-        return
-    client = distributed.global_state.client
-    if client is None:
-        return
-    try:
-        client.wait_at_barrier(f"checkin-jax run {next(_RUNS)}", 1_000 * PATIENCE)
-    except jax.errors.JaxRuntimeError as error:
-        raise TimeoutError(
-            f"another process has not come within {PATIENCE} s, or has failed: {error}"
-        ) from error
-
-
-def _shared(entropy: int) -> int:
-    """The first process's entropy.
-
-    Raises:
-      ConnectionError: another process has failed.
-    """
-    if jax.process_count() == 1:
-        return entropy
-    from jax.experimental import multihost_utils
-
-    words = np.array([(entropy >> shift) & 0xFFFFFFFF for shift in range(0, 128, 32)], np.uint32)
-    try:
-        words = np.asarray(multihost_utils.broadcast_one_to_all(words))
-    except jax.errors.JaxRuntimeError as error:
-        raise ConnectionError(f"another process failed before the first round: {error}") from error
-    return sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))

@@ -1,7 +1,7 @@
 """Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
 
-`G3Slots` (G3) and `OccupiedAllocationGaussian` (G3') are for adding or removing a client, dummies hidden:
-their two directions differ and are composed each by itself. `R1Subsampling` and `R2TwoSteps` are for the
+`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its
+two directions differ and are composed each by itself. `R1Subsampling` and `R2TwoSteps` are for the
 replacement of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair,
 with a lower end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier,
 and half of that where a dummy makes place. Proofs: docs/theory_allocation.md.
@@ -129,84 +129,6 @@ class G3Slots(_Allocation):
     name = "G3"
     instances: tuple[Instance, ...] = ()
     shared = True
-
-
-def _log_below(trials: float, prob: float, count: float) -> float:
-    """log of Chernoff's bound on Pr[Bin(trials, prob) <= count]; -inf if that cannot be."""
-    if count < 0:
-        return -math.inf
-    share = count / trials
-    if share >= prob:
-        return 0.0
-    if prob == 1.0:
-        return -math.inf
-    first = share * math.log(share / prob) if share > 0 else 0.0
-    return -trials * (first + (1.0 - share) * (math.log1p(-share) - math.log1p(-prob)))
-
-
-@dataclasses.dataclass(frozen=True)
-class OccupiedAllocationGaussian(Directed):
-    """G3': G3 where n - 1 other clients compete for the slots, sharper for n p_0 >> m. Add-or-remove, dummies hidden.
-
-    For any N_0, H <= (1 - pi) H[rho = min(p_0, p_0 m / (N_0 + 1))] + pi G3, where pi bounds the probability that a slot
-    is empty or that fewer than N_0 others take part. A_fix only: windows must be common.
-
-    Attributes:
-      num_clients: n, the client that is added or removed included. slots, prob: m and p_0.
-      mu, log_inverse_mass: as in `AllocationGaussian`.
-      sums: how many sums of equally many slots are seen in place of the slots; None: the slots themselves.
-    """
-
-    num_clients: int
-    slots: int
-    prob: float
-    mu: float
-    log_inverse_mass: float
-    sums: int | None = None
-
-    name = "G3'"
-    instances: tuple[Instance, ...] = ()
-
-    @functools.cached_property
-    def _parts(self) -> tuple[G3Slots, AllocationGaussian | None, float]:
-        """G3 for the rest, the pair with the smaller rho, and pi."""
-        seen = self.slots if self.sums is None else self.sums
-        every = G3Slots(seen, self.prob, self.mu, self.log_inverse_mass)
-        others = float(self.num_clients - 1)
-        if others == 0:
-            return every, None, 1.0
-        slack = (
-            math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0)) if self.prob < 1.0 else 0.0
-        )
-        least = max(math.floor(others * self.prob - slack), 0)
-        used = min(self.prob, self.prob * self.slots / (least + 1.0))
-        rest = some_empty(self.num_clients, self.slots, self.prob)
-        rest += math.exp(_log_below(others, self.prob, least - 1.0))
-        if rest >= 1.0 or used == self.prob:
-            return every, None, 1.0
-        pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
-        return every, pair, rest * (1.0 + 1e-9)
-
-    @property
-    def gains(self) -> bool:
-        """Whether it is anything else than G3."""
-        return self._parts[1] is not None
-
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        every, often, rest = self._parts
-        if often is None:
-            return every.upper_sides(loss)
-        # A rest that is small enough may be lost altogether.
-        seldom = (1.0, 1.0) if rest < math.exp(-self.log_inverse_mass) else every.upper_sides(loss)
-        forward, backward = (a + rest * b for a, b in zip(often.upper_sides(loss), seldom))
-        return forward, backward
-
-
-def some_empty(num_clients: int, slots: int, prob: float) -> float:
-    """Upper bound on the probability that n - 1 clients leave one of the slots empty."""
-    others = num_clients - 1.0
-    log_one = others * math.log1p(-prob / slots) if prob < slots else (-math.inf if others else 0.0)
-    return math.exp(min(math.log(slots) + log_one, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)

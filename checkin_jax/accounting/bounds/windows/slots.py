@@ -20,11 +20,10 @@ from checkin_jax.accounting.bounds.windows.allocation import (
     AllocationGaussian,
     ButForRareEvent,
     G3Slots,
-    OccupiedAllocationGaussian,
     R1Subsampling,
     R2TwoSteps,
-    some_empty,
 )
+from checkin_jax.accounting.bounds.windows.crowded import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.ways import Way, hidden_ways, placed_ways, sums_of
 from checkin_jax.numerics import occupancy

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from checkin_jax.accounting.bounds.windows.allocation import some_empty
+from checkin_jax.accounting.bounds.windows.crowded import some_empty
 from checkin_jax.numerics import occupancy
 from checkin_jax.protocols import Slots, Throws
 

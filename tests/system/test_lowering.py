@@ -15,13 +15,15 @@ from digits_problem import digits_problem
 
 import checkin_jax as cj
 from checkin_jax import kernels
-from checkin_jax.kernels import batching, clones, devices, host
+from checkin_jax.kernels import ahead, batching, clones, devices, engine, host
 from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
 from checkin_jax.training.private.samplers import mechanism_of
 
 RUN = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.2, num_rounds=20)
 ONCE = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.2, num_rounds=1)
+RATES = cj.Rates([0.1, 0.3], counts=[500, 500])
+FLEET = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=RATES, num_rounds=3)
 # Together they use every kernel but those that `others` calls.
 QUESTIONS = (
     (RUN, cj.PureLDP(epsilon0=1.0), {}),
@@ -31,6 +33,9 @@ QUESTIONS = (
     (RUN, cj.Gaussian(noise_multiplier=4.0), {"view": "local"}),
     (RUN, cj.KaryResponse(epsilon0=1.0, num_values=8), {}),
     (RUN, cj.L2Mechanism(epsilon0=1.0), {}),
+    (FLEET, cj.PureLDP(epsilon0=1.0), {}),
+    (FLEET, cj.L2Mechanism(epsilon0=1.0), {}),
+    (FLEET, cj.KaryResponse(epsilon0=1.0, num_values=2), {}),
     (
         cj.ShuffledCheckIn(num_clients=20, check_in_prob=0.5, num_rounds=3),
         cj.PureLDP(epsilon0=1.0),
@@ -45,7 +50,8 @@ def kernel_functions() -> dict[str, Any]:
     found = {}
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if hasattr(value, "lower") and hasattr(value, "eval_shape") and value.__module__ == module.name:
+            jitted = hasattr(value, "lower") and hasattr(value, "eval_shape")
+            if (jitted or isinstance(value, ahead.Kernel)) and value.__module__ == module.name:
                 found[f"{module.name}.{name}"] = value
     return found
 
@@ -67,30 +73,39 @@ def others() -> None:
 
 @pytest.fixture(scope="module")
 def calls():
-    """Of every kernel the arguments of its last call, while questions are answered that use all of them; and lanes."""
+    """Of every kernel its last call, and all of lanes, while questions are answered that use all of them."""
     seen, lanes = {}, []
+
+    def note(name: str, function: Any, args: Any, kwargs: Any) -> None:
+        seen[name] = function, shapes(args), shapes(kwargs)
+
+    call = ahead.Kernel.__call__
+
+    def record_kernel(self: ahead.Kernel, *args: Any, **kwargs: Any) -> Any:
+        if not engine.traced(args, kwargs):
+            if self is batching._lanes:
+                # Side by side, as accelerators take them.
+                lanes.append((self._jitted, shapes(args), {**kwargs, "one_by_one": False}))
+            note(names[self], self._jitted, args, kwargs)
+        return call(self, *args, **kwargs)
+
+    found = kernel_functions()
+    names = {value: name for name, value in found.items()}
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in kernel_functions().items():
+        patch.setattr(ahead.Kernel, "__call__", record_kernel)
+        for name, function in found.items():
+            if isinstance(function, ahead.Kernel):
+                continue
 
             @functools.wraps(function)
             def record(*args: Any, _name=name, _function=function, **kwargs: Any) -> Any:
-                seen[_name] = _function, shapes(args), shapes(kwargs)
+                note(_name, _function, args, kwargs)
                 return _function(*args, **kwargs)
 
             for module in [m for key, m in sys.modules.items() if key.startswith("checkin_jax")]:
                 for attribute, value in list(vars(module).items()):
                     if value is function:
                         patch.setattr(module, attribute, record)
-        compiled = batching._compiled
-
-        def record_lanes(kernel: Any, looped: bool) -> Any:
-            def call(*args: Any) -> Any:
-                lanes.append((compiled(kernel, False), shapes(args), {}))
-                return compiled(kernel, looped)(*args)
-
-            return call
-
-        patch.setattr(batching, "_compiled", record_lanes)
         jax.clear_caches()  # else what is traced already would not ask again
         for protocol, randomizer, options in QUESTIONS:
             cj.account(protocol, randomizer, delta=1e-6, **options)
@@ -110,7 +125,6 @@ def test_every_kernel_lowers_for_cuda_in_float64(calls):
     for name, call in seen.items():
         text = lowered("cuda", *call)
         assert not re.search(r"\b(f32|bf16|f16)>", text), name
-    # Side by side, as accelerators take them.
     assert all("f64" in lowered("cuda", *lane) for lane in lanes)
 
 

@@ -1,0 +1,129 @@
+"""How figures look: colours that can be told apart, the same on a dark screen, and names at the ends of curves.
+
+Needs matplotlib for what takes a figure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# By validity: what is proven is dark, what is only published lighter, what is no bound at all red (and dashed).
+COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
+# For curves of one kind. Of Okabe and Ito, told apart by every eye; their brightness differs, so in grey, too.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f")
+GRID = "#dddddd"
+# The same on a dark ground.
+DARK = {
+    "#ffffff": "#1e2129",
+    "#000000": "#e6e6e6",
+    GRID: "#3b404c",
+    "#123a6b": "#a8c7fa",
+    "#5a9bd5": "#4f86c0",
+    "#8c8c8c": "#9a9a9a",
+    "#c0392b": "#ff8a75",
+    "#0072b2": "#56b4e9",
+    "#d55e00": "#ff9a4d",
+    "#d9822b": "#ffab5c",
+    "#009e73": "#43cfa3",
+    "#3a8f5c": "#63c98b",
+    "#8e5ea2": "#c49bd8",
+    "#cc79a7": "#e9a6c9",
+    "#7f7f7f": "#a6a6a6",
+}
+
+
+def adaptive(svg: str) -> str:
+    """An SVG of matplotlib's that turns dark where whoever shows it prefers that."""
+    rules = [
+        f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for part in ("fill", "stroke")
+    ]
+    rules += [
+        f'text:not([style*="fill:"]){{fill:{DARK["#000000"]}}}',
+        f'[id^="text_"]{{fill:{DARK["#000000"]}}}',
+    ]
+    style = "<style>@media (prefers-color-scheme: dark){" + "".join(rules) + "}</style>"
+    return re.sub(r"<defs>", lambda _: style + "\n <defs>", svg, count=1)
+
+
+def darken(drawn: Figure) -> None:
+    """Recolours a figure for a dark ground, in place."""
+    from matplotlib.artist import Artist
+    from matplotlib.collections import Collection
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.text import Annotation, Text
+
+    def each(artist: Artist) -> None:
+        if isinstance(artist, Line2D):
+            artist.set(
+                color=_dark(artist.get_color()),
+                markerfacecolor=_dark(artist.get_markerfacecolor()),
+                markeredgecolor=_dark(artist.get_markeredgecolor()),
+            )
+        elif isinstance(artist, Text):
+            artist.set_color(_dark(artist.get_color()))
+            arrow = artist.arrow_patch if isinstance(artist, Annotation) else None
+            for patch in (artist.get_bbox_patch(), arrow):
+                if patch is not None:
+                    each(patch)
+        elif isinstance(artist, Patch | Collection):
+            artist.set(facecolor=_dark(artist.get_facecolor()), edgecolor=_dark(artist.get_edgecolor()))
+
+    drawn.draw_without_rendering()
+    for artist in drawn.findobj():
+        each(artist)
+
+
+def _dark(color: Any) -> Any:
+    """The dark one of a colour, or of several; others stay."""
+    from matplotlib.colors import to_hex, to_rgba, to_rgba_array
+
+    if not isinstance(color, str | tuple):
+        return [_dark(tuple(one)) for one in to_rgba_array(color)]
+    red, green, blue, alpha = to_rgba(color)
+    return to_rgba(DARK.get(to_hex((red, green, blue)), to_hex((red, green, blue))), alpha)
+
+
+def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float], str, str]]) -> None:
+    """Names curves at their right ends, in their colours, moved apart where they would touch.
+
+    curves: x, y, name and colour of each. Scales and limits of the axis are set before.
+    """
+    import numpy as np
+
+    ends = []
+    for x, y, name, color in curves:
+        last = int(np.flatnonzero(np.isfinite(np.asarray(y, float)))[-1])
+        ends.append((float(axis.transData.transform((x[last], y[last]))[1]), x[last], y[last], name, color))
+    ends.sort(key=lambda end: end[0])
+    # In points from the bottom; a name of several lines needs that many heights.
+    dpi = axis.figure.dpi
+    wanted = [end[0] * 72 / dpi for end in ends]
+    heights = [11.5 * (1 + end[3].count("\n")) for end in ends]
+    placed = list(wanted)
+    for _ in range(200):
+        for i in range(1, len(ends)):
+            overlap = 0.5 * (heights[i - 1] + heights[i]) - (placed[i] - placed[i - 1])
+            if overlap > 0:
+                placed[i - 1] -= 0.5 * overlap
+                placed[i] += 0.5 * overlap
+    for end, was, now in zip(ends, wanted, placed):
+        axis.annotate(
+            end[3],
+            (end[1], end[2]),
+            (6, now - was),
+            textcoords="offset points",
+            va="center",
+            color=end[4],
+            fontsize=8.5,
+            linespacing=1.25,
+            annotation_clip=False,
+        )

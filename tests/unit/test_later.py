@@ -1,0 +1,52 @@
+"""Names of packages that are imported when they are used: what editors see is what there is."""
+
+import ast
+import importlib
+import inspect
+
+import pytest
+
+import checkin_jax as cj
+from checkin_jax import _later
+
+PACKAGES = ("checkin_jax", "checkin_jax.training", "checkin_jax.auditing", "checkin_jax.flower")
+
+
+def seen_by_editors(package):
+    """Of every name in the block for type checkers the module that it comes from."""
+    tree = ast.parse(inspect.getsource(package))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    return {
+        alias.asname: node.module
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_editors_see_the_names_that_there_are(name, monkeypatch):
+    package = importlib.import_module(name)
+    tables = []
+    monkeypatch.setattr(_later, "attach", lambda package, modules: tables.append(modules) or (None, None))
+    exec(compile(inspect.getsource(package), name, "exec"), {"__name__": name})
+    expected = {key: f"{name}.{module}" for key, module in tables[0].items()}
+    for key, module in seen_by_editors(package).items():
+        assert expected.pop(key) in (module, f"{module}.{key}")
+    assert not expected
+
+
+def test_a_function_with_the_name_of_its_module_is_the_function():
+    assert inspect.isfunction(cj.account)
+    assert inspect.isfunction(cj.sweep)
+    assert inspect.ismodule(cj.training)
+    assert cj.account is cj.account
+    assert {"account", "training", "Rates"} <= set(dir(cj))
+
+
+def test_a_table_with_a_wrong_module_says_so():
+    load, _ = _later.attach("checkin_jax", {"Gaussian": "rates"})
+    with pytest.raises(AttributeError, match="Gaussian"):
+        load("Gaussian")
+    with pytest.raises(AttributeError, match="has no attribute 'zebra'"):
+        load("zebra")
