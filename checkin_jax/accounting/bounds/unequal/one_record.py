@@ -48,7 +48,7 @@ class UnequalMessagesOfOne:
 
     @property
     def name(self) -> str:
-        return GaussianMessages.name if isinstance(self.law, float) else self.law.name
+        return self.law.name if isinstance(self.law, LabelLaws) else GaussianMessages.name
 
     @functools.cached_property
     def _parts(self) -> list[tuple[float, float, GaussianMessages | LabelMessages]]:
@@ -75,9 +75,9 @@ class UnequalMessagesOfOne:
                     int(last[i]), min(float(used[i]), 1.0), self.profile, self.log_inverse_mass
                 )
                 one = (
-                    GaussianMessages(self.scale, seen, self.law)
-                    if isinstance(self.law, float)
-                    else LabelMessages(self.scale, seen, self.law)
+                    LabelMessages(self.scale, seen, self.law)
+                    if isinstance(self.law, LabelLaws)
+                    else GaussianMessages(self.scale, seen, self.law)
                 )
                 found.append((float(least[i]), float(most[i]), one))
         return found
