@@ -71,6 +71,25 @@ def divergences(count: int, seed: int) -> dict[str, np.ndarray]:
     return {**rows, "order": np.tile(np.geomspace(1.25, 256.0, 64), settings)}
 
 
+def sums(count: int, seed: int) -> dict[str, np.ndarray]:
+    """The same of Gaussian sums, noise multipliers 1/2..8."""
+    made = divergences(count, seed)
+    noise = np.exp(np.random.default_rng(seed + 1).uniform(np.log(0.5), np.log(8), count // 64 or 1))
+    del made["epsilon0"]
+    return {
+        **made,
+        "noise_multiplier": np.repeat(noise, 64),
+        "view": np.full(len(made["order"]), "aggregate"),
+    }
+
+
+def curves(count: int, seed: int) -> dict[str, np.ndarray]:
+    """As `divergences`, a quarter of the settings at 256 orders each."""
+    made = divergences(count, seed)
+    rows = {name: np.repeat(values[::256], 256) for name, values in made.items()}
+    return {**rows, "order": np.tile(np.geomspace(1.25, 256.0, 256), len(rows["order"]) // 256)}
+
+
 def theorem_1(count: int, seed: int) -> dict[str, np.ndarray]:
     """Settings of Theorem 1 with its exact sums, n 1e3..1e8; each at 64 whole orders up to 230."""
     made = check_ins(count, seed)
@@ -86,6 +105,8 @@ def renyi(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, make, count, more in (
             ("rdp, 64 orders a setting, to Parquet", divergences, pairs, {"what": "rdp"}),
+            ("rdp, 256 orders a setting, to Parquet", curves, pairs, {"what": "rdp"}),
+            ("rdp of Gaussian sums, 64 orders, to Parquet", sums, pairs, {"what": "rdp"}),
             ("Theorem 1, 64 orders", theorem_1, pairs // 100, {"what": "published", "orders": ORDERS}),
         ):
             out = Path(folder) / "sweep.parquet"

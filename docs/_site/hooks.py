@@ -32,7 +32,7 @@ FORMULA = re.compile(
     re.DOTALL,
 )
 # Signs of a formula in a line that a phone has room for.
-NARROW = 44
+NARROW = 34
 # Set tight, and limits above and below in a display.
 TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖"}, {"∑", "∏", "max", "sup"}
 # Behind these a sign belongs to the number after it.

@@ -1,10 +1,13 @@
 """No figure has text outside of its canvas, where it would be cut off: every program that draws, pages and sweeps."""
 
+import itertools
 import json
+import re
 import types
 
 import numpy as np
 import pytest
+from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -13,6 +16,7 @@ from test_published_programs import ROOT, program
 
 import checkin_jax as cj
 from checkin_jax import plotting
+from checkin_jax._looks import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
 from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.training.reports import html_report, recorded
@@ -191,3 +195,34 @@ def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monke
     runs = [run_of(tmp_path / "run").parent] if name == "training_curves" else []
     with pytest.raises(ValueError, match="expected a file in a folder that is there"):
         program(f"accountants/{name}.py").main(*runs, tmp_path / "missing" / "figure.png")
+
+
+def test_pictures_are_dark_where_the_page_or_the_name_is(tmp_path):
+    def drawn():
+        figure, (axis,) = plotting.figure()
+        plotting.bracket(axis, [1, 2], [1, 2], [2, 3], "", plotting.COLORS["certified"])
+        axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
+        return figure
+
+    for name in ("one.svg", "one.png", "one-dark.png"):
+        plotting.write(drawn(), tmp_path / name)
+    shown = (tmp_path / "one.svg").read_text()
+    assert shown.count("@media (prefers-color-scheme: dark)") == 1
+    for color in {*re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", shown)}:
+        assert color in DARK, "every colour of a picture has a dark one"
+    light, dark = (image.imread(tmp_path / name)[0, 0, :3] for name in ("one.png", "one-dark.png"))
+    assert light.min() == 1.0
+    assert dark.max() < 0.2
+
+
+def test_names_at_the_ends_of_curves_do_not_touch():
+    figure, (axis,) = plotting.figure()
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    curves = [
+        ([0, 1], [0, height], name, "black")
+        for height, name in ((0.5, "one"), (0.51, "two\nlines"), (0.52, "x"))
+    ]
+    name_ends(axis, curves)
+    figure.draw_without_rendering()
+    boxes = sorted(text.get_window_extent().extents[[1, 3]].tolist() for text in axis.texts)
+    assert all(below[1] <= above[0] + 1 for below, above in itertools.pairwise(boxes))

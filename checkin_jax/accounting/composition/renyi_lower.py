@@ -38,7 +38,10 @@ def rdp_lower(
     Where `rdp` is within a part in a thousand of it, as for sums of Gaussian messages, the bound is attained.
 
     Args:
-      protocol, randomizer, orders, view: as in `rdp`.
+      protocol: as in `rdp`.
+      randomizer: as in `rdp`.
+      orders: as in `rdp`.
+      view: as in `rdp`.
 
     Returns:
       float64 [orders], nats over all units, rounded down: of the better direction of the best instance, every unit
