@@ -1,4 +1,4 @@
-"""Convex functions on the host: the largest one below points, and its values between them. numpy float64."""
+"""Convex functions on the host: below points, between them, and laws that are above others. numpy float64."""
 
 from __future__ import annotations
 
@@ -53,3 +53,28 @@ def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndar
     part = x[first] / (x[first] - x[first - 1])
     at_one = (y[first] + (y[first - 1] - y[first]) * part) * (1.0 + 1e-12)
     return np.append(0.0, x[first:]), np.append(at_one, y[first:])
+
+
+def spread(
+    values: np.ndarray, masses: np.ndarray, offsets: tuple[float, ...] = (), single: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """A law on few values under which no growing convex function has a smaller mean: chords are above it.
+
+    Args:
+      values, masses: of the law, positive. offsets: the values besides the least and the largest, in standard
+        deviations from the mean. single: so many different values are kept as they are.
+    """
+    few, which = np.unique(values, return_inverse=True)
+    low, high, total = float(few[0]), float(few[-1]), float(masses.sum())
+    if few.size <= single:
+        return few, np.bincount(which.ravel(), masses, few.size)
+    if high - low <= 1e-12 * abs(high):
+        return few[-1:], np.array([total])
+    mean = float(masses @ values) / total
+    deviation = float(np.sqrt(masses @ np.square(values - mean) / total))
+    places = np.unique(np.clip(np.append([low, high], mean + deviation * np.array(offsets)), low, high))
+    i = np.clip(np.searchsorted(places, values, side="right") - 1, 0, places.size - 2)
+    # The mean rounded up.
+    part = np.minimum((values - places[i]) / (places[i + 1] - places[i]) * (1.0 + 1e-12), 1.0)
+    lower = np.bincount(i, masses * (1.0 - part), places.size)
+    return places, lower + np.bincount(i + 1, masses * part, places.size)

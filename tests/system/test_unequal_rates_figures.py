@@ -1,24 +1,25 @@
 """The figures of docs/theory_rates.md as `account` gives them, and what they cost against a common rate."""
 
+import runpy
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import checkin_jax as cj
 
-DELTA = 1e-6
-LOW, HIGH, OTHERS = 0.02, 0.3, 60_000
-FLEET = LOW * (HIGH / LOW) ** ((np.arange(OTHERS) + 0.5) / OTHERS)
-MESSAGES = cj.PureLDP(epsilon0=2.0)
+# What `benchmarks/fleets.py` prints.
+PRINTED = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "fleets.py"))
+DELTA, MESSAGES, FLEET, LOW, HIGH, OTHERS = (
+    PRINTED[name] for name in ("DELTA", "MESSAGES", "FLEET", "LOW", "HIGH", "OTHERS")
+)
+fleet = PRINTED["beside"]
 
 
-def fleet(rate, values, counts=None, num_rounds=6800):
-    """One client of this rate beside the others."""
-    values = np.append(values, rate)
-    counts = None if counts is None else [*counts, 1]
-    rates = cj.Rates(values, counts)
-    return cj.ShuffledCheckIn(num_clients=rates.num_clients, check_in_prob=rates, num_rounds=num_rounds)
+@pytest.mark.parametrize("figure", PRINTED["figures"](), ids=lambda figure: figure.what)
+def test_every_figure_that_is_wanted_is_met(figure):
+    assert figure.met(figure.found())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_clients_that_always_come_are_cover_too():
     """T1m where half always come; a coin capped at .99 does as well, and the statement says so."""
     run = fleet(0.1, [0.1, 1.0], [10_000, 10_000], 200)
     found = cj.account(run, MESSAGES, delta=DELTA, client_rate=0.1)
-    assert 0.147 < found.lower < found.epsilon < 0.160
+    assert 0.147 < found.lower < found.epsilon < 0.1585
     assert "T1m" in found.method
     assert "cap coins at 0.99" in found.warnings[0]
     assert any("no client's message depends on another" in text for text in found.assumptions)

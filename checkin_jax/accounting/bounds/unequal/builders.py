@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.staged import UnequalStaged
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian, UnequalMessages
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
@@ -267,15 +268,14 @@ def t_star_h(unit: Unit) -> UnitBound | None:
         return None
     if unit.protocol.averaged_crowd is not None or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    theta = found.thetas[0]
-    below = (
-        ()
-        if mu is None
-        else UnequalGaussian(found.rate, found.theirs, mu, True, unit.log_inverse_mass).instances
-    )
-    return UnequalHidden(
-        found.rate, theta, found.pool(theta), profile_of(unit.randomizer), unit.log_inverse_mass, below
-    )
+    theta, mass, profile = found.thetas[0], unit.log_inverse_mass, profile_of(unit.randomizer)
+    pool = found.pool(theta)
+    told = (found.rate, found.theirs, mass)
+    sums = UnequalGaussian(found.rate, found.theirs, mu or 1.0, True, mass)
+    laws = unit.randomizer.label_laws if mu is None else (mu,)
+    below = [UnequalMessagesOfOne(sums, *told, profile, law) for law in laws]
+    instances = (*below, *(() if mu is None else sums.instances))
+    return UnequalHidden(found.rate, theta, pool, profile, mass, instances)
 
 
 def g4h(unit: Unit) -> UnitBound | None:

@@ -16,7 +16,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, SlotsPureLDP, Ternary
 from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP, prepare
 from checkin_jax.kernels import clones, host
-from checkin_jax.numerics import occupancy, poisson_binomial
+from checkin_jax.numerics import convex, occupancy, poisson_binomial
 from checkin_jax.numerics.pools import Pool
 
 # Where J and K are cut, in standard deviations from their means: the law of K is made for each value of J, of which
@@ -137,7 +137,8 @@ class UnequalOccupied:
         parts = [
             (np.full(at.size, k), k * at, weight)
             for k in np.unique(cell[~sure]).tolist()
-            for at, weight in [_spread(*(column[~sure & (cell == k)] for column in (share, mass)))]
+            for here in [~sure & (cell == k)]
+            for at, weight in [convex.spread(share[here], mass[here], _SHARES, _SINGLE_SHARES)]
         ]
         if sure.any():
             # K <= J <= 1 / share: an average of fewer terms is above it in convex order.
@@ -201,26 +202,6 @@ def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarr
     ends = np.unique(np.clip(np.ceil(mean + deviation * places), found[0], found[-1]))
     ends = np.unique(np.append(ends, found[-1]))
     return ends[np.searchsorted(ends, values)]
-
-
-def _spread(share: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A law on few shares, above this one in convex order: chords of a convex function are above it."""
-    few, which = np.unique(share, return_inverse=True)
-    if few.size <= _SINGLE_SHARES:
-        return few, np.bincount(which.ravel(), mass, few.size)
-    low, high, total = float(few[0]), float(few[-1]), float(mass.sum())
-    mean = float(mass @ share) / total
-    deviation = math.sqrt(max(float(mass @ np.square(share - mean)) / total, 0.0))
-    if high - low <= 1e-12 * high:
-        return few[-1:], np.array([total])
-    places = np.unique(
-        np.clip(np.concatenate([[low, high], mean + deviation * np.array(_SHARES)]), low, high)
-    )
-    i = np.clip(np.searchsorted(places, share, side="right") - 1, 0, places.size - 2)
-    # The mean rounded up: the function grows.
-    part = np.minimum((share - places[i]) / (places[i + 1] - places[i]) * (1.0 + 1e-12), 1.0)
-    masses = np.bincount(i, mass * (1.0 - part), places.size) + np.bincount(i + 1, mass * part, places.size)
-    return places, masses
 
 
 def _merged(

@@ -15,12 +15,12 @@ from checkin_jax.accounting.bounds.clones import Mixture
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers, Others
 from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP
 from checkin_jax.kernels import clones, host
-from checkin_jax.numerics import occupancy, poisson_binomial
+from checkin_jax.numerics import convex, occupancy, poisson_binomial
 from checkin_jax.numerics.pools import Pool
 
 # Ends of the runs of k, and places on which the share of pool members is spread, in standard deviations.
 _RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
-_PLACES = (-2.0, -0.7, 0.7, 2.0)
+_PLACES = (-2.5, -1.3, -0.5, 0.2, 0.9, 1.8, 3.0)
 # Of the values of n', those that stand for all from there to the next.
 _SIZES = (0, 1, 2, 4)
 # Buckets of the number of labels for each part.
@@ -92,10 +92,10 @@ class AmongSure(AmongOthers):
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used, weight of every part, and the probability that is lost."""
         found, lost = [], 0.0
-        starts = [0] if self.pool.sizes.size == 1 else list(_SIZES)
-        for size, mass in zip(
-            self.pool.sizes[starts].tolist(), np.add.reduceat(self.pool.masses, starts).tolist()
-        ):
+        there = self.pool.masses > 0.0
+        sizes, masses = self.pool.sizes[there], self.pool.masses[there]
+        starts = list(_SIZES) if sizes.size > len(_SIZES) else list(range(sizes.size))
+        for size, mass in zip(sizes[starts].tolist(), np.add.reduceat(masses, starts).tolist()):
             if size < 1.0:
                 lost += mass * self.rate
             elif mass > 0.0:
@@ -123,29 +123,25 @@ class AmongSure(AmongOthers):
         starts = np.unique(np.concatenate([[0], starts[starts < k.size]]))
         if k.size <= len(_RUNS):
             starts = np.arange(k.size)
-        mass = np.add.reduceat(masses, starts)
-        first, last = k[starts], np.append(ends[starts[1:] - 1], ends[-1])
-        # K' is S with probability 1-g, S + 1 with probability g: both from the same run.
+        # K' is S with probability 1-g, S + 1 with probability g; nothing is seen at K' = 0.
+        low, high = np.concatenate([k, k + 1.0]), np.minimum(np.concatenate([ends, ends + 1.0]), pool)
+        chance = np.concatenate([(1.0 - g) * masses, g * masses])
+        kept = (low <= pool) & (high >= 1.0) & (chance > 0.0)
+        low, high, chance = np.maximum(low[kept], 1.0), high[kept], chance[kept]
+        q = rho * high / (n - high + rho * high) if math.isfinite(rho) else np.ones(high.size)
+        run = np.searchsorted(k[starts], low, side="right")
         lost = law.below + law.above
         slots, used, weight = [], [], []
-        for here, a, b in zip(mass.tolist(), first.tolist(), last.tolist()):
-            for came in (0.0, 1.0):
-                chance = here * (g if came else 1.0 - g)
-                low, high = a + came, min(b + came, pool)
-                if chance == 0.0 or low > pool:
-                    continue
-                away = n - high
-                q = rho * high / (away + rho * high) if math.isfinite(rho) else 1.0
-                if q == 0.0 or low < 1.0:
-                    # No pool member, no target; else one message by itself is a bound.
-                    lost += chance * q
-                    continue
-                points, shares, drawn, outside = self._shares(low)
-                lost += chance * q * (drawn + outside)
-                total = 1.0 - q + q * points
-                slots.append(np.full(points.size, low + self.sure))
-                used.append(np.minimum(q * points / np.where(total > 0, total, 1.0), 1.0))
-                weight.append(chance * shares * total)
+        for which in np.unique(run):
+            here = run == which
+            points, shares, drawn, outside = self._shares(float(low[here].min()))
+            # Convex in q, and growing: its mean is kept.
+            for share, part in zip(*convex.spread(q[here], chance[here])):
+                lost += part * share * (drawn + outside)
+                total = 1.0 - share + share * points
+                slots.append(np.full(points.size, low[here].min() + self.sure))
+                used.append(np.minimum(share * points / np.where(total > 0, total, 1.0), 1.0))
+                weight.append(part * shares * total)
         everybody = g * math.exp(pool * math.log(self.theta))
         slots.append(np.asarray([n + self.sure]))
         used.append(np.ones(1))

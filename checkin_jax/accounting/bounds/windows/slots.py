@@ -14,6 +14,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.unit import Instance, UnitBound, least
+from checkin_jax.accounting.bounds.windows import competing
 from checkin_jax.accounting.bounds.windows.allocation import (
     LEAST_MU,
     MOST_LATTICE_MU,
@@ -242,10 +243,20 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
             return (
                 ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
             )
+    found: list[Instance] = []
     # The others' records, and the dummies, are zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        return (AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass),)
-    return ()
+        found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+    if (
+        throws is not None
+        and size == 1
+        and 1 < throws.num_clients <= competing.MOST_CLIENTS
+        and number <= competing.MOST_SLOTS
+        and LEAST_MU <= mu <= MOST_LATTICE_MU
+    ):
+        scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
+        found.append(competing.CompetingGaussian(scale, *throws, mu, unit.replaced))
+    return tuple(found)
 
 
 def _visible_instances(

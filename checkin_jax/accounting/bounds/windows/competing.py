@@ -1,0 +1,148 @@
+"""A lower instance of common slots: all other clients at one record, the dummies of empty slots at zero.
+
+The others are at -C, as far from the client's record C as records can be, and the adversary adds up over the slots what
+each tells if loads were independent. That sum's law is exact: given how many slots are occupied, which they are is
+uniform [docs/theory_allocation.md, section 1].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from scipy.special import ndtr
+
+from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+
+# Most clients and slots whose law is computed one by one.
+MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
+# Cells of one message, how far they reach, and places of the sum.
+_CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
+# Scores are cut off at so many standard deviations of the sum; window of the sum, in these and in cut scores.
+_CUTS = (4.0, 16.0, 64.0, 256.0, 1024.0)
+_WIDE, _FEW = 60.0, 8.0
+# Events kept of each cut. Numbers of slots less likely than this are counted against the instance.
+_EVENTS, _RARE = 512, 1e-25
+# Rounding of a probability, by slot: two transforms' errors (14 log2 of the places, in units of 1.1e-16) times the norm
+# of a sum over an interval (about 10); and of what does not grow with the slots.
+_BY_SLOT, _ONCE = 4e-13, 1e-11
+
+
+def _occupied(num_clients: int, slots: int, prob: float) -> np.ndarray:
+    """Law of the number of occupied slots, [slots + 1]; relative errors of num_clients roundings."""
+    filled = np.arange(slots + 1.0)
+    stay, step = 1.0 - prob + prob * filled / slots, prob * (slots - filled) / slots
+    law = np.zeros(slots + 1)
+    law[0] = 1.0
+    for _ in range(num_clients):
+        moved = law * step
+        law *= stay
+        law[1:] += moved[:-1]
+    return law
+
+
+def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """sum_k weights_k first^k second^(d - k), d = len(weights) - 1."""
+    inside = np.flatnonzero(weights > 0)
+    if not inside.size:
+        return np.zeros_like(first)
+    low, high = int(inside[0]), int(inside[-1])
+    total, power = np.zeros_like(first), np.ones_like(first)
+    for weight in weights[low : high + 1]:
+        total = total * second + weight * power
+        power = power * first
+    return total * first**low * second ** (len(weights) - 1 - high)
+
+
+@functools.lru_cache(maxsize=16)
+def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[Lines, Lines]:
+    """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), from below and from above, for some events A each."""
+    after, filled = _occupied(num_clients, slots, prob), np.arange(slots + 1.0)
+    occupied = (
+        after * filled / num_clients
+    )  # the client is used, and so many slots are occupied, its own included
+    if replaced:
+        law, empty = after, np.zeros(slots + 1)
+    else:
+        law = _occupied(num_clients - 1, slots, prob)
+        empty = law * prob * (slots - filled) / slots  # it takes a dummy's place
+        occupied[1:] = np.maximum(occupied[1:] - empty[:-1], 0.0)
+    stay = np.maximum(law - empty - occupied, 0.0)
+    # The slots but the client's own: so many of them are occupied.
+    used = empty[:-1] + occupied[1:]
+    slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
+    law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
+
+    edges = np.linspace(-0.5 * mu - _REACH, 0.5 * mu + _REACH, _CELLS - 1)
+    middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
+
+    def cells(mean: float) -> np.ndarray:
+        up, down = ndtr(mean - edges), ndtr(edges - mean)
+        inner = np.where(edges[1:] > mean, up[:-1] - up[1:], down[1:] - down[:-1])
+        return np.concatenate([down[:1], inner, up[-1:]])
+
+    other, dummy, mine = (cells(mean) for mean in (-0.5 * mu, 0.0, 0.5 * mu))
+    share = float(law @ (slots - filled)) / slots
+    # Densities over that of an empty slot.
+    by_mine, by_other = (np.exp(shift * middles - 0.5 * shift * shift) for shift in (0.5 * mu, -0.5 * mu))
+    score = empty.sum() * (by_mine - 1.0) + occupied.sum() * (by_mine - by_other)
+    score = score / (share + (1.0 - share) * by_other)
+    usual = share * dummy + (1.0 - share) * other
+    up: list[np.ndarray] = []
+    down: list[np.ndarray] = []
+    body = math.sqrt(slots * float(usual @ np.square(np.minimum(score, np.quantile(score, 0.999)))))
+    for cut in _CUTS:
+        most = cut * body
+        kept = np.minimum(score, most)
+        deviation = math.sqrt(slots * float(usual @ np.square(kept - usual @ kept)))
+        step = max(_WIDE * deviation, _FEW * min(most, float(kept.max()))) / _PLACES
+        place = np.rint(kept / step).astype(np.int64) % _PLACES
+        a, b, c = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in (other, dummy, mine))
+        without = np.fft.irfft(_mixed(law, a, b), _PLACES)
+        present = np.fft.irfft(c * _mixed(used, a, b) + _mixed(stay, a, b), _PLACES)
+        # The sum is seen modulo the window, a quarter of which is below zero.
+        below, above = (np.cumsum(np.roll(each, _PLACES // 4)) for each in (without, present))
+        at = np.linspace(1, _PLACES - 2, _EVENTS).astype(int)
+        q, p = below[-1] - below[at], above[-1] - above[at]
+        up.append(np.stack([p - q - 2.0 * slack, q + slack]))
+        down.append(np.stack([below[at] - above[at] - 2.0 * slack, above[at] + slack]))
+        if most > float(score.max()):
+            break
+    forward, backward = np.concatenate(up, axis=1), np.concatenate(down, axis=1)
+    return (forward[0], forward[1]), (backward[0], backward[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class CompetingGaussian:
+    """A_fix, dummies hidden, every other client at -C: Gaussian messages, the client at C there or not.
+
+    replaced: not missing but at -C, as the others, in the second world.
+
+    Attributes:
+      scale: as in `Instance`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
+      mu: 2 / noise_multiplier.
+    """
+
+    scale: UnitBound
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    replaced: bool
+
+    name = "Gaussian messages in slots, all others at the farthest record"
+    symmetric = False
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(np.asarray(loss))
+
+        def best(events: Lines) -> Lines:
+            difference, mass = events
+            at = np.argmax(difference - above[..., None] * mass, axis=-1)
+            apart = difference[at]
+            return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
+
+        forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
+        return best(forward), best(backward)

@@ -1,0 +1,86 @@
+"""Common slots, all others at the farthest record: the lower instance against two slots themselves; brackets."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.windows import competing
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+
+pytestmark = pytest.mark.usefixtures("x64")
+LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])
+
+
+def two_slots(n: int, prob: float, mu: float, replaced: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What two slots show, in cells: the client at mu/2 among n - 1 others at -mu/2; missing, or at -mu/2 itself."""
+    edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
+    mine, other, dummy = (
+        np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.5 * mu, -0.5 * mu, 0.0)
+    )
+
+    def world(own: np.ndarray | None) -> np.ndarray:
+        total = np.zeros((mine.size, mine.size))
+        for first in range(n):
+            for second in range(n - first):
+                chance = math.comb(n - 1, first) * math.comb(n - 1 - first, second)
+                chance *= (0.5 * prob) ** (first + second) * (1.0 - prob) ** (n - 1 - first - second)
+                if chance == 0.0:
+                    continue
+                left, right = (other if load else dummy for load in (first, second))
+                total += chance * (1.0 if own is None else 1.0 - prob) * np.multiply.outer(left, right)
+                if own is not None:
+                    here = np.multiply.outer((own + first * left) / (first + 1), right)
+                    there = np.multiply.outer(left, (own + second * right) / (second + 1))
+                    total += 0.5 * prob * chance * (here + there)
+        return total
+
+    return world(mine), world(other if replaced else None)
+
+
+def below(n: int, prob: float, mu: float, replaced: bool) -> list[np.ndarray]:
+    pair = AllocationGaussian(2, prob, mu, 31.0)
+    found = competing.CompetingGaussian(pair, n, 2, prob, mu, replaced).lower(LOSSES)
+    return [apart - np.expm1(LOSSES) * mass for apart, mass in found]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("n", "prob", "mu"), [(2, 1.0, 1.0), (3, 0.6, 2.0), (6, 1.0, 0.5), (9, 1.0, 3.0)])
+def test_it_is_below_two_slots_themselves_and_near_them(n, prob, mu, replaced):
+    p, q = two_slots(n, prob, mu, replaced)
+    for found, (one, other) in zip(below(n, prob, mu, replaced), ((p, q), (q, p))):
+        truth = np.array([np.maximum(one - math.exp(loss) * other, 0.0).sum() for loss in LOSSES])
+        # Cells hide a little of the truth.
+        assert (found <= truth * (1.0 + 2e-3) + 1e-12).all()
+        assert found[0] >= 0.75 * truth[0]
+
+
+def test_fewer_others_are_not_below_it():
+    p, q = two_slots(9, 1.0, 2.0, False)
+    truth = np.array([np.maximum(p - math.exp(loss) * q, 0.0).sum() for loss in LOSSES])
+    assert (below(4, 1.0, 2.0, False)[0] > 1.1 * truth)[:3].all()
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(1, 3, 1.0), (4, 3, 0.5), (30, 10, 1.0)])
+def test_the_law_of_occupied_slots(n, m, prob):
+    law = competing._occupied(n, m, prob)
+    assert law.sum() == pytest.approx(1.0, abs=1e-13)
+    assert law @ np.arange(m + 1.0) == pytest.approx(m * (1.0 - (1.0 - prob / m) ** n), rel=1e-12)
+    assert law[1] == pytest.approx(
+        sum(math.comb(n, k) * prob**k * (1.0 - prob) ** (n - k) * m**-k * m for k in range(1, n + 1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "noise", "relation", "ratio"),
+    [
+        (1000, 4.0, "add-or-remove-one", 1.25),
+        (10**4, 1.0, "replace-one", 1.03),
+    ],
+)
+def test_upper_over_lower_in_a_thousand_slots(n, noise, relation, ratio):
+    run = cj.FixedWindow(num_clients=n, num_slots=1000)
+    g = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, neighboring_relation=relation)
+    assert g.lower < g.epsilon < ratio * g.lower

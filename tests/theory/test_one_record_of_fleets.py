@@ -1,0 +1,58 @@
+"""L1h for messages of any law: below the mechanism it is, and above what sums and responses say."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import exact_rounds as exact
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
+from checkin_jax.accounting.bounds.unequal.pooled import Others
+from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
+from checkin_jax.kernels.devices import float64
+
+EVERYWHERE = np.exp(np.linspace(0.0, 2.5, 40))
+LOSSES = np.array([0.05, 0.3, 0.8])
+
+
+def lines(randomizer, law, rate, others):
+    """(P(A) - Q(A), Q(A)) in both orders."""
+    theirs = Others(np.array(others), np.ones(len(others)))
+    with float64():
+        scale = UnequalGaussian(rate, theirs, 1.0, True, 30.0)
+        one = UnequalMessagesOfOne(scale, rate, theirs, 30.0, profile_of(randomizer), law)
+        return one.lower(LOSSES)
+
+
+@pytest.mark.parametrize("randomizer", [cj.HadamardResponse(epsilon0=1.5), cj.Rappor(epsilon0=1.5)])
+@pytest.mark.parametrize(
+    ("rate", "others"), [(0.3, (0.05, 0.9, 0.6)), (1.0, (0.2, 0.2, 1.0)), (0.05, (0.5,))]
+)
+def test_it_is_below_the_mechanism_and_near_it(randomizer, rate, others):
+    (law,) = randomizer.label_laws
+    target, other = np.asarray(law.target), np.asarray(law.other)
+    held = [exact.histogram([*(other,) * len(others), x], [*others, rate]) for x in (target, other)]
+    for (difference, far), pair in zip(lines(randomizer, law, rate, others), (held, held[::-1])):
+        truth = exact.leak(*pair, EVERYWHERE)
+        value = np.asarray(difference)[:, None] - (EVERYWHERE - 1)[None, :] * np.asarray(far)[:, None]
+        assert (value <= truth * (1 + ORACLE_ROUNDING) + 1e-14).all()
+        assert value.max(axis=0)[1] > 0.7 * truth[1]
+        # With the client always among those who come it is not below.
+        assert rate == 1.0 or (value / rate > truth).any()
+
+
+def test_a_fleet_of_gaussian_messages_and_of_labels():
+    """As `account` uses them: messages tell more than their sum, RAPPOR more than the responses it may be merged to."""
+    fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
+    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
+    gaussian = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5)
+    assert gaussian.lower_method.startswith("Gaussian messages, all others at one")
+    sums = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5, bounds="G1h")
+    assert sums.lower * 1.01 < gaussian.lower < gaussian.epsilon
+    rappor = cj.account(run, cj.Rappor(epsilon0=2.0), delta=1e-5)
+    assert rappor.lower_method.startswith("RAPPOR")
+    assert 0.5 * rappor.epsilon < rappor.lower < rappor.epsilon
+    assert math.isfinite(rappor.epsilon)
