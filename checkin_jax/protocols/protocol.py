@@ -43,7 +43,7 @@ OF_ROUNDS = {
     "local": "somebody who sees every message of the client together with its name",
     "messages": "somebody who sees every privatised message of every round, shuffled, without names "
     "(an untrusted aggregator behind a trusted shuffler)",
-    "aggregate": "somebody who sees only the sum of the messages of each round "
+    "aggregate": "somebody who sees only the sum of the messages of each round, and how many they are "
     "(a trusted server or secure aggregation)",
 }
 

@@ -17,9 +17,10 @@ from checkin_jax.accounting.bounds.windows.mixtures import TwoKinds
 from checkin_jax.numerics import occupancy
 
 # Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
-_MOST_EMPTY, _STEP, _BELOW = 0.2, 1.0, 3.0
-# More numbers of empty slots than this are not told apart.
-_LEVELS = 16
+_MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0
+# More numbers of empty slots than this are not told apart: each costs two transforms at every loss, and 16 of them gain
+# less than one in a hundred.
+_LEVELS = 5
 
 
 def _log_below(trials: float, prob: float, count: float) -> float:
