@@ -17,7 +17,7 @@ DELTA, MESSAGES, FLEET, LOW, HIGH, OTHERS = (
 fleet = PRINTED["beside"]
 
 
-@pytest.mark.parametrize("figure", PRINTED["figures"](), ids=lambda figure: figure.what)
+@pytest.mark.parametrize("figure", list(PRINTED["figures"]()), ids=lambda figure: figure.what)
 def test_every_figure_that_is_wanted_is_met(figure):
     assert figure.met(figure.found())
 
