@@ -109,7 +109,7 @@ const show = () => {
     String(found.epsilon);
   at("answer").textContent = "epsilon at most " + text(found);
   at("answer").dataset.epsilon = found.epsilon;
-  const seen = view == "messages" ? "every message without names" : "only the sum of each round, and how many messages it has";
+  const seen = view == "messages" ? "every message without names" : "each round's sum and of how many messages it is";
   at("against").textContent = "at delta " + said(value("delta")) + ", against somebody who sees " + seen +
     ". Somebody who sees one client's messages with its name: " + text(local) + ".";
   const names = Object.entries(found.point || {}).map(([name, x]) => name + " = " + said(x)).join(", ");

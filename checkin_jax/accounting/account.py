@@ -57,8 +57,8 @@ def account(
       randomizer: what each client applies to its update before sending it.
       delta: in [1e-300, 1]; per run, not per round.
       view: the adversary. "messages" (default): every message without its name. "aggregate": each round's sum and of
-        how many messages it is (or each slot's update); for PureLDP the messages' bound, which holds by post-processing. "local": the
-        client's own messages with its name, over all rounds.
+        how many messages it is (or each slot's update); for PureLDP the messages' bound, which holds by
+        post-processing. "local": the client's own messages with its name, over all rounds.
       bounds: "best" (default): the smallest of all theorems that apply (`checkin_jax.accounting.bounds.table`). "fast":
         of those that take a few hundredths of a second once compiled, for sweeps of many settings. Or labels, such as
         "T1" or ("T1", "T*"): the smallest of these alone.

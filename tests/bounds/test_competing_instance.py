@@ -40,7 +40,7 @@ def two_slots(n: int, prob: float, mu: float, replaced: bool) -> tuple[np.ndarra
     return world(mine), world(other if replaced else None)
 
 
-def below(n: int, prob: float, mu: float, replaced: bool) -> list[np.ndarray]:
+def below(n: int, prob: float, mu: float, replaced: bool) -> list:
     pair = AllocationGaussian(2, prob, mu, 31.0)
     found = competing.CompetingGaussian(pair, n, 2, prob, mu, replaced).lower(LOSSES)
     return [apart - np.expm1(LOSSES) * mass for apart, mass in found]
