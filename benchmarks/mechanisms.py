@@ -17,7 +17,7 @@ from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
 VALUES = (3, 10, 100)

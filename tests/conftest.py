@@ -22,7 +22,7 @@ jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
 
 from checkin_jax import _compiled  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
-from checkin_jax.kernels import ahead  # noqa: E402
+from checkin_jax.kernels.execution import ahead  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30

@@ -14,7 +14,7 @@ from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 

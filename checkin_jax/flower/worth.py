@@ -21,7 +21,7 @@ from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
 from checkin_jax.accounting.bounds.unit import LocalGaussian
 from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers import Gaussian
 
 _SLACK = 1e-9

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
-from checkin_jax.kernels.ahead import compiled
-from checkin_jax.kernels.engine import hosted, xp
-from checkin_jax.kernels.losses import in_blocks
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.losses import in_blocks
 
 
 class Messages(NamedTuple):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from jax import Array
 from jax.typing import ArrayLike
 
-from checkin_jax.kernels import engine
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 _LOG_2PI = math.log(2.0 * math.pi)
 

@@ -28,9 +28,9 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
-from checkin_jax.kernels.ahead import compiled
-from checkin_jax.kernels.engine import hosted, xp
-from checkin_jax.kernels.losses import in_blocks
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.losses import in_blocks
 from checkin_jax.kernels.mixtures import Buckets, Law, buckets_exact, buckets_lower, buckets_upper
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 
 @hosted()

@@ -16,7 +16,7 @@ import scipy
 from jax import Array
 from jax.typing import ArrayLike
 
-from checkin_jax.kernels import engine
+from checkin_jax.kernels.execution import engine
 
 
 def log1p(x: ArrayLike) -> Array:

@@ -8,10 +8,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import engine, require_float64
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from jax import Array
 
-from checkin_jax.kernels import ROUNDING, binomial, engine, tails
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels import ROUNDING, binomial, tails
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 
 class Law(NamedTuple):

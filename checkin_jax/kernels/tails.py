@@ -15,7 +15,7 @@ from jax import Array
 
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 
 class Tables(NamedTuple):

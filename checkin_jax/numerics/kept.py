@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from checkin_jax import _compiled
-from checkin_jax.kernels import ahead, devices
+from checkin_jax.kernels.execution import ahead, devices
 
 Table = TypeVar("Table", bound=tuple)
 

@@ -13,7 +13,7 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
-from checkin_jax.kernels.ahead import Kernel
+from checkin_jax.kernels.execution.ahead import Kernel
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message

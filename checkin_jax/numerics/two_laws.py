@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.kernels import gaussian, host
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import triples
 from checkin_jax.numerics.kept import kept
 

@@ -10,7 +10,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0, Randomizer
 
 # Added to profiles that underflow, on the safe side.

@@ -14,10 +14,11 @@ from checkin_jax import _validate, plotting
 from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
-from checkin_jax.kernels import batching, host
-from checkin_jax.kernels.ahead import family
+from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution import batching
+from checkin_jax.kernels.execution.ahead import family
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import refusal

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from checkin_jax.kernels.devices import certified, in_use
+from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.sweeps import evaluate, table
 from checkin_jax.sweeps.claims import Claims
 from checkin_jax.sweeps.results import Question

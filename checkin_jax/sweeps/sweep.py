@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.choice import BEST, check_bounds
-from checkin_jax.kernels.devices import certified, in_use
+from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, published, settings, shared

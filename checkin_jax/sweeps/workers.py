@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import jax
 from jax.sharding import Mesh
 
-from checkin_jax.kernels.devices import certified, float64
+from checkin_jax.kernels.execution.devices import certified, float64
 
 Task = Callable[[], None]
 

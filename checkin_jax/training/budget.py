@@ -18,7 +18,7 @@ from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
-from checkin_jax.kernels.devices import on_cpu
+from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import (
     AccountFn,

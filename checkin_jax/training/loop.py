@@ -21,7 +21,7 @@ import optax
 from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax.accounting.account import account
-from checkin_jax.kernels.devices import on_cpu
+from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
 from checkin_jax.training.evaluation import Evaluate, norms, tests
 from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate

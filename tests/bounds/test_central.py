@@ -12,7 +12,7 @@ from scipy.stats import laplace, norm
 
 import checkin_jax as cj
 from checkin_jax.accounting.interop import mechanisms
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 GAUSS, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
 ADDED, REPLACED = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -13,7 +13,7 @@ from oracles import krr, large, pairs
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.kernels import clones, mixtures, tails
-from checkin_jax.kernels.losses import padded
+from checkin_jax.kernels.execution.losses import padded
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0

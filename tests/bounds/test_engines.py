@@ -18,9 +18,10 @@ from test_xla import mills, of, powers, ulps, uniform
 
 import checkin_jax as cj
 from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels import binomial, engine, gaussian, host, round_off
+from checkin_jax.kernels import binomial, gaussian, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution import engine
 
 KERNELS = Path(engine.__file__).parent
 

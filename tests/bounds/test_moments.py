@@ -11,7 +11,7 @@ from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps import curves
 from tests.oracles import large, pairs
 from tests.oracles.binomial import log_pmf

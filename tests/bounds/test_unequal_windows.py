@@ -11,7 +11,7 @@ from oracles import unequal_rates as brute
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics import pools
 
 P = 3.0

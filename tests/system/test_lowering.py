@@ -15,7 +15,8 @@ from digits_problem import digits_problem
 
 import checkin_jax as cj
 from checkin_jax import kernels
-from checkin_jax.kernels import ahead, batching, clones, devices, engine, host
+from checkin_jax.kernels import clones, host
+from checkin_jax.kernels.execution import ahead, batching, devices, engine
 from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
 from checkin_jax.training.private.samplers import mechanism_of

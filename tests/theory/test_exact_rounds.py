@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit
 from checkin_jax.accounting.bounds.unequal.sums import UnequalMessages
 from checkin_jax.kernels import host
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import one_bit
 from checkin_jax.kernels.messages.games import Message
 from checkin_jax.numerics import pools

@@ -12,7 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics import pools
 
 RATES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9)

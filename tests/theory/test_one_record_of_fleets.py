@@ -12,7 +12,7 @@ from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 EVERYWHERE = np.exp(np.linspace(0.0, 2.5, 40))
 LOSSES = np.array([0.05, 0.3, 0.8])

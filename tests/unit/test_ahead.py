@@ -13,7 +13,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from checkin_jax import _compiled
-from checkin_jax.kernels import ahead, engine
+from checkin_jax.kernels.execution import ahead, engine
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -45,8 +45,8 @@ OWNERS = {
     "tyro": ("cli",),
     "xarray": ("sweeps",),
 }
-# Siblings in one folder; kernels are many and small, and each is one idea.
-MOST, MOST_KERNELS = 13, 18
+# Siblings in one folder.
+MOST = 14
 
 
 def module_files(root: Path) -> dict[str, Path]:
@@ -171,7 +171,7 @@ def test_no_folder_has_more_siblings_than_a_reader_can_hold():
             for path in folder.iterdir()
             if path.name[0] != "_" and (path.suffix == ".py" or (path / "__init__.py").is_file())
         ]
-        assert len(siblings) <= (MOST_KERNELS if folder.name == "kernels" else MOST), (folder, siblings)
+        assert len(siblings) <= MOST, (folder, siblings)
 
 
 def test_no_module_is_hidden_by_a_function_of_its_name():

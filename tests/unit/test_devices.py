@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.kernels import batching, devices
+from checkin_jax.kernels.execution import batching, devices
 from checkin_jax.sweeps.workers import Workers
 from checkin_jax.training.private.performance import Performance
 

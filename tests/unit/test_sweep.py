@@ -6,7 +6,7 @@ from oracles import pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting import published
-from checkin_jax.kernels import batching
+from checkin_jax.kernels.execution import batching
 from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
 

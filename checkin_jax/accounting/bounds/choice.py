@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.unit import (
     log_inverse_mass,
     prepare,
 )
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 

@@ -16,7 +16,7 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count, prepare
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
-from checkin_jax.kernels.losses import NO_LOSSES, at_losses
+from checkin_jax.kernels.execution.losses import NO_LOSSES, at_losses
 from checkin_jax.numerics import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY
 

@@ -15,9 +15,10 @@ from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import engine, host
+from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
 

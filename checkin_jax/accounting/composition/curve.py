@@ -19,7 +19,7 @@ from checkin_jax.accounting.composition import composer, counted
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 # Points of the common grid; those at which a profile is evaluated itself (a whole number of blocks of 32 losses).
 _POINTS, _EVALUATED = 16385, 2048

@@ -26,7 +26,7 @@ from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
 from checkin_jax.kernels import conversions, host
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
 from checkin_jax.kernels.messages.gaussian_moments import Labels
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol

@@ -12,7 +12,7 @@ from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, UnitBound
 from checkin_jax.accounting.composition.renyi import check_orders, unit_curve
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import least_moments, pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

@@ -43,7 +43,7 @@ from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, notes_of
 from checkin_jax.accounting.interop.pld import pld_of, to_pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
 
 

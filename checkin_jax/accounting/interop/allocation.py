@@ -38,7 +38,7 @@ from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop.pld import grid_of, pld_of
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.allocation import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 

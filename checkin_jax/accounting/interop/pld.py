@@ -24,7 +24,7 @@ from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import counts, least_divergence, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
-from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.devices import float64
 
 _ROUND = "Renyi divergence of a round, nats"
 _WINDOWS = (256,)

@@ -13,7 +13,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.published import approximate, record, series
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import conversions, host
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 MAX_ROUNDS = 1e9
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from checkin_jax.accounting.published import record
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import host
-from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.devices import float64
 
 NOT_A_BOUND = (
     "Lemma 3 is the MINIMUM Renyi divergence of pairs with this (epsilon, delta), not a bound on all of them: "

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record, series
 from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels.devices import float64
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.devices import float64
 
 QUANTITY = "Renyi divergence of a round, nats"
 _FIXED_WEIGHT = (

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import counts, record
 from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution.devices import float64
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, engine, mixtures, tails
-from checkin_jax.kernels.ahead import family
+from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
 from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import xp
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.ahead import family
+from checkin_jax.kernels.execution.engine import xp
 from checkin_jax.kernels.round_off import UNIT
 
 Parts = tuple[mixtures.Buckets, tails.Tables]

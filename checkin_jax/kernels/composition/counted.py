@@ -8,7 +8,7 @@ from __future__ import annotations
 from jax import Array
 
 from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 # Relative error of a binomial mass (its logarithm is good to 1e-13 of itself, and above -1e3) and of a profile, with a
 # wide margin.

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import binary_response, clones, mixtures, tails
-from checkin_jax.kernels.ahead import family
 from checkin_jax.kernels.clones import Cut
+from checkin_jax.kernels.execution.ahead import family
 
 # Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
 TOLERANCE = 1e-9

@@ -23,7 +23,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixtures, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.mixtures import Buckets, Law
 
 # Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.

@@ -19,9 +19,10 @@ import chex
 from jax import Array
 from jaxtyping import Float64, Int
 
-from checkin_jax.kernels import FLUSHED, engine, require_float64, round_off
+from checkin_jax.kernels import FLUSHED, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.round_off import UNIT
 
 

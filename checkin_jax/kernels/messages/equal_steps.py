@@ -23,8 +23,8 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.ahead import compiled
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
 # standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.

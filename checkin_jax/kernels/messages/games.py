@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, xp
 
 
 class Message(NamedTuple):

@@ -23,7 +23,7 @@ from jax import Array
 
 from checkin_jax.kernels import gaussian, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, logsumexp, smallest_so_far, xp
+from checkin_jax.kernels.execution.engine import hosted, logsumexp, smallest_so_far, xp
 from checkin_jax.kernels.messages.subsampled_gaussian import stretch
 
 # What rounding can amount to: relatively in the excess over one, whose chords are differences, and in its logarithm.

@@ -28,8 +28,8 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.round_off import UNIT
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, engine, gaussian, stop_loss
-from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 

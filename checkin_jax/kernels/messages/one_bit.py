@@ -28,7 +28,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.kernels.round_off import UNIT

@@ -24,8 +24,8 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
-from checkin_jax.kernels.ahead import compiled
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, engine, gaussian
-from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.engine import hosted, xp
-from checkin_jax.kernels.losses import NO_LOSSES, at_losses, in_blocks
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.losses import NO_LOSSES, at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
 
 

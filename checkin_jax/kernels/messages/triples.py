@@ -22,7 +22,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, elementary, require_float64
-from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels.execution.ahead import compiled
 
 # Intervals of omega, how far it is followed in standard deviations, and how much denser the middle is.
 _PARTS, _REACH, _BEND = 72, 9.5, 2.0

@@ -20,7 +20,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.ahead import compiled
+from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import hidden_messages, one_bit
 
 # Values of c treated at a time.

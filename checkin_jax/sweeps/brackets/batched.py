@@ -13,9 +13,9 @@ from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternar
 from checkin_jax.accounting.bounds.unit import LocalPureLDP
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.kernels import batching
 from checkin_jax.kernels.composition import invert_profile
-from checkin_jax.kernels.devices import float64
+from checkin_jax.kernels.execution import batching
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps.brackets import batched_composition
 from checkin_jax.sweeps.brackets.requests import Asking, drive
 from checkin_jax.sweeps.brackets.static_shapes import Cuts, cuts, guess

@@ -14,7 +14,7 @@ from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import ENOUGH, SHRINK, BuildBoth, Search, reach
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import composing, invert_profile, pld
-from checkin_jax.kernels.losses import padded
+from checkin_jax.kernels.execution.losses import padded
 from checkin_jax.sweeps.brackets.requests import Asking, Held, Request
 from checkin_jax.sweeps.brackets.static_shapes import cuts
 
@@ -60,7 +60,7 @@ class _Run(Search):
         return Request(kernel, (invert_profile.Lane(*map(host, numbers)),), keep=True)
 
     def _values(self, kernel: Callable[..., Any], held: Held, losses: np.ndarray) -> Asking[Any]:
-        """What a kernel of `parts` finds at at most `kernels.losses.MOST` losses."""
+        """What a kernel of `parts` finds at at most `kernels.execution.losses.MOST` losses."""
         columns = padded(losses), np.int32(len(losses)), host(self.unit.epsilon0)
         found = yield Request(kernel, columns, held)
         return jax.tree.map(lambda values: values[: len(losses)], found)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from checkin_jax.kernels import batching
+from checkin_jax.kernels.execution import batching
 
 T = TypeVar("T")
 # Numbers that lanes side by side may hold at once, in each of several temporaries: 1 GB.

@@ -16,7 +16,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
-from checkin_jax.kernels.losses import at_losses
+from checkin_jax.kernels.execution.losses import at_losses
 from checkin_jax.numerics import poisson_binomial, pools
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import TERNARY

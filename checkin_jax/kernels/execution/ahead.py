@@ -26,8 +26,8 @@ import numpy as np
 from jax.experimental import serialize_executable
 
 from checkin_jax import _compiled
-from checkin_jax.kernels import devices
-from checkin_jax.kernels.engine import traced, tracing
+from checkin_jax.kernels.execution import devices
+from checkin_jax.kernels.execution.engine import traced, tracing
 
 # Compiles in half the time what mostly runs as fast; tests/bounds/test_engines.py measures what it computes.
 QUICK = {"xla_cpu_use_fusion_emitters": False}
@@ -183,7 +183,7 @@ def _pool() -> ThreadPoolExecutor:
 @functools.cache
 def surroundings(device: Any) -> str:
     """Everything besides its arguments that a program may depend on."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     sources = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         sources.update(path.read_bytes())

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels.ahead import compiled
-from checkin_jax.kernels.devices import in_use
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.devices import in_use
 
 
 @compiled(static=("kernel", "one_by_one"))
