@@ -231,7 +231,7 @@ def test_another_source_release_or_platform_has_other_programs(monkeypatch):
 
 def test_names_of_static_arguments_are_the_same_in_every_process():
     code = (
-        "from checkin_jax.kernels import ahead; from checkin_jax.kernels.messages.games import HEXAGON;"
+        "from checkin_jax.kernels.execution import ahead; from checkin_jax.kernels.messages.games import HEXAGON;"
         "print(ahead._named({'rules': HEXAGON, 'binomial': True}))"
     )
     found = {

@@ -116,7 +116,7 @@ def test_float64_is_entered_in_one_place_only():
     found = {
         str(path.relative_to(root)) for path in root.rglob("*.py") if entered.search(path.read_text("utf-8"))
     }
-    assert found == {"kernels/devices.py", "sweeps/workers.py"}
+    assert found == {"kernels/execution/devices.py", "sweeps/workers.py"}
 
 
 def test_the_device_in_use_follows_the_default():

@@ -12,7 +12,7 @@ import functools
 import math
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 
@@ -79,7 +79,7 @@ def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool)
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
 
     def cells(mean: float) -> np.ndarray:
-        up, down = ndtr(mean - edges), ndtr(edges - mean)
+        up, down = scipy.special.ndtr(mean - edges), scipy.special.ndtr(edges - mean)
         inner = np.where(edges[1:] > mean, up[:-1] - up[1:], down[1:] - down[:-1])
         return np.concatenate([down[:1], inner, up[-1:]])
 
