@@ -8,6 +8,7 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import allocation as oracle
 from oracles import gaussian
+from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
@@ -316,6 +317,17 @@ def test_empty_slots_may_not_be_forgotten():
     truth = np.maximum(absent - 1.7 * present, 0.0).sum()
     assert truth > 1e-4
     assert pair.upper_sides(np.array([loss]))[1][0] < 1e-6
+
+
+def test_too_few_others_count_wherever_empty_slots_do():
+    """Where fewer than N_0 take part every part is needed, not the last alone."""
+    bound = OccupiedAllocationGaussian(400, 20, 0.5, 1.0, 8.0)
+    (pair, whole), (_, needed), *_ = bound._parts
+    assert whole == 1.0
+    least = round(0.5 * 20 / pair.used - 1.0)
+    missed = stats.binom.cdf(least - 1, 399, 0.5)
+    (first, *_) = bound._levels
+    assert 0.0 < missed <= needed - many_empty(400, 20, 0.5, first + 1)
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (5, 3, 0.6), (12, 5, 0.9)])

@@ -21,6 +21,8 @@ _MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0
 # More numbers of empty slots than this are not told apart: each costs two transforms at every loss, and 16 of them gain
 # less than one in a hundred.
 _LEVELS = 5
+# Of more empty slots the tail probabilities, one for each number, would take too long.
+_FEW = 1e5
 
 
 def _log_below(trials: float, prob: float, count: float) -> float:
@@ -105,8 +107,9 @@ class OccupiedAllocationGaussian(Directed):
             alone = self.prob * empty / self.slots
             dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.log_inverse_mass)
             parts.append((TwoKinds(dummies, pair) if empty else pair, needed))
-            needed = many_empty(self.num_clients, self.slots, self.prob, empty + 1)
-        last = min((needed + few) * (1.0 + 1e-9), 1.0)
+            # Where fewer than N_0 take part G3 is needed, which is above every part.
+            needed = min(many_empty(self.num_clients, self.slots, self.prob, empty + 1) + few, 1.0)
+        last = min(needed * (1.0 + 1e-9), 1.0)
         return (*parts, (every, last)) if last < 1.0 else ((every, 1.0),)
 
     @property
@@ -114,7 +117,11 @@ class OccupiedAllocationGaussian(Directed):
         """Numbers of empty slots that are told apart."""
         filled, variance = occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)
         mean, deviation = self.slots - filled, math.sqrt(variance)
-        if mean > _MOST_EMPTY * self.slots or self.sums not in (None, self.slots) or 0.5 * self.mu < LEAST_MU:
+        if (
+            mean > min(_MOST_EMPTY * self.slots, _FEW)
+            or self.sums not in (None, self.slots)
+            or 0.5 * self.mu < LEAST_MU
+        ):
             return [0]
         found = [max(math.floor(mean - _BELOW * deviation), 0)]
         while len(found) < _LEVELS and found[-1] + 1 < self.slots:
