@@ -11,6 +11,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.windows import ways
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
+from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -122,10 +123,11 @@ def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, vi
         empty_slots="visible" if visible else "dummy",
     )
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
-    base = -1.0 if visible else 0.0
-    records = (base,) * others
-    p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, base))
     for instance in one.instances:
+        # Dummies are at 0.
+        base = -1.0 if visible or isinstance(instance, CompetingGaussian) else 0.0
+        records = (base,) * others
+        p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, base))
         for (apart, far), (a, b) in zip(instance.lower(losses), ((p, q), (q, p))):
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             truth = np.array([oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses])

@@ -138,7 +138,7 @@ def test_what_is_trained_is_what_is_accounted_for_and_all_say_the_same(tmp_path)
         assert saved[view] == json.loads(json.dumps(g.as_dict()))
         assert str(g) in statement
         assert str(g) in page
-        assert f"<td>{protocol.observed(view)}<br><small>view {view}</small>" in page
+        assert f"{protocol.observed(view)}<br><small>view {view}</small>" in page
         assert "the grid is chosen beforehand" in g.assumptions
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last, messages = lines[-1], report.guarantees["messages"]

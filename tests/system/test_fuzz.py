@@ -508,7 +508,7 @@ def published_argument(name: str) -> st.SearchStrategy:
 
 def public(module) -> dict[str, object]:
     """The public functions and classes of a module."""
-    names = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    names = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return {name: value for name, value in names.items() if callable(value) and not inspect.ismodule(value)}
 
 

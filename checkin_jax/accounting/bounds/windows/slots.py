@@ -175,11 +175,18 @@ def g3_prime(unit: Unit) -> UnitBound | None:
     if throws is None or unit.replaced or throws.num_clients == 1:
         return None
     found: list[UnitBound] = []
-    for way in _hidden(unit):
+    ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
+    for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             crowded = OccupiedAllocationGaussian(*throws, way.mu, log_inverse_mass, way.number)
             if crowded.gains:
                 found.append(_with_left(way, crowded, _alone(unit)))
+    sums = ways and all(way.number != throws.num_slots for way in ways)
+    if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
+        # Sums say no more than the slots do, whose empty ones are counted.
+        crowded = OccupiedAllocationGaussian(*throws, mu, log_inverse_mass)
+        if crowded.gains:
+            found.append(crowded)
     return _smallest(found)
 
 
