@@ -25,7 +25,7 @@ _LEVELS = 5
 _FEW = 1e5
 
 
-def _log_below(trials: float, prob: float, count: float) -> float:
+def log_below(trials: float, prob: float, count: float) -> float:
     """log of Chernoff's bound on Pr[Bin(trials, prob) <= count]; -inf if that cannot be."""
     if count < 0:
         return -math.inf
@@ -97,7 +97,7 @@ class OccupiedAllocationGaussian(Directed):
         )
         least = max(math.floor(others * self.prob - slack), 0)
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
-        few = math.exp(_log_below(others, self.prob, least - 1.0))
+        few = math.exp(log_below(others, self.prob, least - 1.0))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
         pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
