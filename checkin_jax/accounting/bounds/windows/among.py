@@ -173,7 +173,8 @@ class _Common:
         levels, _ = self.filled
         mu, mass = self.mu, self.log_inverse_mass
         return tuple(
-            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used)) for each in levels
+            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used))
+            for each in levels
         )
 
     def prepare(self) -> None:
