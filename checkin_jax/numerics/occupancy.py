@@ -213,7 +213,7 @@ def levels(
 
 
 def taken(thrown: float, filled: float) -> float:
-    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` slots none of which `thrown` balls leave empty.
+    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` slots, none of them empty, of `thrown`.
 
     C is below a Poisson variable that is not 0, of the same mean, in convex order [docs/theory_allocation.md, 2a]:
     1 / lambda - 1 / (e^lambda - 1), lambda / (1 - e^-lambda) = thrown / filled.

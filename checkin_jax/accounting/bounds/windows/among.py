@@ -16,7 +16,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages import hidden_sums
-from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
 from checkin_jax.accounting.bounds.windows.crowded import log_below
@@ -60,13 +60,13 @@ class OppositeRecords(hidden_sums.HiddenSum):
     used: float
     mu: float
     log_inverse_mass: float
+    profile: Profile = dataclasses.field(init=False)
+    instances: tuple[Instance, ...] = ()
 
     name = "R4"
-    instances = ()
 
-    @property
-    def profile(self) -> _OppositeStep:
-        return _OppositeStep(self.mu)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", _OppositeStep(self.mu))
 
     @property
     def terms(self) -> tuple[float, float, float]:
