@@ -109,16 +109,17 @@ def prepare_lower(mix: GaussianBuckets) -> None:
 def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
     """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
     if mix.mu.size == 1:
-        return engine.run(_profile_at, mix, loss)
+        return engine.run(profile_at, mix, loss)
     return at_losses(lambda *at: _profile(mix, *at), loss)
 
 
 @compiled()
 def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
-    return in_blocks(lambda some: (_profile_at(mix, some),), loss, count)[0]
+    return in_blocks(lambda some: (profile_at(mix, some),), loss, count)[0]
 
 
-def _profile_at(mix: GaussianBuckets, loss: Array) -> Array:
+def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
+    """`profile_upper` at a few losses."""
     delta = xp.exp(gaussian.log_delta(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None])))
     return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
@@ -131,7 +132,7 @@ def lines_lower(
     And the same with the roles of P and Q exchanged, that is for A = {loss of P||Q < -loss}.
     """
     if mix.mu.size == 1:
-        return engine.run(_lines_at, mix, loss, False), engine.run(_lines_at, mix, loss, True)
+        return engine.run(lines_at, mix, loss, False), engine.run(lines_at, mix, loss, True)
     forward, backward = (
         at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
         for reverse in (False, True)
@@ -141,10 +142,10 @@ def lines_lower(
 
 @compiled()
 def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
-    return in_blocks(lambda some: _lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
+    return in_blocks(lambda some: lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 
 
-def _lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
+def lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
     """`lines_lower` in one order, at a few losses.
 
     On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
