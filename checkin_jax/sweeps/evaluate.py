@@ -13,7 +13,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds.choice import BEST, built_bounds, unit_bound
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import UnitBound, log_inverse_mass
+from checkin_jax.accounting.bounds.unit import ShuffledGaussian, UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
@@ -62,7 +62,7 @@ def _by_rows(
     done: Callable[[int], None],
 ) -> None:
     """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
-    names, together, rest = list(inputs), [], []
+    names, together, sums, rest = list(inputs), [], [], []
     for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
         given = dict(zip(names, values))
         try:
@@ -71,13 +71,23 @@ def _by_rows(
             results.errors[i] = str(error)
             continue
         if batched.serves(row.unit, row.protocol.repeats, row.delta):
-            together.append(batched.Setting(i, row.unit, row.protocol.repeats, row.delta))
+            one = batched.Setting(i, row.unit, row.protocol.repeats, row.delta)
+            if isinstance(row.unit, ShuffledGaussian):
+                sums.append((one, dataclasses.replace(row, unit=None)))
+            else:
+                together.append(one)
         else:
             rest.append((i, row))
+    with workers.device():
+        paid = batched.pay([one for one, _ in sums])
+    if paid:
+        together += [one for one, _ in sums]
+    else:
+        rest += [(one.index, row) for one, row in sums]
     done(int(np.count_nonzero(results.errors != "")))
-    one = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
+    answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
     tasks = [
-        _run(question, rest[start : start + _ROWS_PER_TASK], one, results, done)
+        _run(question, rest[start : start + _ROWS_PER_TASK], answer, results, done)
         for start in range(0, len(rest), _ROWS_PER_TASK)
     ]
     batched.run(together, tasks, results, workers, done)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Settings in one kernel call on a CPU, where lanes run one by one, and on an accelerator.
 _LANES, _WIDE_LANES = 32, 512
+# Fewer Gaussian sums than this take less time one by one than their kernels take to compile on a CPU.
+_ENOUGH_SUMS = 2_000
 # Composed settings that are searched side by side, in units of these.
 _CROWD = 2
 
@@ -163,6 +165,11 @@ def serves(unit: object, repeats: int, delta: float) -> bool:
     if isinstance(unit, ShuffledGaussian):
         return unit.summed and repeats > 1 and delta < 1.0
     return isinstance(unit, ShuffledPureLDP) and unit.epsilon0 >= composer._MIN_LOSS and delta < 1.0
+
+
+def pay(settings: Sequence[Setting]) -> bool:
+    """Whether so many Gaussian sums are worth kernels of their own, the first time too, on the device in use."""
+    return not batching.looped() or len(settings) >= _ENOUGH_SUMS
 
 
 def _likeness(one: Setting) -> tuple[Any, ...]:
