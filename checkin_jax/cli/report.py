@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax import _validate
 from checkin_jax.cli.options import Job, UsageError, bounds_of
 
 if TYPE_CHECKING:
@@ -80,28 +79,12 @@ class ReportPage:
             return self._of_run(deployment)
         if self.attack:
             raise UsageError("--attack goes with the folder of a run")
-        out = self.subject.with_suffix(".html") if self.out is None else self.out
-        build = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
-        if build is None:
+        job_of = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
+        if job_of is None:
             raise UsageError(
                 f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
             )
-        made = build(deployment)
-
-        def job() -> None:
-            from checkin_jax._files import replacing
-            from checkin_jax.disclosure import checklist
-
-            with replacing(out) as stream:
-                try:
-                    stream.write(checklist.build(made()).encode())
-                except (
-                    ValueError
-                ) as error:  # what only accounting can tell: an empty ledger, checks of nothing
-                    raise UsageError(f"{self.subject}: {error}") from error
-            print(out)
-
-        return job
+        return job_of(deployment)
 
     def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax import plotting
@@ -127,27 +110,15 @@ class ReportPage:
 
         return job
 
-    def _of_ledger(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
-        from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.cli import ledger
-        from checkin_jax.disclosure import evidence, subjects
-        from checkin_jax.disclosure.declared import Deployment
+    def _of_ledger(self, _: Deployment | None) -> Job:
+        from checkin_jax.cli.ledger import LedgerReport
 
-        delta = _validate.real(MIN_DELTA, 1, delta=1e-6 if self.delta is None else self.delta)
-        found, others = ledger.in_views(self.subject, bounds_of(self.bounds or "best"))
+        given = {"delta": self.delta, "bounds": self.bounds}
+        given = {name: value for name, value in given.items() if value is not None}
+        report = LedgerReport(ledger=self.subject, out=self.out, deployment=self.deployment, **given)
+        return report.prepare()
 
-        def made() -> Disclosure:
-            return subjects.of_ledger(
-                self.subject.stem,
-                found.guarantee(delta),
-                {view: each.guarantee(delta) for view, each in others.items()},
-                files=evidence.digests([self.subject]),
-                deployment=deployment or Deployment(),
-            )
-
-        return made
-
-    def _of_plan(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
+    def _of_plan(self, deployment: Deployment | None) -> Job:
         from checkin_jax.cli import plan
         from checkin_jax.disclosure import evidence, subjects
 
@@ -165,7 +136,26 @@ class ReportPage:
                 deployment=deployment or wanted.deployment,
             )
 
-        return made
+        return page_of(self.subject, self.out, made)
+
+
+def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:
+    """The job of writing the page about a file, beside it where `out` is None."""
+    out = subject.with_suffix(".html") if out is None else out
+
+    def job() -> None:
+        from checkin_jax._files import replacing
+        from checkin_jax.disclosure import checklist
+
+        with replacing(out) as stream:
+            try:
+                stream.write(checklist.build(made()).encode())
+            # What only accounting can tell: an empty ledger, checks of nothing.
+            except ValueError as error:
+                raise UsageError(f"{subject}: {error}") from error
+        print(out)
+
+    return job
 
 
 @dataclasses.dataclass(kw_only=True)

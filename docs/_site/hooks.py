@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
-from checkin_jax.cli import COMMANDS, DATA_SETS
+from checkin_jax.cli import WHOLE
 from checkin_jax.cli.help import options_of
 
 ROOT = Path(__file__).parents[2]
@@ -72,8 +72,7 @@ def _options() -> str:
     """Every command and option, as the parser has them."""
     opening = "What can every command be told? These are the words of `checkin COMMAND --help`."
     lines = ["# Options of the command", "", f"{opening} [The command](command.md) shows it at work.", ""]
-    kinds = {name: kind for name, kind in COMMANDS.items() if name != "train"}
-    for name, kind in (kinds | {f"train {name}": kind for name, kind in DATA_SETS.items()}).items():
+    for name, kind in WHOLE.items():
         lines += [f"## checkin {name}", "", (kind.__doc__ or "").partition("\n")[0], ""]
         options = options_of(kind).values()
         groups = dict.fromkeys(option.group for option in options)

@@ -215,6 +215,25 @@ def pages(tmp_path, monkeypatch, capsys):
     return {name: (tmp_path / f"{name}.html").read_text() for name in ("fleet", "ledger")}, ledger
 
 
+def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
+    out = tmp_path / "again.html"
+    cli.main(
+        [
+            "ledger",
+            "report",
+            str(tmp_path / "ledger.json"),
+            "--delta",
+            "1e-7",
+            "--bounds",
+            "fast",
+            "--out",
+            str(out),
+        ]
+    )
+    assert capsys.readouterr().out.split() == [str(out)]
+    assert out.read_text() == pages[0]["ledger"]
+
+
 def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     texts, ledger = pages
     plan = cj.account(
