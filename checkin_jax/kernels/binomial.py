@@ -99,6 +99,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return xp.where(inside, interior, edge)
 
 
+@hosted()
 def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Upper bound on log Pr[Bin(n, p) is k or farther from its mean on k's side] (Chernoff), rounded up.
 

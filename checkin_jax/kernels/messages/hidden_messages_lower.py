@@ -118,7 +118,7 @@ def _one(
     terms = 4.0 * UNIT * rate * spread @ (at.size + 16.0 + 2.0 * exponents)
     # Places and masses are good to _CELLS, which moves the mean of a step and the exponent.
     wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * xp.abs(theta)
-    wrong += 16.0 * UNIT * xp.abs(excess)
+    wrong = wrong + 16.0 * UNIT * xp.abs(excess)
     # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
     floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2)
     total = stop_loss.Sum(
@@ -148,7 +148,7 @@ def _one(
     far = xp.sum(kernel * (ratio * xp.real(turn) + off)) + tail
     inside = xp.sum(kernel * ratio * xp.real(turn * mean))
     unsure = xp.sum(kernel * (off * xp.abs(mean) + (ratio + off) * mean_wrong))
-    unsure += tail * mean_size / (1.0 + real)
+    unsure = unsure + tail * mean_size / (1.0 + real)
     # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
     left = xp.sqrt(clients * rate * (mass @ xp.square(at)) + xp.square(clients * rate * (lost @ cells.right)))
     left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
@@ -156,7 +156,7 @@ def _one(
     further = order * xp.asarray(_FURTHER)
     apart = 0.9 * (further - order)
     log_m = clients * log1p(excess_at(further)) - (order + apart) * threshold
-    log_m += 0.5 * xp.square(contour.smoothing * (order + apart))
+    log_m = log_m + 0.5 * xp.square(contour.smoothing * (order + apart))
     fall = apart * period
     images = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
     right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images)) + slack)

@@ -85,7 +85,7 @@ def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]
     q = xp.square(width) * xp.maximum(*bend)
     apart = xp.abs(value[1] - value[0])
     inside = 0.5 * (value[0] + value[1]) + 0.125 * q
-    inside += 0.5 * xp.square(apart) / xp.where(q > 0, q, 1.0)
+    inside = inside + 0.5 * xp.square(apart) / xp.where(q > 0, q, 1.0)
     inside = inside + 1e-14 * (xp.abs(value[0]) + xp.abs(value[1]) + q)
     return xp.where(2.0 * apart >= q, xp.maximum(*value), inside)
 
