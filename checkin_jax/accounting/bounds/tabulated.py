@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian
+from checkin_jax.accounting.bounds.unit import LocalGaussian
 from checkin_jax.numerics import convex
 
 
@@ -21,7 +21,6 @@ class TabulatedMessages(abc.ABC):
 
     mu: float
     top = math.inf
-    instances: tuple[Instance, ...] = ()
 
     @abc.abstractmethod
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:

@@ -24,7 +24,7 @@ def padded(loss: np.ndarray) -> np.ndarray:
     return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
 
 
-def at_losses(kernel: Callable[[Array, Array], Any], loss: np.ndarray) -> Any:
+def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
     """kernel(losses, how many count), a hosted one, for any number of losses."""
     return kernel(host(loss), np.int32(len(loss)))
 

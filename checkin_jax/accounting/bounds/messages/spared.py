@@ -105,6 +105,7 @@ class _Chain(TabulatedMessages):
     two: bool = False
 
     name = "E*"
+    instances: tuple[Instance, ...] = ()
 
     @functools.cached_property
     def _spared(self) -> UnitBound:
