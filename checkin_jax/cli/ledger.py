@@ -16,7 +16,7 @@ from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE
 from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
-from checkin_jax.cli.report import page_of
+from checkin_jax.cli.pages import page_of
 from checkin_jax.protocols import VIEWS
 
 if TYPE_CHECKING:

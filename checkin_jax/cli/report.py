@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
+from checkin_jax.cli.ledger import LedgerReport
 from checkin_jax.cli.options import Job, UsageError, bounds_of
+from checkin_jax.cli.pages import page_of
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
@@ -111,8 +112,6 @@ class ReportPage:
         return job
 
     def _of_ledger(self, _: Deployment | None) -> Job:
-        from checkin_jax.cli.ledger import LedgerReport
-
         given = {"delta": self.delta, "bounds": self.bounds}
         given = {name: value for name, value in given.items() if value is not None}
         report = LedgerReport(ledger=self.subject, out=self.out, deployment=self.deployment, **given)
@@ -139,25 +138,6 @@ class ReportPage:
         return page_of(self.subject, self.out, made)
 
 
-def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:
-    """The job of writing the page about a file, beside it where `out` is None."""
-    out = subject.with_suffix(".html") if out is None else out
-
-    def job() -> None:
-        from checkin_jax._files import replacing
-        from checkin_jax.disclosure import checklist
-
-        with replacing(out) as stream:
-            try:
-                stream.write(checklist.build(made()).encode())
-            # What only accounting can tell: an empty ledger, checks of nothing.
-            except ValueError as error:
-                raise UsageError(f"{subject}: {error}") from error
-        print(out)
-
-    return job
-
-
 @dataclasses.dataclass(kw_only=True)
 class Statement:
     """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
@@ -178,6 +158,7 @@ class Statement:
         run = recorded.read(self.run_dir)
         if not run.rounds:
             raise UsageError(f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to state")
+        _ = run.audit  # before any work: is it whole, and of this run?
 
         def job() -> None:
             print(statement.FORMATS[self.format](statement.record(run, account, attack=self.attack)), end="")

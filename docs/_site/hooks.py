@@ -22,6 +22,7 @@ from mkdocs.structure.pages import Page
 from checkin_jax import __version__
 from checkin_jax.cli import WHOLE
 from checkin_jax.cli.help import options_of
+from checkin_jax.disclosure.theorems import mentions
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,8 +120,7 @@ def _linked(html: str, page: Page) -> str:
     known = {
         name.replace("\\", ""): (anchor, sentence.replace("\\", "")) for anchor, name, sentence in entries
     }
-    names = sorted(known.keys() - AMBIGUOUS, key=len, reverse=True)
-    mention = re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, names))})(?![\w*+]|'(?!s\b)|\()")
+    mention = mentions(known.keys() - AMBIGUOUS)
     up = "../" * page.url.rstrip("/").count("/") + ("../" if page.url.strip("/") else "")
     done: set[str] = set()
 
