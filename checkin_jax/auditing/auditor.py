@@ -26,6 +26,7 @@ from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.training.reports.recorded import AUDITED
 from checkin_jax.training.reports.report import AccountFn
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
@@ -133,7 +134,7 @@ class Audit:
         audited = self.run.as_dict()
         return {
             "passed": self.passed,
-            **{name: audited[name] for name in ("protocol", "randomizer", "clip_norm", "simulate")},
+            **{name: audited[name] for name in AUDITED},
             "confidence": self.confidence,
             "runs": self.runs,
             "seed": self.seed,

@@ -30,7 +30,7 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.ledger import Ledger, LedgerAdd
+from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
@@ -50,8 +50,15 @@ COMMANDS: dict[str, type] = {
     "statement": Statement,
     "audit": Audit,
     "ledger": Ledger,
-    "ledger-add": LedgerAdd,
     "flower-check": FlowerCheck,
+}
+# Commands that have others below them.
+GROUPS: dict[str, dict[str, type]] = {"train": DATA_SETS, "ledger": ACTIONS}
+# All that have options, by the words that are typed.
+WHOLE: dict[str, type] = {
+    f"{name} {below}".strip(): kind
+    for name in COMMANDS
+    for below, kind in GROUPS.get(name, {"": COMMANDS[name]}).items()
 }
 if TYPE_CHECKING:
     Command = (
@@ -66,7 +73,6 @@ if TYPE_CHECKING:
         | Statement
         | Audit
         | Ledger
-        | LedgerAdd
         | FlowerCheck
     )
 else:
@@ -168,7 +174,8 @@ def _parse(args: list[str]) -> Command:
         where = f"checkin {name} --help".replace("  ", " ")
         _refuse(f"no command {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
     if "-h" in args or "--help" in args:
-        print(help.overview(name, ABOUT, kinds, BELOW) if kind is None else help.page(name, kind))
+        about, below = (COMMANDS[name].__doc__ or "", "") if name in GROUPS else (ABOUT, BELOW)
+        print(help.overview(name, about, kinds, below) if kind is None else help.page(name, kind))
         sys.exit(0)
     try:
         return parsed(Command, args, prog="checkin", config=CONFIG)
@@ -198,12 +205,8 @@ def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:
     """The command that the first words name, those that could come next, and its options; None: it is not whole."""
     if not args or args[0] not in COMMANDS:
         return "", COMMANDS, None
-    name = args[0]
-    if name != "train":
-        return name, {}, COMMANDS[name]
-    if len(args) > 1 and args[1] in DATA_SETS:
-        return f"train {args[1]}", {}, DATA_SETS[args[1]]
-    return name, DATA_SETS, None
+    name = " ".join(args[:2]) if args[0] in GROUPS else args[0]
+    return (name, {}, WHOLE[name]) if name in WHOLE else (args[0], GROUPS[args[0]], None)
 
 
 def _refuse(message: str) -> NoReturn:

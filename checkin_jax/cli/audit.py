@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Audit(RunOptions):
     """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation.
 
-    What it finds about a run stays in the run's folder as audit.json, for checkin report.
+    What it finds about a run stays in the run's folder as audit.json, for checkin report and statement.
     """
 
     heading: ClassVar[str] = "audit"

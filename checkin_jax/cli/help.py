@@ -89,7 +89,7 @@ def _default(field: dataclasses.Field, value: str) -> str:
         return " (needed)"
     if field.default is None or not value:
         return ""
-    return f" (default: {field.default})"
+    return f" (default: {field.default})".replace("e-0", "e-")
 
 
 def _texts(kind: type) -> dict[str, str]:

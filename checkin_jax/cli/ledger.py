@@ -1,4 +1,4 @@
-"""`checkin ledger` and `checkin ledger-add`: several runs of the same clients as one guarantee, from a file."""
+"""`checkin ledger add`, `show` and `report`: several runs of the same clients as one guarantee, from a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
@@ -16,6 +16,7 @@ from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE
 from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
+from checkin_jax.cli.pages import page_of
 from checkin_jax.protocols import VIEWS
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ class LedgerAdd(RunOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Ledger:
-    """Tells what all runs of a ledger promise together, both ends; writes nothing."""
+class LedgerShow:
+    """Shows what all runs of a ledger promise together, both ends; writes nothing."""
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-6", "fleet.json --json")
 
     ledger: tyro.conf.Positional[Path]
-    """The file, made by checkin ledger-add or from `CheckInAccountant.state_dict()`."""
+    """The file, made by checkin ledger add or from `CheckInAccountant.state_dict()`."""
     delta: float = 1e-6
     """Delta of the guarantee, in [1e-300, 1]."""
     bounds: str = "best"
@@ -111,6 +112,68 @@ class Ledger:
         return job
 
 
+@dataclasses.dataclass(kw_only=True)
+class LedgerReport:
+    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
+
+    What a file of declarations may hold is said by checkin report --help.
+    """
+
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    out: Path | None = None
+    """Where the page goes; left out: beside the file under its name."""
+    deployment: Path | None = None
+    """TOML file with the table [deployment]: what the deployer declares."""
+    delta: float = 1e-6
+    """Delta of the guarantee, in [1e-300, 1]."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+
+    def prepare(self) -> Job:
+        """Reads the files; the job accounts for everything in the ledger and writes the page."""
+        from checkin_jax.accounting.account import MIN_DELTA
+        from checkin_jax.disclosure import declared, evidence, subjects
+        from checkin_jax.disclosure.checklist import Disclosure
+        from checkin_jax.disclosure.declared import Deployment
+
+        deployment = Deployment() if self.deployment is None else declared.read(self.deployment)
+        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
+        found, others = _in_views(self.ledger, bounds_of(self.bounds))
+
+        def made() -> Disclosure:
+            return subjects.of_ledger(
+                self.ledger.stem,
+                found.guarantee(delta),
+                {view: each.guarantee(delta) for view, each in others.items()},
+                files=evidence.digests([self.ledger]),
+                deployment=deployment,
+            )
+
+        return page_of(self.ledger, self.out, made)
+
+
+ACTIONS: dict[str, type] = {"add": LedgerAdd, "show": LedgerShow, "report": LedgerReport}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Ledger:
+    """Keeps a ledger of all that the same clients take part in, whoever trains them: adds to it, shows it, reports."""
+
+    action: (
+        Annotated[LedgerAdd, tyro.conf.subcommand("add")]
+        | Annotated[LedgerShow, tyro.conf.subcommand("show")]
+        | Annotated[LedgerReport, tyro.conf.subcommand("report")]
+    )
+
+    def prepare(self) -> Job:
+        """Checks the arguments of what is to be done; the job does it."""
+        return self.action.prepare()
+
+
 def _accountant(relation: str, bounds: str | tuple[str, ...] = "best") -> CheckInAccountant:
     from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
 
@@ -141,7 +204,7 @@ def _loaded(path: Path, state: dict[str, Any], relation: Any, bounds: Any = "bes
     return accountant
 
 
-def in_views(
+def _in_views(
     path: Path, bounds: str | tuple[str, ...]
 ) -> tuple[CheckInAccountant, dict[str, CheckInAccountant]]:
     """The ledger of a file, and view -> the same as if all of it were seen in that view, for those views that have a

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax import _validate
+from checkin_jax.cli.ledger import LedgerReport
 from checkin_jax.cli.options import Job, UsageError, bounds_of
+from checkin_jax.cli.pages import page_of
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
@@ -80,28 +80,12 @@ class ReportPage:
             return self._of_run(deployment)
         if self.attack:
             raise UsageError("--attack goes with the folder of a run")
-        out = self.subject.with_suffix(".html") if self.out is None else self.out
-        build = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
-        if build is None:
+        job_of = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
+        if job_of is None:
             raise UsageError(
                 f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
             )
-        made = build(deployment)
-
-        def job() -> None:
-            from checkin_jax._files import replacing
-            from checkin_jax.disclosure import checklist
-
-            with replacing(out) as stream:
-                try:
-                    stream.write(checklist.build(made()).encode())
-                except (
-                    ValueError
-                ) as error:  # what only accounting can tell: an empty ledger, checks of nothing
-                    raise UsageError(f"{self.subject}: {error}") from error
-            print(out)
-
-        return job
+        return job_of(deployment)
 
     def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax import plotting
@@ -127,27 +111,13 @@ class ReportPage:
 
         return job
 
-    def _of_ledger(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
-        from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.cli import ledger
-        from checkin_jax.disclosure import evidence, subjects
-        from checkin_jax.disclosure.declared import Deployment
+    def _of_ledger(self, _: Deployment | None) -> Job:
+        given = {"delta": self.delta, "bounds": self.bounds}
+        given = {name: value for name, value in given.items() if value is not None}
+        report = LedgerReport(ledger=self.subject, out=self.out, deployment=self.deployment, **given)
+        return report.prepare()
 
-        delta = _validate.real(MIN_DELTA, 1, delta=1e-6 if self.delta is None else self.delta)
-        found, others = ledger.in_views(self.subject, bounds_of(self.bounds or "best"))
-
-        def made() -> Disclosure:
-            return subjects.of_ledger(
-                self.subject.stem,
-                found.guarantee(delta),
-                {view: each.guarantee(delta) for view, each in others.items()},
-                files=evidence.digests([self.subject]),
-                deployment=deployment or Deployment(),
-            )
-
-        return made
-
-    def _of_plan(self, deployment: Deployment | None) -> Callable[[], Disclosure]:
+    def _of_plan(self, deployment: Deployment | None) -> Job:
         from checkin_jax.cli import plan
         from checkin_jax.disclosure import evidence, subjects
 
@@ -165,7 +135,7 @@ class ReportPage:
                 deployment=deployment or wanted.deployment,
             )
 
-        return made
+        return page_of(self.subject, self.out, made)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -188,6 +158,7 @@ class Statement:
         run = recorded.read(self.run_dir)
         if not run.rounds:
             raise UsageError(f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to state")
+        _ = run.audit  # before any work: is it whole, and of this run?
 
         def job() -> None:
             print(statement.FORMATS[self.format](statement.record(run, account, attack=self.attack)), end="")

@@ -17,7 +17,7 @@ import numpy as np
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.stated import Stated, in_short
-from checkin_jax.disclosure import page
+from checkin_jax.disclosure import page, theorems
 from checkin_jax.disclosure.declared import Deployment
 from checkin_jax.disclosure.evidence import Digest, identity
 from checkin_jax.disclosure.references import cited
@@ -116,6 +116,11 @@ class Disclosure:
         """Key of the guarantees that apply: as the deployer declares, else as the subject does; None: undeclared."""
         known = self.promises[0].guarantees
         return next((view for view in (self.deployment.view, self.seen) if view in known), None)
+
+    @property
+    def theorems(self) -> tuple[str, ...]:
+        """Behind the upper ends, in a sentence each: once each."""
+        return tuple(dict.fromkeys(each for g in self.stated for each in g.theorems))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -251,7 +256,10 @@ def _asked(d: Disclosure) -> str:
         if d.clients is None
         else f"Delta times the number of clients is {up(first.delta * d.clients, 3)}; it should be well below 1."
     )
-    methods = dict.fromkeys(f"Upper end: {g.method}; lower end: {g.lower_method}." for g in d.stated)
+    methods = "".join(
+        f"<p>Upper end: {theorems.linked(g.method, d.theorems)}; lower end: {html.escape(g.lower_method)}.</p>"
+        for g in {(g.method, g.lower_method): g for g in d.stated}.values()
+    )
     checks = said.checks(d.assumptions)
     done = sum(each is not None for each in checks)
     audit = [*d.audit, *([said.audit] if said.audit else [])]
@@ -294,7 +302,7 @@ def _asked(d: Disclosure) -> str:
         (
             "How was it accounted for?",
             _DPFY,
-            _answer([page.sentence(ACCOUNTING), *methods, f"Software: {d.software}."]),
+            _answer([page.sentence(ACCOUNTING)]) + methods + _answer([f"Software: {d.software}."]),
         ),
         (
             "Do the assumptions hold?",
@@ -357,11 +365,10 @@ def _assumed(d: Disclosure) -> str:
 
 def _theorems(d: Disclosure) -> str:
     """Theorems behind the upper ends in a sentence each, and the sources in full."""
-    theorems = list(dict.fromkeys(each for g in d.stated for each in g.theorems))
-    sources = cited([*theorems, _FLOATS, _BOTH])
+    sources = cited([*d.theorems, _FLOATS, _BOTH])
     return page.section(
         "Why it may be believed",
-        page.bullets(theorems),
+        theorems.listed(d.theorems),
         "<h3>Sources</h3>",
         page.bullets(f"[{key}] {entry}" for key, entry in sources.items()),
     )

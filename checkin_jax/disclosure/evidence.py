@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from checkin_jax._files import naming, replacing
+from checkin_jax._rounding import down, up
 
 AUDIT = "audit.json"
 _DIGITS = 16
@@ -38,10 +40,11 @@ def identity(files: Sequence[Digest]) -> str:
 
 
 def keep_audit(folder: Path, found: dict[str, Any]) -> Path:
-    """Writes what an audit found into the run's folder, whole or not at all; returns the path."""
+    """Writes what an audit found today (UTC) into the run's folder, whole or not at all; returns the path."""
     out = folder / AUDIT
+    dated = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **found}
     with replacing(out) as stream:
-        stream.write(f"{json.dumps(found, indent=1, allow_nan=False)}\n".encode())
+        stream.write(f"{json.dumps(dated, indent=1, allow_nan=False)}\n".encode())
     return out
 
 
@@ -57,7 +60,7 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
     with naming(path):
         content = path.read_bytes()
     try:
-        found = json.loads(content.decode("utf-8"))
+        found = json.loads(content.decode("utf-8"), parse_constant=_refuse)
         for each in found["findings"]:
             epsilon = each["certified"]["epsilon"]
             texts = all(isinstance(each[name], str) for name in ("test", "view", "evidence"))
@@ -68,6 +71,34 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
                 raise ValueError("expected findings of an audit")
         if not isinstance(found["passed"], bool) or not isinstance(found["confidence"], int | float):
             raise ValueError("expected the verdict of an audit")
+        if not isinstance(found["version"], str):
+            raise ValueError("expected the version that was audited")
+        datetime.date.fromisoformat(found["date"])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: damaged: {error}") from error
     return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"expected numbers, got {word}")
+
+
+def audited(found: dict[str, Any] | None) -> tuple[str, ...]:
+    """What `audit_of` has, a sentence each; none where there was no audit."""
+    if found is None:
+        return ()
+    verdict = (
+        "no attack proved more than is certified, which is no proof of privacy"
+        if found["passed"]
+        else "VIOLATION: an attack proved that more leaks than is certified"
+    )
+    return (
+        f"The code of checkin-jax {found['version']} was attacked by checkin audit on {found['date']}: {verdict} "
+        f"(confidence {found['confidence']:g}).",
+        *(
+            f"{each['test']}, view {each['view']}: epsilon at least {down(each['audit_lower'], 4)}, certified at most "
+            f"{'infinity' if each['certified']['epsilon'] is None else up(each['certified']['epsilon'], 4)}, at delta "
+            f"{each['delta']!r} ({each['evidence']})."
+            for each in found["findings"]
+        ),
+    )

@@ -20,8 +20,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
-from checkin_jax.cli import COMMANDS, DATA_SETS
+from checkin_jax.cli import WHOLE
 from checkin_jax.cli.help import options_of
+from checkin_jax.disclosure.theorems import mentions
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,8 +73,7 @@ def _options() -> str:
     """Every command and option, as the parser has them."""
     opening = "What can every command be told? These are the words of `checkin COMMAND --help`."
     lines = ["# Options of the command", "", f"{opening} [The command](command.md) shows it at work.", ""]
-    kinds = {name: kind for name, kind in COMMANDS.items() if name != "train"}
-    for name, kind in (kinds | {f"train {name}": kind for name, kind in DATA_SETS.items()}).items():
+    for name, kind in WHOLE.items():
         lines += [f"## checkin {name}", "", (kind.__doc__ or "").partition("\n")[0], ""]
         options = options_of(kind).values()
         groups = dict.fromkeys(option.group for option in options)
@@ -120,8 +120,7 @@ def _linked(html: str, page: Page) -> str:
     known = {
         name.replace("\\", ""): (anchor, sentence.replace("\\", "")) for anchor, name, sentence in entries
     }
-    names = sorted(known.keys() - AMBIGUOUS, key=len, reverse=True)
-    mention = re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, names))})(?![\w*+]|'(?!s\b)|\()")
+    mention = mentions(known.keys() - AMBIGUOUS)
     up = "../" * page.url.rstrip("/").count("/") + ("../" if page.url.strip("/") else "")
     done: set[str] = set()
 

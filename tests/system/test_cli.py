@@ -21,7 +21,6 @@ from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
 from checkin_jax.cli.progress import FirstTime
-from checkin_jax.cli.training import DATA_SETS, Train
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
@@ -576,13 +575,7 @@ def test_version_also_of_the_module(capsys):
     assert done.stdout == f"checkin-jax {__version__}\n"
 
 
-EVERY_COMMAND = [
-    *({name: kind for name, kind in cli.COMMANDS.items() if name != "train"}).items(),
-    *((f"train {name}", kind) for name, kind in DATA_SETS.items()),
-]
-
-
-@pytest.mark.parametrize(("name", "kind"), EVERY_COMMAND, ids=lambda each: str(each))
+@pytest.mark.parametrize(("name", "kind"), cli.WHOLE.items(), ids=lambda each: str(each))
 def test_help_names_every_option_in_one_group(capsys, name, kind):
     text = _help(capsys, *name.split())
     assert "{None}" not in text
@@ -601,7 +594,7 @@ def test_help_names_every_option_in_one_group(capsys, name, kind):
         told = [line.split() for line in below.splitlines()]
         assert len(told) == len(kind.examples) > 0
         for words in told:
-            assert isinstance(cli._parse(words[1:]), kind | Train)
+            assert isinstance(cli._parse(words[1:]), (kind, cli.COMMANDS[words[1]]))
 
 
 def test_help_is_in_groups(capsys):
@@ -614,7 +607,8 @@ def test_help_is_in_groups(capsys):
     assert places[2] < text.index("--view") < places[3] < text.index("--json")
     whole = _help(capsys)
     assert all(f"\n  {name} " in whole for name in cli.COMMANDS)
-    assert all(f"\n  {name} " in _help(capsys, "train") for name in DATA_SETS)
+    for group, below in cli.GROUPS.items():
+        assert all(f"\n  {name} " in _help(capsys, group) for name in below)
 
 
 @pytest.mark.parametrize(
@@ -622,6 +616,7 @@ def test_help_is_in_groups(capsys):
     [
         (["epsilno"], "epsilon"),
         (["train", "mnits"], "mnist"),
+        (["ledger", "shwo"], "show"),
         (["epsilon", "--num-client", "5"], "--num-clients"),
         (["epsilon", "--num_cleints=5"], "--num-clients"),
         (["epsilon", "--sigma", "5"], "--noise-multiplier"),

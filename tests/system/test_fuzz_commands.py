@@ -481,7 +481,7 @@ def asking_flower(values):
         st.sampled_from(["a.json", "a.json", "a.json", "", ".", "no/a.json"]),
         *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("0.1", "1", "1e-5")),
     ),
-    covers=("ledger", "ledger-add"),
+    covers=("ledger",),
     few=6,
     many=200,
 )
@@ -489,8 +489,8 @@ def asking_a_ledger(values):
     file, rate, epsilon0, delta = values
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / file)
-        run(["ledger-add", path, "--num-clients", "100", "--check-in-prob", rate, "--epsilon0", epsilon0])
-        run(["ledger", path, "--bounds", "fast", "--delta", delta, "--json"])
+        run(["ledger", "add", path, "--num-clients", "100", "--check-in-prob", rate, "--epsilon0", epsilon0])
+        run(["ledger", "show", path, "--bounds", "fast", "--delta", delta, "--json"])
 
 
 @case(

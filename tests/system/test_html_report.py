@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import warnings
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from stand_in import quick_account
+from stand_in import audited, quick_account
 
 import checkin_jax as cj
 from checkin_jax import cli
@@ -54,11 +55,12 @@ def run_dir(tmp_path, request):
 class Collector(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.open, self.links, self.text = [], [], ""
+        self.open, self.links, self.ids, self.text = [], [], set(), ""
 
     def handle_starttag(self, tag, attrs):
         if tag not in ("meta", "br", "path", "use", "line", "image", "dc:type", "dc:format"):
             self.open.append(tag)
+        self.ids |= {value for name, value in attrs if name == "id"}
         self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href") and value]
 
     def handle_endtag(self, tag):
@@ -68,6 +70,10 @@ class Collector(HTMLParser):
     def handle_data(self, data):
         self.text += data
 
+    def check_links(self):
+        """Every one leads to a place on the page itself."""
+        assert all(link.startswith("#") and unquote(link[1:]) in self.ids for link in self.links)
+
 
 @pytest.mark.parametrize("run_dir", PROTOCOLS, indirect=True, ids=lambda each: type(each).__name__)
 def test_the_page_says_it_all_and_loads_nothing(run_dir):
@@ -75,7 +81,8 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     text = html_report.write(run, run_dir / "report.html").read_text()
     parsed = Collector()
     parsed.feed(text)
-    assert all(link.startswith("#") for link in parsed.links)
+    parsed.check_links()
+    assert any(link.startswith("#T") for link in parsed.links)
     assert "url(http" not in text
     assert "@import" not in text
     for view in ("local", "messages", "aggregate"):
@@ -170,12 +177,13 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
 
 
 def test_the_page_says_who_declared_what_and_what_an_audit_found(run_dir):
-    finding = {"test": "many runs", "view": "local", "evidence": "3 of 4", "delta": 1e-6, "audit_lower": 0.25}
-    found = {"passed": True, "confidence": 0.95, "findings": [finding | {"certified": {"epsilon": 0.5}}]}
-    (run_dir / "audit.json").write_text(json.dumps(found))
+    audited(recorded.read(run_dir))
     (run_dir / "deployment.toml").write_text("[deployment]\nview = 'aggregate'\noperator = 'Example Ltd'\n")
     text = html_report.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22))
-    assert "no attack proved more than is certified" in text
+    assert (
+        "The code of checkin-jax 0.0 was attacked by checkin audit on 2026-11-20: no attack proved more"
+        in text
+    )
     assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06 (3 of 4)" in text
     assert "View aggregate applies here, Example Ltd declares" in text
     assert "<td>2026-11-22</td>" in text
@@ -215,6 +223,25 @@ def pages(tmp_path, monkeypatch, capsys):
     return {name: (tmp_path / f"{name}.html").read_text() for name in ("fleet", "ledger")}, ledger
 
 
+def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
+    out = tmp_path / "again.html"
+    cli.main(
+        [
+            "ledger",
+            "report",
+            str(tmp_path / "ledger.json"),
+            "--delta",
+            "1e-7",
+            "--bounds",
+            "fast",
+            "--out",
+            str(out),
+        ]
+    )
+    assert capsys.readouterr().out.split() == [str(out)]
+    assert out.read_text() == pages[0]["ledger"]
+
+
 def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     texts, ledger = pages
     plan = cj.account(
@@ -231,7 +258,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     for text in texts.values():
         parsed = Collector()
         parsed.feed(text)
-        assert not parsed.links
+        parsed.check_links()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`checkin ledger-add` and `checkin ledger`: what lies in the file, what is said of it, and who may write it."""
+"""`checkin ledger add`, `show` and `report`: what lies in the file, what is said of it, and who may write it."""
 
 import contextlib
 import json
@@ -39,30 +39,30 @@ def refused(capsys, *args: str) -> str:
 
 
 def test_a_ledger_says_what_the_accountant_says(capsys):
-    said = run(capsys, "ledger-add", "fleet.json", *RUN, "--epsilon0", "1")
+    said = run(capsys, "ledger", "add", "fleet.json", *RUN, "--epsilon0", "1")
     assert "20 rounds" in said
-    mixed = run(capsys, "ledger-add", "fleet.json", *RUN, "--noise-multiplier", "4", "--view", "aggregate")
+    mixed = run(capsys, "ledger", "add", "fleet.json", *RUN, "--noise-multiplier", "4", "--view", "aggregate")
     assert "note: units are composed in different views" in mixed
     accountant = CheckInAccountant()
     accountant.compose(to_event(PROTOCOL, cj.PureLDP(epsilon0=1.0)))
     with pytest.warns(MixedViewsWarning):
         accountant.compose(to_event(PROTOCOL, cj.Gaussian(noise_multiplier=4.0), view="aggregate"))
     expected = accountant.guarantee(1e-6)
-    found = json.loads(run(capsys, "ledger", "fleet.json", "--json"))
+    found = json.loads(run(capsys, "ledger", "show", "fleet.json", "--json"))
     assert (found["epsilon"], found["lower"]) == (expected.epsilon, expected.lower)
-    text = run(capsys, "ledger", "fleet.json")
+    text = run(capsys, "ledger", "show", "fleet.json")
     assert text.startswith(expected.headline + "\n")
     assert all(each in text for each in expected.composed)
-    assert expected.statement() in run(capsys, "ledger", "fleet.json", "--verbose")
+    assert expected.statement() in run(capsys, "ledger", "show", "fleet.json", "--verbose")
 
 
 def test_a_saved_accountant_is_a_ledger(capsys, here):
     accountant = CheckInAccountant()
     accountant.compose(dp_accounting.GaussianDpEvent(50.0), 3)
     (here / "saved.json").write_text(json.dumps(accountant.state_dict()))
-    run(capsys, "ledger-add", "saved.json", *RUN, "--epsilon0", "1")
+    run(capsys, "ledger", "add", "saved.json", *RUN, "--epsilon0", "1")
     accountant.compose(to_event(PROTOCOL, cj.PureLDP(epsilon0=1.0)))
-    found = json.loads(run(capsys, "ledger", "saved.json", "--json", "--delta", "1e-5"))
+    found = json.loads(run(capsys, "ledger", "show", "saved.json", "--json", "--delta", "1e-5"))
     assert found["epsilon"] == accountant.guarantee(1e-5).epsilon
 
 
@@ -73,27 +73,27 @@ def test_a_saved_accountant_is_a_ledger(capsys, here):
 def test_what_is_no_ledger_is_refused(capsys, here, content, word):
     if content is not None:
         (here / "x.json").write_text(content)
-        assert word in refused(capsys, "ledger-add", "x.json", *RUN, "--epsilon0", "1")
+        assert word in refused(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
         assert (here / "x.json").read_text() == content
-    assert word in refused(capsys, "ledger", "x.json")
+    assert word in refused(capsys, "ledger", "show", "x.json")
 
 
 def test_one_relation_a_file_and_no_half_written_one(capsys, here):
-    run(capsys, "ledger-add", "one.json", *RUN, "--epsilon0", "1")
+    run(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1")
     before = (here / "one.json").read_bytes()
     window = ["--protocol", "fixed-window", "--num-clients", "100", "--num-slots", "10", "--epsilon0", "1"]
     assert "replace" in refused(
-        capsys, "ledger-add", "one.json", *window, "--neighboring-relation", "add-or-remove-one"
+        capsys, "ledger", "add", "one.json", *window, "--neighboring-relation", "add-or-remove-one"
     ).lower().replace("_", "-")
     with hold(here / ".one.json.lock", "one.json"):
-        assert "in use" in refused(capsys, "ledger-add", "one.json", *RUN, "--epsilon0", "1")
+        assert "in use" in refused(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1")
     assert (here / "one.json").read_bytes() == before
 
 
 def add(number: int) -> int:
     for _ in range(200):
         with contextlib.suppress(SystemExit):  # another process is at it
-            cli.main(["ledger-add", "many.json", *RUN, "--epsilon0", str(number)])
+            cli.main(["ledger", "add", "many.json", *RUN, "--epsilon0", str(number)])
             return 0
         time.sleep(0.05)
     return 1
@@ -102,5 +102,5 @@ def add(number: int) -> int:
 def test_processes_that_add_at_once_lose_nothing(capsys):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.map(add, [1, 2, 3]) == [0, 0, 0]
-    found = json.loads(run(capsys, "ledger", "many.json", "--json", "--bounds", "fast"))
+    found = json.loads(run(capsys, "ledger", "show", "many.json", "--json", "--bounds", "fast"))
     assert len(found["composed"]) == 3

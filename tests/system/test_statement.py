@@ -4,10 +4,11 @@ import copy
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import jsonschema
 import pytest
-from stand_in import quick_account
+from stand_in import audited, quick_account
 
 import checkin_jax as cj
 from checkin_jax import cli
@@ -83,6 +84,46 @@ def test_the_command_states_with_an_attackers_terms(run_dir, capsys):
     for each in values["guarantees_of_all_planned_rounds"]:
         assert 0.0 <= each["epsilon_lower"] <= each["epsilon"]
         assert each["attack"]["advantage"]["lower"] <= each["attack"]["advantage"]["upper"] < 1.0
+
+
+def test_every_format_quotes_the_last_audit(run_dir, record):
+    assert record["audit"] is None
+    assert "No audit of this run is known here." in statement.as_text(record)
+    run = recorded.read(run_dir)
+    audited(run)
+    record = statement.record(run, quick_account, attack=False)
+    VALID.validate(json.loads(statement.as_json(record)))
+    for form in ("text", "model-card", "html"):
+        shown = statement.FORMATS[form](record)
+        assert "attacked by checkin audit on 2026-11-20" in shown
+        assert "(confidence 0.95)" in shown
+        assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06" in shown
+    assert (
+        json.loads(statement.as_registry(record))["statement"]["audit"]["findings"][0]["audit_lower"] == 0.25
+    )
+    audited(run, passed=False)
+    assert "VIOLATION" in statement.as_text(statement.record(run, quick_account, attack=False))
+
+
+def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
+    audited(recorded.read(run_dir), clip_norm=0.5)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["statement", str(run_dir)])
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    assert "of another run" in err
+
+
+def test_theorems_are_stated_and_methods_lead_there(run_dir):
+    record = statement.record(recorded.read(run_dir), attack=False)
+    (said,) = (lines for head, lines in statement.sections(record) if head == statement.THEOREMS)
+    page = statement.as_html(record)
+    assert said
+    for each in said:
+        name = each.partition(": ")[0]
+        assert f'<li id="{name}"><b>{name}</b>: ' in page
+        assert f"  {each}\n" in statement.as_text(record)
+    assert {f'id="{unquote(name)}"' in page for name in re.findall('href="#([^"]*)"', page)} == {True}
 
 
 def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):

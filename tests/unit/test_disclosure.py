@@ -9,7 +9,7 @@ import pytest
 from stand_in import quick_account
 
 import checkin_jax as cj
-from checkin_jax.disclosure import checklist, declared, evidence, subjects
+from checkin_jax.disclosure import checklist, declared, evidence, subjects, theorems
 from checkin_jax.disclosure.declared import Checked, Deployment
 from checkin_jax.protocols import VIEWS
 
@@ -161,7 +161,16 @@ def test_a_run_has_one_name_wherever_it_lies(tmp_path):
     assert evidence.identity(evidence.digests([tmp_path / "b" / "run.json"])) != names[0]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"passed": true, "confidence": 0.9, "findings": [{}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"passed": true, "confidence": 0.9, "findings": [{}]}',
+        '{"passed": true, "confidence": 0.9, "findings": [], "version": "0", "date": "today"}',
+        '{"passed": true, "confidence": NaN, "findings": [], "version": "0", "date": "2026-11-22"}',
+    ],
+)
 def test_a_damaged_audit_is_refused(tmp_path, text):
     assert evidence.audit_of(tmp_path) is None
     (tmp_path / evidence.AUDIT).write_text(text)
@@ -172,8 +181,42 @@ def test_a_damaged_audit_is_refused(tmp_path, text):
 def test_an_audit_is_read_as_it_was_kept(tmp_path):
     finding = {"test": "many runs", "view": "local", "evidence": "none", "delta": 1e-6, "audit_lower": 0.1}
     found = {"passed": True, "confidence": 0.95, "findings": [finding | {"certified": {"epsilon": None}}]}
-    evidence.keep_audit(tmp_path, found)
-    assert evidence.audit_of(tmp_path) == found == json.loads((tmp_path / evidence.AUDIT).read_text())
+    evidence.keep_audit(tmp_path, found | {"version": "0.0"})
+    kept = json.loads((tmp_path / evidence.AUDIT).read_text())
+    day = datetime.date.fromisoformat(kept.pop("date"))
+    assert abs(day - datetime.datetime.now(datetime.UTC).date()) <= datetime.timedelta(days=1)
+    assert kept == found | {"version": "0.0"}
+    said = evidence.audited(evidence.audit_of(tmp_path))
+    assert f"on {day}: no attack proved more than is certified" in said[0]
+    assert "epsilon at least 0.1, certified at most infinity, at delta 1e-06 (none)" in said[1]
+
+
+def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
+    made = subjects.of_plan("fleet", RUN, [found], deployment=Deployment())
+    text = checklist.build(made)
+    shown = {name for name, _ in (each.split(": ", 1) for g in found.values() for each in g.theorems)}
+    assert shown
+    for name in shown:
+        assert f'<li id="{name}"><b>{name}</b>: ' in text
+        assert f'<a href="#{name}">{name}</a>' in text
+
+
+def test_a_name_is_linked_where_it_stands_by_itself():
+    stated = ("T1: one", "T1+: two", "T2': three <x>", "T*: four")
+    listed = theorems.listed([*stated, *stated])
+    assert listed.count("<li") == 4
+    assert "three &lt;x&gt;" in listed
+    text = "T1+ and T1, T1h, T1's, T2', T2'h, T**, BT1, T1(x) < T*"
+    linked = theorems.linked(text, stated)
+    assert re.findall(r'<a href="#([^"]*)">([^<]*)</a>', linked) == [
+        ("T1%2B", "T1+"),
+        ("T1", "T1"),
+        ("T1", "T1"),
+        ("T2%27", "T2'"),
+        ("T%2A", "T*"),
+    ]
+    assert html.unescape(re.sub("<[^>]*>", "", linked)) == text
+    assert theorems.linked("T1 < 2", ()) == "T1 &lt; 2"
 
 
 def test_a_page_has_the_day_it_was_made(found):

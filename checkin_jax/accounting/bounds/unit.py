@@ -209,9 +209,6 @@ class ShuffledGaussian:
         """The sum's mixture from below."""
         return subsampled_gaussian.buckets_lower(*self.arguments(), True)
 
-    def prepare(self) -> None:
-        subsampled_gaussian.prepare_upper(self._mixture)
-
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture, loss)
 
@@ -225,9 +222,6 @@ class GaussianSum:
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
-
-    def prepare(self) -> None:
-        subsampled_gaussian.prepare_lower(self.messages.mixture_below)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         return subsampled_gaussian.lines_lower(self.messages.mixture_below, loss)

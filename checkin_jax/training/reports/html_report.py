@@ -132,31 +132,11 @@ def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploy
         evaluation=page.sentence(METRICS),
         released=(page.sentence(RELEASED), page.sentence(POST_PROCESSING)),
         randomness=f"Secret bits came from {run.about.get('entropy', 'a source that was not recorded')}.",
-        audit=_audited(evidence.audit_of(run.path)),
+        audit=evidence.audited(run.audit),
         software=f"checkin-jax {__version__} accounted and made this page; the run was made by checkin-jax "
         f"{run.about.get('version', 'of unknown version')}, jax {run.about.get('jax', 'of unknown version')}",
         files=evidence.digests(run.path / name for name in _FILES),
         deployment=deployment,
-    )
-
-
-def _audited(found: dict[str, Any] | None) -> tuple[str, ...]:
-    """What an audit left in the run's folder, a sentence each."""
-    if found is None:
-        return ()
-    verdict = (
-        "no attack proved more than is certified, which is no proof of privacy"
-        if found["passed"]
-        else "VIOLATION: an attack proved that more leaks than is certified"
-    )
-    return (
-        f"The code was attacked by checkin audit: {verdict} (confidence {found['confidence']:g}).",
-        *(
-            f"{each['test']}, view {each['view']}: epsilon at least {down(each['audit_lower'], 4)}, certified at most "
-            f"{'infinity' if each['certified']['epsilon'] is None else up(each['certified']['epsilon'], 4)}, at delta "
-            f"{each['delta']!r} ({each['evidence']})."
-            for each in found["findings"]
-        ),
     )
 
 

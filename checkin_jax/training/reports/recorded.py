@@ -16,6 +16,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._plain import from_plain
+from checkin_jax.disclosure import evidence
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.model import Model, from_named_arrays
@@ -36,6 +37,9 @@ LINE = (
     "update_norm",
     "noise_norm",
 )
+
+# Of an audit and of its run: the same.
+AUDITED = ("protocol", "randomizer", "clip_norm", "simulate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,22 @@ class RecordedRun:
     def rounds_within_budget(self) -> int:
         """Rounds that are to run: all, or as many as the run found to fit into its budget."""
         return self.about.get("rounds_within_budget", self.run.schedule.num_rounds)
+
+    @property
+    def audit(self) -> dict[str, Any] | None:
+        """The last audit of the run, as audit.json has it; None: there was none.
+
+        Raises:
+          ValueError: the file is damaged, or tells of another run. OSError: it cannot be read.
+        """
+        found = evidence.audit_of(self.path)
+        if found is None:
+            return None
+        mine = json.loads(json.dumps(self.run.as_dict()))
+        for name in AUDITED:
+            if found.get(name) != mine[name]:
+                raise ValueError(f"{self.path / evidence.AUDIT}: of another run: {name} differs")
+        return found
 
     @property
     def spent(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:

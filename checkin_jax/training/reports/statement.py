@@ -16,7 +16,7 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
-from checkin_jax.disclosure import page
+from checkin_jax.disclosure import evidence, page, theorems
 from checkin_jax.disclosure.checklist import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
@@ -25,6 +25,7 @@ from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_r
 SCHEMA = 1
 METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
 _NOT_COVERED = (*NOT_COVERED[:2], METRICS, *NOT_COVERED[2:])
+GUARANTEES, THEOREMS = "Guarantees", "Theorems"
 PROTECTED = "one client, with all records it holds"
 RELEASED = "the model after every round, and so its final parameters"
 
@@ -81,6 +82,7 @@ def record(run: RecordedRun, account_fn: AccountFn = account, *, attack: bool = 
             "software": f"checkin-jax {__version__}",
             "run_by": f"checkin-jax {run.about.get('version', 'unknown')}",
         },
+        "audit": run.audit and _audit(run.audit),
         "tuning": {"covered": False, "in_words": TUNING, "stated": run.about.get("tuning")},
         "releases": [RELEASED, POST_PROCESSING],
         "notes": list(run.report["notes"]) if run.report else ["this run has not ended, or was killed"],
@@ -107,6 +109,18 @@ def _guarantee(g: Guarantee, attack: bool, rates: Sequence[RateRow] = ()) -> dic
     return finite(about)
 
 
+def _audit(found: dict[str, Any]) -> dict[str, Any]:
+    """What of audit.json a statement quotes."""
+    wanted = ("test", "view", "delta", "audit_lower", "evidence")
+    return {
+        **{name: found[name] for name in ("date", "version", "passed", "confidence")},
+        "findings": [
+            {name: each[name] for name in wanted} | {"certified": {"epsilon": each["certified"]["epsilon"]}}
+            for each in found["findings"]
+        ],
+    }
+
+
 def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
     if values[upper] is None:
         return f"no finite bound (at least {down(values[lower] or 0.0)})"
@@ -116,7 +130,7 @@ def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsil
 def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Headings and sentences of a record of `record`; what all formats for people are made of."""
     unit, mechanism = values["unit"], values["mechanism"]
-    guaranteed, assumed = [], []
+    guaranteed, assumed, proved = [], [], []
     planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
     for each in planned or ran:
         text = f"View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} at delta {each['delta']!r}"
@@ -129,6 +143,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
+        proved += each["theorems"]
     if planned:  # they hold however the moment of ending was chosen, and come first
         only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
         guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
@@ -152,9 +167,11 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
                 f"{mechanism['randomizer']}; clip norm {mechanism['clip_norm']:g}; {mechanism['rounds']:,} rounds.",
             ],
         ),
-        ("Guarantees", guaranteed),
+        (GUARANTEES, guaranteed),
+        *([(THEOREMS, list(dict.fromkeys(proved)))] if proved else ()),
         ("Assumed", list(dict.fromkeys(assumed))),
         ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
+        ("Audit", list(evidence.audited(values["audit"])) or ["No audit of this run is known here."]),
         ("Released", values["releases"]),
         ("Tuning", [*stated, f"Not covered: {values['tuning']['in_words']}."]),
         ("Notes", values["notes"] or ["None."]),
@@ -197,10 +214,17 @@ def _html_table(values: dict[str, Any]) -> str:
 
 def as_html(values: dict[str, Any]) -> str:
     """One page that loads nothing."""
-    parts = []
-    for head, lines in sections(values):
-        text = page.bullets(lines) if len(lines) > 1 else page.paragraphs(lines)
-        parts.append(page.section(head, _html_table(values) if head == "Guarantees" else "", text))
+    parts, said = [], dict(sections(values))
+    for head, lines in said.items():
+        table = ""
+        if head == THEOREMS:
+            text = theorems.listed(lines)
+        elif head == GUARANTEES:
+            table = _html_table(values)
+            text = "".join(f"<p>{theorems.linked(line, said.get(THEOREMS, ()))}</p>" for line in lines)
+        else:
+            text = page.bullets(lines) if len(lines) > 1 else page.paragraphs(lines)
+        parts.append(page.section(head, table, text))
     title = "Statement of differential privacy"
     return page.document(title, [f"<h1>{title}</h1>", *parts])
 

@@ -1,0 +1,31 @@
+"""The job of commands that write a page about a ledger or a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from checkin_jax._files import replacing
+from checkin_jax.cli.options import Job, UsageError
+
+if TYPE_CHECKING:
+    from checkin_jax.disclosure.checklist import Disclosure
+
+
+def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:
+    """The job of writing the page about a file, beside it where `out` is None."""
+    out = subject.with_suffix(".html") if out is None else out
+
+    def job() -> None:
+        from checkin_jax.disclosure import checklist
+
+        with replacing(out) as stream:
+            try:
+                stream.write(checklist.build(made()).encode())
+            # What only accounting can tell: an empty ledger, checks of nothing.
+            except ValueError as error:
+                raise UsageError(f"{subject}: {error}") from error
+        print(out)
+
+    return job
