@@ -203,9 +203,6 @@ class ShuffledGaussian:
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         return subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
 
-    def prepare(self) -> None:
-        subsampled_gaussian.prepare_upper(self._mixture())
-
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return subsampled_gaussian.profile_upper(self._mixture(), loss)
 
@@ -219,9 +216,6 @@ class GaussianSum:
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
-
-    def prepare(self) -> None:
-        subsampled_gaussian.prepare_lower(subsampled_gaussian.buckets_lower(*self.messages.arguments(), True))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)

@@ -19,10 +19,8 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import hosted, xp
-from checkin_jax.kernels.execution.losses import NO_LOSSES, at_losses, in_blocks
+from checkin_jax.kernels.execution.losses import at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -94,26 +92,12 @@ def stretch(loss: Array, inverse_rate: Array) -> Array:
     return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + log1p(rest), log1p(small))
 
 
-def prepare_upper(mix: GaussianBuckets) -> None:
-    """Begins to compile what `profile_upper` needs for mixtures of this size."""
-    if mix.mu.size > 1:
-        _profile.prepare(mix, NO_LOSSES, np.int32(0))
-
-
-def prepare_lower(mix: GaussianBuckets) -> None:
-    """Begins to compile what `lines_lower` needs for mixtures of this size."""
-    if mix.mu.size > 1:
-        _lines.prepare(mix, NO_LOSSES, np.int32(0), np.asarray(False))
-
-
 def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
     """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
-    if mix.mu.size == 1:
-        return engine.run(_profile_at, mix, loss)
     return at_losses(lambda *at: _profile(mix, *at), loss)
 
 
-@compiled()
+@hosted()
 def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
     return in_blocks(lambda some: (_profile_at(mix, some),), loss, count)[0]
 
@@ -130,8 +114,6 @@ def lines_lower(
 
     And the same with the roles of P and Q exchanged, that is for A = {loss of P||Q < -loss}.
     """
-    if mix.mu.size == 1:
-        return engine.run(_lines_at, mix, loss, False), engine.run(_lines_at, mix, loss, True)
     forward, backward = (
         at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
         for reverse in (False, True)
@@ -139,7 +121,7 @@ def lines_lower(
     return forward, backward
 
 
-@compiled()
+@hosted()
 def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
     return in_blocks(lambda some: _lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 
