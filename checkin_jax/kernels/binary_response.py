@@ -16,7 +16,6 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.execution.losses import in_blocks
 
@@ -77,7 +76,7 @@ def _prob(epsilon0: Array, reverse: Array | bool) -> Array:
     return xp.where(reverse, p, 1.0) / (p + 1.0)
 
 
-@compiled(static=("exact",))
+@hosted(static=("exact",))
 def lines_lower(
     mix: Messages,
     tables: tails.Tables,

@@ -99,6 +99,22 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return xp.where(inside, interior, edge)
 
 
+@hosted()
+def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
+    """Upper bound on log Pr[Bin(n, p) is k or farther from its mean on k's side] (Chernoff), rounded up.
+
+    Args as in `log_pmf`; -inf where k is negative.
+    """
+    k, n, p = xp.broadcast_arrays(*(xp.asarray(v, dtype=xp.float64) for v in (k, n, p)))
+    # At 0 and n Chernoff's bound is the probability itself.
+    within = (k > 0) & (k < n) & (p > 0) & (p < 1)
+    ks, ns, ps = xp.where(within, k, 1.0), xp.where(within, n, 2.0), xp.where(within, p, 0.5)
+    diff = _minus_product(ks, ns, ps)
+    inside = -(_deviance(ks, ns * ps, diff) + _deviance(ns - ks, ns * (1.0 - ps), -diff))
+    value = xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p))
+    return xp.where(k < 0, -xp.inf, xp.minimum(value * (1.0 - 1e-12) + 1e-12, 0.0))
+
+
 def log_pmf_half(k: Array, n: Array) -> Array:
     """log Pr[Bin(n, 1/2) = k], float64 whole numbers 0 <= k <= n; error below 1e-13 max(1, |value|)."""
     inside = (k > 0) & (k < n)

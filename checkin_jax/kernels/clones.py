@@ -28,7 +28,6 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.execution.losses import in_blocks
 from checkin_jax.kernels.mixtures import Buckets, Law, buckets_exact, buckets_lower, buckets_upper
@@ -149,7 +148,7 @@ def lines_at(
     return difference * xp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
 
 
-@compiled(static=("exact",))
+@hosted(static=("exact",))
 def lines_lower(
     mix: Buckets,
     tables: tails.Tables,
@@ -180,7 +179,7 @@ def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array,
     return xp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
 
 
-@compiled(static=("exact",))
+@hosted(static=("exact",))
 def profile_upper(
     mix: Buckets,
     tables: tails.Tables,

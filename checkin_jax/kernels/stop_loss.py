@@ -18,12 +18,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.engine import complex_of, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
@@ -56,44 +55,44 @@ class Sum(NamedTuple):
 
 def nodes(contour: Contour, points: int) -> Array:
     """theta_k for k = 0 .. points - 1, complex; negative k are conjugates."""
-    frequency = 2.0 * math.pi / contour.period * jnp.arange(points, dtype=jnp.float64)
-    return jax.lax.complex(jnp.broadcast_to(contour.order, frequency.shape), frequency)
+    frequency = 2.0 * math.pi / contour.period * xp.arange(points, dtype=xp.float64)
+    return complex_of(xp.broadcast_to(contour.order, frequency.shape), frequency)
 
 
 def multiplicity(points: int) -> Array:
     """How many frequencies each node stands for: 1 at k = 0, 2 elsewhere."""
-    return jnp.where(jnp.arange(points) == 0, 1.0, 2.0)
+    return xp.where(xp.arange(points) == 0, 1.0, 2.0)
 
 
 def second(z: Array) -> Array:
     """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; at most its value at Re z in modulus."""
-    near = jnp.abs(z) < 1.0
-    inner, outer = jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
-    series = jnp.full_like(inner, _SERIES[-1])
+    near = xp.abs(z) < 1.0
+    inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
+    series = xp.full_like(inner, _SERIES[-1])
     for coefficient in _SERIES[-2::-1]:
         series = series * inner + coefficient
-    return jnp.where(near, series, (jnp.exp(outer) - 1.0 - outer) / (outer * outer))
+    return xp.where(near, series, (xp.exp(outer) - 1.0 - outer) / (outer * outer))
 
 
 def log_one_plus(excess: Array) -> tuple[Array, Array]:
     """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above FLOOR."""
-    a, b = jnp.real(excess), jnp.imag(excess)
-    size = jnp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
-    return jax.lax.complex(0.5 * log1p(size), jnp.arctan2(b, 1.0 + a)), 1.0 + size
+    a, b = xp.real(excess), xp.imag(excess)
+    size = xp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
+    return complex_of(0.5 * log1p(size), xp.arctan2(b, 1.0 + a)), 1.0 + size
 
 
 def start(contour: Contour, theta: Array) -> Sum:
     """The normal variable alone."""
-    half = 0.5 * jnp.square(contour.smoothing)
-    frequency = jnp.imag(theta)
-    ratio = jax.lax.complex(-half * frequency * frequency, 2.0 * half * contour.order * frequency)
-    nothing = jnp.zeros_like(frequency)
-    return Sum(half * jnp.square(contour.order), ratio, nothing, jnp.zeros_like(half))
+    half = 0.5 * xp.square(contour.smoothing)
+    frequency = xp.imag(theta)
+    ratio = complex_of(-half * frequency * frequency, 2.0 * half * contour.order * frequency)
+    nothing = xp.zeros_like(frequency)
+    return Sum(half * xp.square(contour.order), ratio, nothing, xp.zeros_like(half))
 
 
 def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
     """Bound on the error of one step's log M(theta) / M(t); real: T(t), size: |M(theta)|^2."""
-    return _PER_STEP * real * jnp.square(jnp.abs(theta)) * (1.0 + jnp.abs(excess)) / size
+    return _PER_STEP * real * xp.square(xp.abs(theta)) * (1.0 + xp.abs(excess)) / size
 
 
 def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, count: Array) -> Sum:
@@ -103,28 +102,28 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
     """
     excess = theta * theta * step
     log_step, size = log_one_plus(excess)
-    log_real = log1p(jnp.square(contour.order) * real)
-    floored = jnp.any(size <= 2.0 * FLOOR**2) & (count > 0)
+    log_real = log1p(xp.square(contour.order) * real)
+    floored = xp.any(size <= 2.0 * FLOOR**2) & (count > 0)
     return Sum(
         total.log_mgf + count * log_real,
         total.log_ratio + (log_step - log_real.astype(log_step.dtype)) * count.astype(log_step.dtype),
         total.drift + count * rounding(theta, excess, real, size),
-        total.absolute + jnp.where(floored, 2.0 * jnp.exp(count * math.log(2.0 * FLOOR)), 0.0),
+        total.absolute + xp.where(floored, 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0),
     )
 
 
 def beyond(contour: Contour, points: int) -> Array:
     """sum_{k >= points} |M(theta_k)| / M(t), at most, by the normal variable alone."""
-    rate = 0.5 * jnp.square(contour.smoothing * 2.0 * math.pi / contour.period)
-    return jnp.exp(-rate * points**2) / -jnp.expm1(-2.0 * rate * points)
+    rate = 0.5 * xp.square(contour.smoothing * 2.0 * math.pi / contour.period)
+    return xp.exp(-rate * points**2) / -xp.expm1(-2.0 * rate * points)
 
 
 def inaccuracy(total: Sum) -> Array:
     """Bound on the error of M(theta_k) / M(t), [points]."""
-    size = jnp.real(total.log_ratio)
-    wrong = total.drift + 16.0 * UNIT * (8.0 + jnp.abs(size) + jnp.abs(jnp.imag(total.log_ratio)))
+    size = xp.real(total.log_ratio)
+    wrong = total.drift + 16.0 * UNIT * (8.0 + xp.abs(size) + xp.abs(xp.imag(total.log_ratio)))
     # |e^a - e^b| <= |a - b| e^max(a, b)
-    return wrong * jnp.exp(size + wrong) + total.absolute
+    return wrong * xp.exp(size + wrong) + total.absolute
 
 
 def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
@@ -137,14 +136,14 @@ def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
     some twenty standard deviations of S; valid everywhere, infinity where nothing is known.
     """
     points = theta.shape[0]
-    frequency = jnp.imag(theta)
-    phase = jnp.imag(total.log_ratio) + frequency * x
-    size = jnp.real(total.log_ratio)
-    kernel = multiplicity(points) / (contour.period * jnp.square(jnp.abs(theta)))
+    frequency = xp.imag(theta)
+    phase = xp.imag(total.log_ratio) + frequency * x
+    size = xp.real(total.log_ratio)
+    kernel = multiplicity(points) / (contour.period * xp.square(xp.abs(theta)))
     # e^{i phase} / theta^2, the latter by its argument.
-    terms = jnp.exp(size) * jnp.cos(phase - 2.0 * jnp.arctan2(frequency, contour.order))
-    error = inaccuracy(total) + UNIT * (points + 16.0 * jnp.abs(frequency * x)) * jnp.exp(size)
-    tail = 2.0 * beyond(contour, points) * contour.period / jnp.square(2.0 * math.pi * points)
-    inside = jnp.sum(kernel * terms) + jnp.sum(kernel * error) + tail
-    value = inside * jnp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isnan(value), jnp.inf, value)
+    terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order))
+    error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(frequency * x)) * xp.exp(size)
+    tail = 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
+    inside = xp.sum(kernel * terms) + xp.sum(kernel * error) + tail
+    value = inside * xp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
+    return xp.where(xp.isnan(value), math.inf, value)

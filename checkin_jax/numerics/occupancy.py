@@ -71,6 +71,19 @@ def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float
     return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
 
 
+def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
+    """Law of K, [num_slots + 1], one client after the other; relative errors of num_clients roundings."""
+    filled = np.arange(num_slots + 1.0)
+    stay, step = 1.0 - prob + prob * filled / num_slots, prob * (num_slots - filled) / num_slots
+    law = np.zeros(num_slots + 1)
+    law[0] = 1.0
+    for _ in range(num_clients):
+        moved = law * step
+        law *= stay
+        law[1:] += moved[:-1]
+    return law
+
+
 def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, float]:
     """Bounds from below and above on Pr[K = n]: all clients throw, no two of them into one slot (birthdays)."""
     n, m = num_clients, num_slots

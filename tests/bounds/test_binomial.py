@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from oracles import binomial as oracle
@@ -44,6 +45,31 @@ def test_certain_events_have_log_probability_zero(k, n, p, value):
 @pytest.mark.parametrize(("k", "n", "p"), [(1, 5, 0.0), (4, 5, 1.0)])
 def test_impossible_events_have_log_probability_minus_infinity(k, n, p):
     assert float(binomial.log_pmf(float(k), float(n), p)) == -np.inf
+
+
+@pytest.mark.parametrize("n", [2, 17, 10**4, 10**9, 10**12])
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.9])
+def test_log_chernoff_is_above_its_exact_value_and_within_1e_11(n, p):
+    for k in _interesting(n, p):
+        exact = 0.0
+        with mpmath.workdps(50):
+            for count, share in ((k, mpmath.mpf(p)), (n - k, 1 - mpmath.mpf(p))):
+                if count:
+                    exact -= count * mpmath.log(count / (n * share))
+            exact = float(exact)
+        found = float(binomial.log_chernoff(float(k), float(n), p))
+        assert exact <= found <= exact + 1e-11 * max(1.0, abs(exact))
+
+
+def test_chernoff_is_above_the_tail_and_says_what_cannot_be():
+    n, p = 40, 0.3
+    below, above = np.cumsum(masses(n, p)), np.cumsum(masses(n, p)[::-1])[::-1]
+    k = np.arange(n + 1.0)
+    found = np.exp(np.asarray(binomial.log_chernoff(k, n, p)))
+    assert np.all(found[k <= n * p] >= below[k <= n * p])
+    assert np.all(found[k > n * p] >= above[k > n * p])
+    assert float(binomial.log_chernoff(-1.0, n, p)) == -np.inf
+    assert float(binomial.log_chernoff(n - 1.0, n, 1.0)) == -np.inf
 
 
 @functools.cache

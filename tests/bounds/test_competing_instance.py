@@ -9,6 +9,7 @@ from scipy.special import ndtr
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import competing
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.numerics import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])
@@ -65,7 +66,7 @@ def test_fewer_others_are_not_below_it():
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(1, 3, 1.0), (4, 3, 0.5), (30, 10, 1.0)])
 def test_the_law_of_occupied_slots(n, m, prob):
-    law = competing._occupied(n, m, prob)
+    law = occupancy.exact(n, m, prob)
     assert law.sum() == pytest.approx(1.0, abs=1e-13)
     assert law @ np.arange(m + 1.0) == pytest.approx(m * (1.0 - (1.0 - prob / m) ** n), rel=1e-12)
     assert law[1] == pytest.approx(

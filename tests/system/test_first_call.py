@@ -63,7 +63,7 @@ def test_the_package_imports_nothing_that_only_some_need():
 
 
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
-@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 3), (HIDDEN, 7), (SLOTS, 1)])
+@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 1), (HIDDEN, 1), (SLOTS, 0)])
 def test_a_bracket_compiles_few_programs(question, most):
     asked, lower, upper = run(COUNT.format(question=question))
     assert int(asked) <= most

@@ -14,9 +14,9 @@ import math
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count, prepare
+from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
-from checkin_jax.kernels.execution.losses import NO_LOSSES, at_losses
+from checkin_jax.kernels.execution.losses import at_losses
 from checkin_jax.numerics import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY
 
@@ -107,12 +107,6 @@ class Mixture:
     def _below(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:
         return self._tabulated(False)
 
-    def prepare(self, upper: bool) -> None:
-        """Begins to compile what evaluates it from this side."""
-        mix, tables, exact = self._above if upper else self._below
-        kernel = clones.profile_upper if upper else clones.lines_lower
-        kernel.prepare(mix, tables, NO_LOSSES, np.int32(0), host(self.epsilon0), exact)
-
     def upper(self, loss: np.ndarray) -> np.ndarray:
         mix, tables, exact = self._above
         return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
@@ -132,9 +126,6 @@ class Ternary:
     name = "3-ary randomized response, all others at a third record"
     needs, single = TERNARY, True
     symmetric = True
-
-    def prepare(self) -> None:
-        self.mixture.prepare(False)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         lines = self.mixture.lower(loss)
@@ -170,13 +161,6 @@ class Binary:
             for reverse in (False, True)
         )
         return (forward, backward), table[1]
-
-    def prepare(self) -> None:
-        (tables, _), exact = self._tables
-        epsilon0, reverse = host(self.epsilon0), np.asarray(False)
-        binary_response.lines_lower.prepare(
-            self.messages, tables, NO_LOSSES, np.int32(0), epsilon0, exact, reverse
-        )
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(reverse: bool) -> Lines:
@@ -250,10 +234,6 @@ class ShuffledPureLDP(_Instances):
     def mixture(self) -> Mixture:
         return self._mixture(clones.upper_law(*self._arguments()))
 
-    def prepare(self) -> None:
-        self.mixture.prepare(True)
-        prepare(self.instances)
-
     def upper(self, loss: np.ndarray) -> Values:
         return self.mixture.upper(loss)
 
@@ -295,10 +275,6 @@ class SlotsPureLDP(_Instances):
     def variance(self) -> float:
         """Of the loss, up to a factor that other bounds at the same eps0 share."""
         return self.used**2 / self.slots
-
-    def prepare(self) -> None:
-        self.mixture.prepare(True)
-        prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
@@ -358,10 +334,6 @@ class OccupiedPureLDP(_Instances):
     def _above(self) -> Mixture:
         law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
         return Mixture(law, self.epsilon0, self.log_inverse_mass)
-
-    def prepare(self) -> None:
-        self._above.prepare(True)
-        prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.where(loss >= self.top, 0.0, self._above.upper(loss))

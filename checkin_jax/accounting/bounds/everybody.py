@@ -16,10 +16,10 @@ from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
-from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, ShuffledGaussian, bucket_count
+from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
+from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count, prepare
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
-from checkin_jax.numerics import convex
 from checkin_jax.numerics.pools import Pool
 from checkin_jax.randomizers import MAX_EPSILON0
 
@@ -30,7 +30,7 @@ _NEAR, _FAR, _SPACING = 40, 87, 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class G2Shuffled:
+class G2Shuffled(TabulatedMessages):
     """G2: n Gaussian messages, all clients' (gamma = 1, or averaged updates with p_0 = 1), `messages` view; symmetric.
 
     For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
@@ -50,7 +50,6 @@ class G2Shuffled:
     log_inverse_mass: float
 
     name = "G2"
-    top = math.inf
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -80,9 +79,7 @@ class G2Shuffled:
             low, high = float(grid[max(int(enough[0]) - 1, 0)]), float(grid[enough[0]])
         return high if high > 0 else None
 
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Losses and the bound there, convex; None if no eps0 serves."""
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
         allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
         found = [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
         if not found:
@@ -91,26 +88,12 @@ class G2Shuffled:
         near = _SPACING * deviation * np.arange(_NEAR + 1.0)
         far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
         losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
-        value = functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
-        value = np.minimum.accumulate(np.minimum(value, self._alone(losses)))
-        kept = convex.hull(np.expm1(losses), value)
-        return losses[kept], value[kept]
+        return losses, functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
 
     def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
         shuffled = ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass).upper(losses)
         cost = math.exp(float(self._log_cost(np.asarray(epsilon0))))
         return (np.asarray(shuffled) + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
-
-    def _alone(self, losses: np.ndarray) -> np.ndarray:
-        return np.asarray(LocalGaussian(1.0, self.mu).upper(losses))
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        alone = self._alone(loss)
-        if self._profile is None:
-            return alone
-        losses, value = self._profile
-        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
-        return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
 
 
 @functools.lru_cache(maxsize=32)
@@ -168,7 +151,7 @@ class HiddenGaussian:
         return self._instances
 
     def prepare(self) -> None:
-        self._hidden.prepare()
+        prepare([self._hidden])
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)

@@ -38,10 +38,10 @@ from checkin_jax.accounting.bounds.choice import (
 from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import assumptions, relation_of
+from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, notes_of
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, notes_of, theorems_of
 from checkin_jax.accounting.interop.pld import pld_of, to_pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
@@ -354,14 +354,8 @@ class CheckInAccountant(PrivacyAccountant):
         """Describes the composed events and the theorems used, with their references and assumptions; `notes` first."""
         blocks = list(self.notes)
         for event, count in self._counts.items():
-            unit = to_unit(event)
-            chosen = self._chosen(event, count, 1e-6)
-            lines = [f"  upper end  {chosen.bound.name}"]
-            lines += [f"  theorem    {each}" for each in chosen.stated]
-            lines += [f"  lower end  {each.name}" for each in chosen.bound.instances]
-            lines += [f"  assumes    {each}" for each in (*assumptions(*unit), *chosen.assumes)]
-            text = "\n".join(lines)
-            blocks.append(f"{count:,} x {event!r}\n{text}")
+            lines = theorems_of(to_unit(event), self._chosen(event, count, 1e-6))
+            blocks.append("\n".join([f"{count:,} x {event!r}", *lines]))
         for event, count in self._central.items():
             names = " and ".join(
                 dict.fromkeys(one.name for one, _ in central.units_of(event, self._relation))

@@ -48,6 +48,17 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
     return tuple(out)
 
 
+def theorems_of(unit: Unit, chosen: Chosen) -> list[str]:
+    """What bounds one kind of unit, from above and below, and on which assumptions; a line each."""
+    named = {
+        "upper end": (chosen.bound.name,),
+        "theorem": chosen.stated,
+        "lower end": (each.name for each in chosen.bound.instances),
+        "assumes": (*assumptions(*unit), *chosen.assumes),
+    }
+    return [f"  {what:<9}  {each}" for what, all_of_it in named.items() for each in all_of_it]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LedgerGuarantee(Stated):
     """(epsilon, delta)-differential privacy of everything in a ledger, as a bracket.

@@ -21,6 +21,9 @@ import scipy  # whose parts are imported when they are used: scipy.special takes
 from jax import Array
 from jax.core import Tracer
 
+# Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
+_SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
+
 
 class _Here(threading.local):
     """Whether this thread is inside a kernel that runs in NumPy."""
@@ -123,6 +126,24 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], start: An
     return start
 
 
+def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
+    """`jax.lax.while_loop`."""
+    if not _HERE.numpy:
+        return jax.lax.while_loop(unsure, body, start)
+    while unsure(start):
+        start = body(start)
+    return start
+
+
+def placed(values: Array, at: Array, value: Array) -> Array:
+    """`values` but for `value` at one place."""
+    if not _HERE.numpy:
+        return values.at[at].set(value)
+    values = np.array(values)  # type: ignore[assignment]
+    values[at] = value  # type: ignore[index]
+    return values
+
+
 def crossing(
     value: Callable[[Any], Any], low: Any, high: Any, halvings: int, monotone: bool = True
 ) -> tuple[Any, Any]:
@@ -161,11 +182,13 @@ def crossing(
 
 
 def product(rows: Array, matrix: Array) -> Array:
-    """rows [any, k] times a matrix [k, k]."""
-    if not _HERE.numpy or len(rows) % 64:
+    """rows [any, k] times a matrix [k, any]."""
+    if not _HERE.numpy:
         return rows @ matrix
-    # Small products stay in this thread; starting others takes longer.
-    return (rows.reshape(-1, 64, rows.shape[1]) @ matrix).reshape(rows.shape)
+    # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
+    most = _SMALL_PRODUCT[matrix.dtype.kind] // matrix.size
+    some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and len(rows) % size == 0), 1)
+    return (rows.reshape(-1, some, rows.shape[1]) @ matrix).reshape(len(rows), -1)
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,8 +206,15 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
     return over
 
 
+def one_by_one(function: Callable[..., Any], rows: Any, batch: int) -> Any:
+    """`jax.lax.map` over the leading axis of all leaves of rows, `batch` at a time; in NumPy each by itself."""
+    if not _HERE.numpy:
+        return jax.lax.map(function, rows, batch_size=batch)
+    return vmap(function)(rows)
+
+
 def largest_from_here(values: Array) -> Array:
-    """Of every one of `values` [any number] and all after it the largest."""
+    """Of every one of `values` and all after it along the first axis the largest."""
     if _HERE.numpy:
         return np.maximum.accumulate(values[::-1])[::-1]  # type: ignore[return-value]
     return jax.lax.cummax(values, axis=0, reverse=True)

@@ -1,4 +1,4 @@
-"""Any number of losses through kernels of one compiled size."""
+"""Any number of losses through kernels that handle a few of them at once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host
+from checkin_jax.kernels.execution import engine
 
-# Losses handled at once (the working set of a block stays in the cache), and the most that a kernel takes. It evaluates
-# the blocks in use, so that one size is compiled.
+# Losses handled at once: the working set of a block stays in the cache. And the most that a compiled kernel takes: it
+# evaluates the blocks in use, so that one size is compiled.
 _BLOCK = 32
 MOST = 129 * _BLOCK
-
-
-# What stands for losses where shapes alone count.
-NO_LOSSES = np.zeros(MOST)
 
 
 def padded(loss: np.ndarray) -> np.ndarray:
@@ -27,19 +24,19 @@ def padded(loss: np.ndarray) -> np.ndarray:
     return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
 
 
-def at_losses(kernel: Callable[[Array, Array], Any], loss: np.ndarray) -> Any:
-    """kernel(losses [MOST], how many count) for any number of losses."""
-    found = []
-    for start in range(0, len(loss), MOST):
-        some = loss[start : start + MOST]
-        values = kernel(host(padded(some)), np.int32(len(some)))  # type: ignore[arg-type]
-        found.append(jax.tree.map(lambda part, like=some: np.asarray(part)[: len(like)], values))
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
+    """kernel(losses, how many count), a hosted one, for any number of losses."""
+    return kernel(host(loss), np.int32(len(loss)))
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
-    """evaluate(loss) for the first `count` of MOST losses, block by block; nothing of use after them."""
-    parts = jax.eval_shape(evaluate, loss[:_BLOCK])
+    """evaluate(loss) for the first `count` losses, of MOST where it is compiled; after them nothing of use."""
+    if engine.on_host():
+        parts = [evaluate(loss[start : start + _BLOCK]) for start in range(0, int(count), _BLOCK)]
+        if len(parts) == 1:
+            return parts[0]
+        return tuple(np.concatenate(blocks) for blocks in zip(*parts))  # type: ignore[return-value]
+    shapes = jax.eval_shape(evaluate, loss[:_BLOCK])
 
     def step(i: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
         some = evaluate(jax.lax.dynamic_slice(loss, (i * _BLOCK,), (_BLOCK,)))
@@ -47,5 +44,5 @@ def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count
             jax.lax.dynamic_update_slice(whole, part, (i * _BLOCK,)) for whole, part in zip(found, some)
         )
 
-    none = tuple(jnp.zeros(loss.shape, part.dtype) for part in parts)
+    none = tuple(jnp.zeros(loss.shape, part.dtype) for part in shapes)
     return jax.lax.fori_loop(0, (count + _BLOCK - 1) // _BLOCK, step, none)

@@ -22,14 +22,19 @@ import math
 from typing import NamedTuple
 
 import chex
-import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import (
+    complex_of,
+    hosted,
+    largest_from_here,
+    one_by_one,
+    product,
+    xp,
+)
 from checkin_jax.kernels.round_off import UNIT
 
 # Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
@@ -82,15 +87,15 @@ class _Choice(NamedTuple):
 
 def _falls(knots: Array, value: Array) -> Array:
     """Slopes of the least convex nonincreasing function on these knots above the values, less the last; [knots - 1]."""
-    gaps = jnp.diff(knots)
-    falls = jnp.where(gaps > 0, (value[:-1] - value[1:]) / jnp.where(gaps > 0, gaps, 1.0), 0.0)
-    return jax.lax.cummax(jnp.maximum(falls, 0.0), axis=0, reverse=True)
+    gaps = xp.diff(knots)
+    falls = xp.where(gaps > 0, (value[:-1] - value[1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
+    return largest_from_here(xp.maximum(falls, 0.0))
 
 
 def steps_of(law: Law) -> Steps:
     fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
     left_fall = _falls(law.left, law.left_value * (1.0 + MARGIN))
-    weights = left_fall - jnp.append(left_fall[1:], 0.0)
+    weights = left_fall - xp.append(left_fall[1:], 0.0)
     return Steps(
         law.right,
         fall,
@@ -104,76 +109,85 @@ def steps_of(law: Law) -> Steps:
 
 def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
     """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
-    inside = jnp.where(jnp.arange(steps.fall.size) < cut, steps.fall, 0.0)
-    weights = inside - jnp.append(inside[1:], 0.0)
+    inside = xp.where(xp.arange(steps.fall.size) < cut, steps.fall, 0.0)
+    weights = inside - xp.append(inside[1:], 0.0)
     mean = weights @ steps.right[1:]
-    most = jnp.maximum(mean, steps.left_mean)
+    most = xp.maximum(mean, steps.left_mean)
     # Places without weight must not overflow when tilted.
-    at = jnp.concatenate([jnp.where(weights > 0, steps.right[1:], 0.0), -steps.left])
-    return at, jnp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
+    at = xp.concatenate([xp.where(weights > 0, steps.right[1:], 0.0), -steps.left])
+    return at, xp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
 
 
 def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Array:
     """log M at real orders for every cut, [orders, knots - 1]: entry j is for cut j + 1."""
     knots = steps.right[1:]
-    part = jnp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
+    part = xp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
     falls = steps.fall
-    weights = falls - jnp.append(falls[1:], 0.0)
-    before = jnp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
-    scale = steps.left_mean / jnp.cumsum(falls * jnp.diff(steps.right))
-    right = (before + falls[None, :] * part) * jnp.maximum(scale, 1.0)[None, :]
+    weights = falls - xp.append(falls[1:], 0.0)
+    before = xp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
+    scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
+    right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
     left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
-        steps.left_weights * jnp.square(steps.left)
+        steps.left_weights * xp.square(steps.left)
     )
-    log_m = count * log1p(rate * jnp.square(orders)[:, None] * (right + left[:, None]))
+    log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
-    return jnp.where(jnp.isnan(log_m), jnp.inf, log_m)
+    return xp.where(xp.isnan(log_m), math.inf, log_m)
 
 
 def choose(steps: Steps, count: Array, rate: Array, x: Array, deviation: Array) -> _Choice:
     """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut."""
     far = -x
     low = 0.3 / (far + deviation)
-    orders = low * ((2.0 * far / deviation + 6.0) / deviation / low) ** jnp.linspace(0.0, 1.0, _ORDERS)
+    orders = low * ((2.0 * far / deviation + 6.0) / deviation / low) ** xp.linspace(0.0, 1.0, _ORDERS)
     log_m = _log_moments(steps, count, rate, orders)
     height = (orders * x)[:, None] + log_m
-    lost = count * rate * jnp.maximum(steps.beyond[1:], steps.left_beyond)
-    best, found = jnp.inf, None
+    lost = count * rate * xp.maximum(steps.beyond[1:], steps.left_beyond)
+    best, found = math.inf, None
     for deviations, share in _PERIODS:
-        period = jnp.maximum(deviations * deviation, share * far)
-        above = jax.lax.cummin(height - orders[:, None] * period, axis=0, reverse=True)
-        above = jnp.roll(above, -1, axis=0).at[-1].set(jnp.inf) + (orders * period)[:, None]
-        images = jnp.exp(above) / orders[:, None] + (period * jnp.exp(-orders * period))[:, None]
-        spread = 0.1 * jnp.square(orders * period * SMOOTHING)[:, None] / orders[:, None]
+        period = xp.maximum(deviations * deviation, share * far)
+        above = -largest_from_here(orders[:, None] * period - height)
+        above = xp.append(above[1:], xp.full_like(above[:1], math.inf), axis=0) + (orders * period)[:, None]
+        images = xp.exp(above) / orders[:, None] + (period * xp.exp(-orders * period))[:, None]
+        spread = 0.1 * xp.square(orders * period * SMOOTHING)[:, None] / orders[:, None]
         noise = _PRECISION * (0.5 + 1.0 / (orders * period))[:, None] / orders[:, None]
-        cost = images + jnp.exp(height) * (spread + noise) + lost[None, :]
-        cost = jnp.where(jnp.isnan(cost), jnp.inf, cost)
-        at = jnp.argmin(cost)
+        cost = images + xp.exp(height) * (spread + noise) + lost[None, :]
+        cost = xp.where(xp.isnan(cost), math.inf, cost)
+        at = xp.argmin(cost)
         order, cut = orders[at // cost.shape[1]], at % cost.shape[1] + 1
         if found is None:
             best, found = cost.ravel()[at], _Choice(order, cut, period)
         else:
             better = cost.ravel()[at] < best
-            best = jnp.where(better, cost.ravel()[at], best)
+            best = xp.where(better, cost.ravel()[at], best)
             mine = _Choice(order, cut, period)
-            found = _Choice(*(jnp.where(better, new, old) for new, old in zip(mine, found)))
+            found = _Choice(*(xp.where(better, new, old) for new, old in zip(mine, found)))
     assert found is not None
     return found
 
 
 def _turn(phase: Array) -> Array:
     """e^{i phase} - 1 without cancellation."""
-    return jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
+    return complex_of(-2.0 * xp.square(xp.sin(0.5 * phase)), xp.sin(phase))
 
 
-def transform(at: Array, tilted: Array, base: Array) -> Array:
+class Turns(NamedTuple):
+    """e^{i k base at} - 1 at small k, below _SIDE, and at its multiples; [_SIDE, places]."""
+
+    slow: Array
+    fast: Array
+
+
+def turns(at: Array, base: Array) -> Turns:
+    small = base * xp.arange(_SIDE, dtype=xp.float64)[:, None] * at[None, :]
+    return Turns(_turn(small), _turn(_SIDE * small))
+
+
+def transform(turned: Turns, tilted: Array) -> Array:
     """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1."""
-    slow = _turn(base * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
-    fast = _turn(base * _SIDE * jnp.arange(_SIDE, dtype=jnp.float64)[:, None] * at[None, :])
-    weighted = fast * tilted.astype(fast.dtype)[None, :]
-    both = weighted @ slow.T
-    ones = tilted.astype(slow.dtype)
-    return (both + jnp.sum(weighted, axis=1)[:, None] + (slow @ ones)[None, :]).ravel()
+    slow, fast = turned.slow, turned.fast * tilted[None, :]
+    alone = xp.sum(slow * tilted[None, :], axis=1)
+    return (product(fast, slow.T) + xp.sum(fast, axis=1)[:, None] + alone[None, :]).ravel()
 
 
 def add(
@@ -186,27 +200,29 @@ def add(
     count: Array,
 ) -> stop_loss.Sum:
     """`count` more steps of the finite law (at, weights) of `cut_at`, taken with probability rate each."""
-    tilted = weights * jnp.exp(contour.order * at)
-    real = rate * (weights * jnp.square(at)) @ stop_loss.second(contour.order * at)
+    tilted = weights * xp.exp(contour.order * at)
+    real = rate * (weights * xp.square(at)) @ stop_loss.second(contour.order * at)
     base = 2.0 * math.pi / contour.period
-    square = jnp.square(contour.order)
-    excess = rate.astype(theta.dtype) * transform(at, tilted, base) + (square * real).astype(theta.dtype)
+    square = xp.square(contour.order)
+    excess = rate.astype(theta.dtype) * transform(turns(at, base), tilted) + (square * real).astype(
+        theta.dtype
+    )
     total = stop_loss.add(total, contour, theta, excess / (theta * theta), real, count)
-    size = jnp.sqrt(stop_loss.log_one_plus(excess)[1])
+    size = xp.sqrt(stop_loss.log_one_plus(excess)[1])
     # The mean is not quite zero: all values may have to move up by this much.
-    moved = 2.0 * rate * _MEAN * (jnp.abs(at) @ weights) * (1.0 + square * real / rate)
+    moved = 2.0 * rate * _MEAN * (xp.abs(at) @ weights) * (1.0 + square * real / rate)
     # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
-    exponents = jnp.abs(contour.order * at)
+    exponents = xp.abs(contour.order * at)
     tilt = (
         4.0
         * UNIT
         * square
         * rate
-        * (weights * jnp.square(at) * exponents)
+        * (weights * xp.square(at) * exponents)
         @ stop_loss.second(contour.order * at)
     )
-    terms = 4.0 * UNIT * rate * (tilted * jnp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
-    wrong = moved * jnp.abs(theta) + tilt + terms * jnp.imag(theta)
+    terms = 4.0 * UNIT * rate * (tilted * xp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
+    wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
     return total._replace(
         log_mgf=total.log_mgf + count * (moved * contour.order + tilt),
         drift=total.drift + 2.0 * count * wrong / size,
@@ -215,23 +231,23 @@ def add(
 
 def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Array, Law]) -> Array:
     loss, law = one
-    x = -clients * jnp.expm1(loss)
+    x = -clients * xp.expm1(loss)
     steps = steps_of(law)
-    deviation = jnp.maximum(least, 1e-300)
+    deviation = xp.maximum(least, 1e-300)
     choice = choose(steps, count, rate, x, deviation)
     at, weights = cut_at(steps, choice.cut)
     contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
     theta = stop_loss.nodes(contour, NODES)
     total = add(stop_loss.start(contour, theta), contour, theta, at, weights, rate, count)
     value = stop_loss.stop_loss(total, contour, theta, x)
-    lost = jnp.maximum(steps.beyond[choice.cut], steps.left_beyond)
+    lost = xp.maximum(steps.beyond[choice.cut], steps.left_beyond)
     # A law: probabilities that do not exceed one.
-    fits = rate * jnp.sum(weights) <= 1.0
+    fits = rate * xp.sum(weights) <= 1.0
     value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
+    return xp.where(xp.isfinite(value) & fits, value, math.inf)
 
 
-@compiled()
+@hosted()
 def hidden_upper(
     clients: Float64[Array, ""],
     count: Float64[Array, ""],
@@ -253,4 +269,4 @@ def hidden_upper(
     # One row of the law for each of the losses.
     chex.assert_tree_shape_prefix(law, (losses.size,))
     one = functools.partial(_one, clients, count, rate, deviation)
-    return jax.lax.map(one, (losses, law), batch_size=_BATCH)
+    return one_by_one(one, (losses, law), _BATCH)

@@ -17,15 +17,12 @@ import functools
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
@@ -81,13 +78,13 @@ def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells
 
 def _steps(cells: Cells) -> hidden_messages.Steps:
     """As `hidden_messages` looks at a law when it chooses a contour."""
-    after = jnp.cumsum(cells.right_mass[::-1])[::-1]
+    after = xp.cumsum(cells.right_mass[::-1])[::-1]
     # E(d - k)_+ at the knots.
-    gaps = jnp.diff(cells.right, prepend=0.0)
-    beyond = jnp.append(jnp.cumsum((after * gaps)[::-1])[::-1], 0.0)
-    knots = jnp.concatenate([jnp.zeros(1), cells.right])
+    gaps = xp.diff(cells.right, prepend=0.0)
+    beyond = xp.append(xp.cumsum((after * gaps)[::-1])[::-1], 0.0)
+    knots = xp.concatenate([xp.zeros(1), cells.right])
     return hidden_messages.Steps(
-        knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, jnp.zeros(())
+        knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, xp.zeros(())
     )
 
 
@@ -96,86 +93,84 @@ def _one(
 ) -> tuple[Array, Array]:
     """(E[W; A], Pr[A]) for A = {W + N > threshold}, rounded down and up."""
     choice = hidden_messages.choose(_steps(cells), clients, rate, -threshold, deviation)
-    kept = jnp.arange(cells.right.size) < choice.cut
-    at = jnp.concatenate([jnp.where(kept, cells.right, 0.0), -cells.left])
-    mass = jnp.concatenate([jnp.where(kept, cells.right_mass, 0.0), cells.left_mass])
-    lost = jnp.where(kept, 0.0, cells.right_mass)
+    kept = xp.arange(cells.right.size) < choice.cut
+    at = xp.concatenate([xp.where(kept, cells.right, 0.0), -cells.left])
+    mass = xp.concatenate([xp.where(kept, cells.right_mass, 0.0), cells.left_mass])
+    lost = xp.where(kept, 0.0, cells.right_mass)
     order, period = choice.order, choice.period
     contour = stop_loss.Contour(order, period, hidden_messages.SMOOTHING * period)
     theta = stop_loss.nodes(contour, hidden_messages.NODES)
-    base = 2.0 * math.pi / period
+    turned = hidden_messages.turns(at, 2.0 * math.pi / period)
 
     def excess_at(orders: Array) -> Array:
         """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost."""
-        curved = stop_loss.second(orders[:, None] * at[None, :]) @ (mass * jnp.square(at))
-        return rate * (jnp.square(orders) * curved - orders * (lost @ cells.right) - jnp.sum(lost))
+        curved = stop_loss.second(orders[:, None] * at[None, :]) @ (mass * xp.square(at))
+        return rate * (xp.square(orders) * curved - orders * (lost @ cells.right) - xp.sum(lost))
 
-    tilted = mass * jnp.exp(order * at)
+    tilted = mass * xp.exp(order * at)
     real = excess_at(order[None])[0]
-    excess = rate.astype(theta.dtype) * hidden_messages.transform(at, tilted, base) + real.astype(theta.dtype)
+    excess = rate.astype(theta.dtype) * hidden_messages.transform(turned, tilted) + real.astype(theta.dtype)
     log_step, size = stop_loss.log_one_plus(excess)
     log_real = log1p(real)
     start = stop_loss.start(contour, theta)
-    spread = tilted * jnp.abs(at)
-    exponents = jnp.abs(order * at)
+    spread = tilted * xp.abs(at)
+    exponents = xp.abs(order * at)
     terms = 4.0 * UNIT * rate * spread @ (at.size + 16.0 + 2.0 * exponents)
     # Places and masses are good to _CELLS, which moves the mean of a step and the exponent.
-    wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * jnp.abs(theta)
-    wrong += 16.0 * UNIT * jnp.abs(excess)
+    wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * xp.abs(theta)
+    wrong = wrong + 16.0 * UNIT * xp.abs(excess)
     # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
-    floored = jnp.any(size <= 2.0 * stop_loss.FLOOR**2)
+    floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2)
     total = stop_loss.Sum(
         start.log_mgf + clients * log_real,
         start.log_ratio + (log_step - log_real.astype(log_step.dtype)) * clients.astype(log_step.dtype),
-        2.0 * clients * wrong / jnp.sqrt(size),
-        jnp.where(floored, 2.0 * jnp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
+        2.0 * clients * wrong / xp.sqrt(size),
+        xp.where(floored, 2.0 * xp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
     )
-    slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * jnp.abs(log_real)) + 1e-12
+    slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
 
     # M'/M: the tilted mean on the real axis.
-    turned = hidden_messages.transform(at, tilted * at, base) + (tilted @ at).astype(theta.dtype)
-    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * turned / (1.0 + excess)
-    mean_size = clients * rate * jnp.sum(spread)
+    inner = hidden_messages.transform(turned, tilted * at) + (tilted @ at).astype(theta.dtype)
+    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * inner / (1.0 + excess)
+    mean_size = clients * rate * xp.sum(spread)
     mean_wrong = clients * rate * spread @ (12.0 * (at.size + 16.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
-    mean_wrong = (mean_wrong + 2.0 * wrong * jnp.abs(mean)) / jnp.sqrt(size)
+    mean_wrong = (mean_wrong + 2.0 * wrong * xp.abs(mean)) / xp.sqrt(size)
 
-    frequency = jnp.imag(theta)
-    ratio = jnp.exp(jnp.real(total.log_ratio))
-    phase = jnp.imag(total.log_ratio) - frequency * threshold - jnp.arctan2(frequency, order)
-    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period * jnp.abs(theta))
-    turn = jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
+    frequency = xp.imag(theta)
+    ratio = xp.exp(xp.real(total.log_ratio))
+    phase = xp.imag(total.log_ratio) - frequency * threshold - xp.arctan2(frequency, order)
+    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period * xp.abs(theta))
+    turn = engine.complex_of(xp.cos(phase), xp.sin(phase))
     off = stop_loss.inaccuracy(total) + UNIT * (hidden_messages.NODES + 16.0 * frequency * threshold) * ratio
     tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
-    scale = jnp.exp(total.log_mgf - order * threshold)
+    scale = xp.exp(total.log_mgf - order * threshold)
 
-    far = jnp.sum(kernel * (ratio * jnp.real(turn) + off)) + tail
-    inside = jnp.sum(kernel * ratio * jnp.real(turn * mean))
-    unsure = jnp.sum(kernel * (off * jnp.abs(mean) + (ratio + off) * mean_wrong))
-    unsure += tail * mean_size / (1.0 + real)
+    far = xp.sum(kernel * (ratio * xp.real(turn) + off)) + tail
+    inside = xp.sum(kernel * ratio * xp.real(turn * mean))
+    unsure = xp.sum(kernel * (off * xp.abs(mean) + (ratio + off) * mean_wrong))
+    unsure = unsure + tail * mean_size / (1.0 + real)
     # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
-    left = jnp.sqrt(
-        clients * rate * (mass @ jnp.square(at)) + jnp.square(clients * rate * (lost @ cells.right))
-    )
-    left = left * jnp.exp(-order * period) / -jnp.expm1(-order * period)
+    left = xp.sqrt(clients * rate * (mass @ xp.square(at)) + xp.square(clients * rate * (lost @ cells.right)))
+    left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
     # a takes a tenth of what the order is further.
-    further = order * jnp.asarray(_FURTHER)
+    further = order * xp.asarray(_FURTHER)
     apart = 0.9 * (further - order)
     log_m = clients * log1p(excess_at(further)) - (order + apart) * threshold
-    log_m += 0.5 * jnp.square(contour.smoothing * (order + apart))
+    log_m = log_m + 0.5 * xp.square(contour.smoothing * (order + apart))
     fall = apart * period
-    images = log_m - fall - jnp.log(-jnp.expm1(-fall)) - 1.0 - jnp.log(apart / 9.0)
-    right = jnp.exp(jnp.min(jnp.where(jnp.isnan(images), jnp.inf, images)) + slack)
-    moved = scale * (jnp.exp(-jnp.sign(inside) * slack) * inside - jnp.exp(slack) * unsure)
+    images = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
+    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images)) + slack)
+    moved = scale * (xp.exp(-xp.sign(inside) * slack) * inside - xp.exp(slack) * unsure)
     # With a step beyond the cut: E W = 0, and what is kept has a mean.
-    without = clients * log1p(-rate * jnp.sum(lost))
-    outside = clients * rate * (lost @ cells.right) * jnp.exp(without)
+    without = clients * log1p(-rate * xp.sum(lost))
+    outside = clients * rate * (lost @ cells.right) * xp.exp(without)
     moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
-    far = far * scale * jnp.exp(slack) - jnp.expm1(without) * (1.0 + ROUNDING)
-    fine = jnp.isfinite(moved) & jnp.isfinite(far) & (moved > 0)
-    return jnp.where(fine, moved, 0.0), jnp.where(fine, jnp.minimum(far, 1.0), 1.0)
+    far = far * scale * xp.exp(slack) - xp.expm1(without) * (1.0 + ROUNDING)
+    fine = xp.isfinite(moved) & xp.isfinite(far) & (moved > 0)
+    return xp.where(fine, moved, 0.0), xp.where(fine, xp.minimum(far, 1.0), 1.0)
 
 
-@compiled()
+@hosted()
 def lines_lower(
     clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
 ) -> tuple[Array, Array]:
@@ -189,4 +184,4 @@ def lines_lower(
     (0, 1) where nothing can be told.
     """
     one = functools.partial(_one, clients, rate, deviation, cells)
-    return jax.lax.map(one, thresholds, batch_size=BATCH)
+    return engine.one_by_one(one, thresholds, BATCH)

@@ -23,12 +23,13 @@ import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import placed, xp
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.games import ONE_BIT, Message
 from checkin_jax.kernels.round_off import UNIT
@@ -56,15 +57,15 @@ class Curve(NamedTuple):
 
 def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
     """(g, Q) at one m, rounded up."""
-    size = jnp.real(curve.base) + m * jnp.real(curve.slope)
-    phase = jnp.imag(curve.base) + m * jnp.imag(curve.slope) + curve.turn
-    modulus = curve.kernel * jnp.exp(size)
-    wrong = curve.drift + 16.0 * UNIT * (8.0 + jnp.abs(size) + jnp.abs(phase))
-    error = modulus * wrong * jnp.exp(wrong)
-    bend = jnp.square(jnp.abs(curve.slope + curve.tilt.astype(curve.slope.dtype)))
-    scale = jnp.exp(curve.height + m * curve.tilt) * (1.0 + ROUNDING)
-    value = jnp.sum(modulus * jnp.cos(phase)) + jnp.sum(error) + UNIT * modulus.size * jnp.sum(modulus)
-    return scale * value, scale * jnp.sum((modulus + error) * bend)
+    size = xp.real(curve.base) + m * xp.real(curve.slope)
+    phase = xp.imag(curve.base) + m * xp.imag(curve.slope) + curve.turn
+    modulus = curve.kernel * xp.exp(size)
+    wrong = curve.drift + 16.0 * UNIT * (8.0 + xp.abs(size) + xp.abs(phase))
+    error = modulus * wrong * xp.exp(wrong)
+    bend = xp.square(xp.abs(curve.slope + curve.tilt.astype(curve.slope.dtype)))
+    scale = xp.exp(curve.height + m * curve.tilt) * (1.0 + ROUNDING)
+    value = xp.sum(modulus * xp.cos(phase)) + xp.sum(error) + UNIT * modulus.size * xp.sum(modulus)
+    return scale * value, scale * xp.sum((modulus + error) * bend)
 
 
 class _Intervals(NamedTuple):
@@ -81,24 +82,24 @@ class _Intervals(NamedTuple):
 
 def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]) -> Array:
     """The largest value between two points of a function with these values there and |g''| <= max Q."""
-    q = jnp.square(width) * jnp.maximum(*bend)
-    apart = jnp.abs(value[1] - value[0])
+    q = xp.square(width) * xp.maximum(*bend)
+    apart = xp.abs(value[1] - value[0])
     inside = 0.5 * (value[0] + value[1]) + 0.125 * q
-    inside += 0.5 * jnp.square(apart) / jnp.where(q > 0, q, 1.0)
-    inside = inside + 1e-14 * (jnp.abs(value[0]) + jnp.abs(value[1]) + q)
-    return jnp.where(2.0 * apart >= q, jnp.maximum(*value), inside)
+    inside = inside + 0.5 * xp.square(apart) / xp.where(q > 0, q, 1.0)
+    inside = inside + 1e-14 * (xp.abs(value[0]) + xp.abs(value[1]) + q)
+    return xp.where(2.0 * apart >= q, xp.maximum(*value), inside)
 
 
 def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
     """At least the largest g on [0, others]; not refined beyond `ceiling`."""
-    points = others * jnp.linspace(0.0, 1.0, _FIRST + 1)
-    value, bend = jax.vmap(functools.partial(value_at, curve))(points)
+    points = others * xp.linspace(0.0, 1.0, _FIRST + 1)
+    value, bend = engine.vmap(functools.partial(value_at, curve))(points)
     pad = _MOST - _FIRST
 
     def padded(part: Array, fill: float) -> Array:
-        return jnp.pad(part, (0, pad), constant_values=fill)
+        return xp.pad(part, (0, pad), constant_values=fill)
 
-    width = others / _FIRST + jnp.zeros(_FIRST)
+    width = others / _FIRST + xp.zeros(_FIRST)
     ends, bends = (value[:-1], value[1:]), (bend[:-1], bend[1:])
     state = _Intervals(
         padded(points[:-1], 0.0),
@@ -106,32 +107,36 @@ def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
         (padded(ends[0], 0.0), padded(ends[1], 0.0)),
         (padded(bends[0], 0.0), padded(bends[1], 0.0)),
         padded(_highest(width, ends, bends), -math.inf),
-        jnp.asarray(_FIRST),
-        jnp.max(value),
+        xp.asarray(_FIRST),
+        xp.max(value),
     )
 
     def unsure(state: _Intervals) -> Array:
-        rough = jnp.max(state.bound) > state.best * (1.0 + _ENOUGH)
+        rough = xp.max(state.bound) > state.best * (1.0 + _ENOUGH)
         return rough & (state.number < _MOST) & (state.best < ceiling)
 
     def halve(state: _Intervals) -> _Intervals:
-        i, j = jnp.argmax(state.bound), state.number
+        i, j = xp.argmax(state.bound), state.number
         half = 0.5 * state.width[i]
         middle = state.left[i] + half
         value, bend = value_at(curve, middle)
         first = (state.value[0][i], value), (state.bend[0][i], bend)
         second = (value, state.value[1][i]), (bend, state.bend[1][i])
+
+        def of(part: Array, left: Array, right: Array) -> Array:
+            return placed(placed(part, i, left), j, right)
+
         return _Intervals(
-            state.left.at[j].set(middle),
-            state.width.at[i].set(half).at[j].set(half),
-            (state.value[0].at[j].set(value), state.value[1].at[j].set(second[0][1]).at[i].set(value)),
-            (state.bend[0].at[j].set(bend), state.bend[1].at[j].set(second[1][1]).at[i].set(bend)),
-            state.bound.at[i].set(_highest(half, *first)).at[j].set(_highest(half, *second)),
+            placed(state.left, j, middle),
+            of(state.width, half, half),
+            (placed(state.value[0], j, value), of(state.value[1], value, second[0][1])),
+            (placed(state.bend[0], j, bend), of(state.bend[1], bend, second[1][1])),
+            of(state.bound, _highest(half, *first), _highest(half, *second)),
             j + 1,
-            jnp.maximum(state.best, value),
+            xp.maximum(state.best, value),
         )
 
-    return jnp.max(jax.lax.while_loop(unsure, halve, state).bound)
+    return xp.max(engine.while_loop(unsure, halve, state).bound)
 
 
 def curve_between(
@@ -148,19 +153,19 @@ def curve_between(
     begun holds the normal variable; first and second are one step each. What g lacks: frequencies beyond the nodes, and
     moduli that are held up.
     """
-    frequency, points = jnp.imag(theta), theta.size
+    frequency, points = xp.imag(theta), theta.size
     slope = second.log_ratio - first.log_ratio
     many = others.astype(theta.dtype)
     drift = begun.drift + others * (
-        jnp.maximum(first.drift, second.drift)
-        + 16.0 * UNIT * (jnp.abs(first.log_ratio) + jnp.abs(second.log_ratio))
+        xp.maximum(first.drift, second.drift)
+        + 16.0 * UNIT * (xp.abs(first.log_ratio) + xp.abs(second.log_ratio))
     )
     curve = Curve(
         begun.log_ratio + many * first.log_ratio,
         slope,
-        stop_loss.multiplicity(points) / (path.period * jnp.square(jnp.abs(theta))),
-        frequency * x - 2.0 * jnp.arctan2(frequency, path.order),
-        drift + 16.0 * UNIT * jnp.abs(frequency * x),
+        stop_loss.multiplicity(points) / (path.period * xp.square(xp.abs(theta))),
+        frequency * x - 2.0 * xp.arctan2(frequency, path.order),
+        drift + 16.0 * UNIT * xp.abs(frequency * x),
         path.order * x + begun.log_mgf + others * first.log_mgf,
         second.log_mgf - first.log_mgf,
     )
@@ -168,14 +173,14 @@ def curve_between(
     floor = math.log(2.0 * stop_loss.FLOOR)
 
     def held(mine: stop_loss.Sum, other: stop_loss.Sum) -> Array:
-        size = jnp.real(mine.log_ratio) + mine.log_mgf
-        rest = jnp.maximum(others - 1.0, 0.0) * jnp.maximum(jnp.real(other.log_ratio), floor)
-        return jnp.where((size <= floor) & (others > 0), 2.0 * jnp.exp(floor + rest), 0.0)
+        size = xp.real(mine.log_ratio) + mine.log_mgf
+        rest = xp.maximum(others - 1.0, 0.0) * xp.maximum(xp.real(other.log_ratio), floor)
+        return xp.where((size <= floor) & (others > 0), 2.0 * xp.exp(floor + rest), 0.0)
 
     absolute = begun.absolute + held(first, second) + held(second, first)
-    tail = 2.0 * stop_loss.beyond(path, points) * path.period / jnp.square(2.0 * math.pi * points)
-    rest = tail + jnp.sum(curve.kernel * absolute)
-    top = jnp.exp(curve.height + jnp.maximum(others * curve.tilt, 0.0))
+    tail = 2.0 * stop_loss.beyond(path, points) * path.period / xp.square(2.0 * math.pi * points)
+    rest = tail + xp.sum(curve.kernel * absolute)
+    top = xp.exp(curve.height + xp.maximum(others * curve.tilt, 0.0))
 
     return curve, rest * top
 
@@ -195,17 +200,17 @@ class _Path(NamedTuple):
 
 def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Path:
     """A good one for `count` steps; at: centred values, weights: of X, Y and t*, [3, values]."""
-    both = jnp.broadcast_to(at, (2, at.size))
+    both = xp.broadcast_to(at, (2, at.size))
     order, deviation = equal_steps.saddle(both, weights[:2], count, x)
     path = equal_steps.contour(order, deviation, jump)
     theta = stop_loss.nodes(path, NODES)
-    squares = jnp.square(at).astype(theta.dtype)
+    squares = xp.square(at).astype(theta.dtype)
     steps = weights.astype(theta.dtype) @ (
         squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
     )
-    real = equal_steps.real_moment(jnp.broadcast_to(at, weights.shape), weights, order[None])[0]
+    real = equal_steps.real_moment(xp.broadcast_to(at, weights.shape), weights, order[None])[0]
 
-    one = jnp.ones_like(order)
+    one = xp.ones_like(order)
     begun = stop_loss.start(path, theta)
     alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
     begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
@@ -215,27 +220,27 @@ def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Pa
 
 def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
     """g at this loss, and what it may lack at any m."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
     x = -clients * c_minus_1 / unit
-    return _path(at, weights, clients, x, jnp.ones_like(x)).curve(clients - 1.0, x)
+    return _path(at, weights, clients, x, xp.ones_like(x)).curve(clients - 1.0, x)
 
 
 def _alone(message: Message, loss: Array) -> Array:
     """At most what one message by itself gives away."""
-    room = jnp.maximum(jnp.exp(loss) * jnp.expm1(message.epsilon0 - loss), 0.0)
-    return room * message.differ / (jnp.expm1(message.epsilon0) + 2.0)
+    room = xp.maximum(xp.exp(loss) * xp.expm1(message.epsilon0 - loss), 0.0)
+    return room * message.differ / (xp.expm1(message.epsilon0) + 2.0)
 
 
 def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
     loss, ceiling = ceiling_at
     curve, rest = curve_of(clients, rate, message, loss)
-    unit = jnp.expm1(message.epsilon0)
+    unit = xp.expm1(message.epsilon0)
     alone = _alone(message, loss)
     value = largest(curve, clients - 1.0, ceiling * clients / unit) + rest
-    value = value * unit / clients + jnp.exp(clients * jnp.log(rate)) * alone
+    value = value * unit / clients + xp.exp(clients * xp.log(rate)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
+    return xp.where(xp.isfinite(value), xp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
 @jax.jit
@@ -257,24 +262,24 @@ def profile_upper(
 
 def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
     """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; absent alpha (1 - c), else beta times a step."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     shift, beta = c_minus_1 / unit, pool.rate / pool.theta
     at = equal_steps.stretched(ONE_BIT.places(c_minus_1, message), pool, shift)
     laws = ONE_BIT.laws(message)
-    rest = jnp.maximum(1.0 - jnp.sum(laws, axis=1, keepdims=True), 0.0)
-    away = jnp.broadcast_to(1.0 - pool.theta, rest.shape)
-    weights = jnp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)
-    most = jnp.max(jnp.where(pool.masses > 0, pool.sizes + 1.0, 1.0))
+    rest = xp.maximum(1.0 - xp.sum(laws, axis=1, keepdims=True), 0.0)
+    away = xp.broadcast_to(1.0 - pool.theta, rest.shape)
+    weights = xp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)
+    most = xp.max(xp.where(pool.masses > 0, pool.sizes + 1.0, 1.0))
     path, alone = _path(at, weights, most, -most * shift, beta), pool.rate * _alone(message, loss)
 
     def part(size: Array) -> Array:
         n = size + 1.0
         curve, rest = path.curve(size, -n * shift)
-        value = (largest(curve, size, jnp.full_like(n, math.inf)) + rest) * unit / n
-        value = value * (1.0 + equal_steps.PLACED) + jnp.exp(size * jnp.log(pool.theta)) * alone
-        return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+        value = (largest(curve, size, xp.full_like(n, math.inf)) + rest) * unit / n
+        value = value * (1.0 + equal_steps.PLACED) + xp.exp(size * xp.log(pool.theta)) * alone
+        return xp.where(xp.isfinite(value), xp.minimum(value, alone), alone)
 
-    values = jnp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
+    values = xp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
     return (pool.masses @ values) * (1.0 + ROUNDING) + FLUSHED
 
 

@@ -15,12 +15,12 @@ import functools
 
 import chex
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages, one_bit
 
 # Values of c treated at a time.
@@ -31,24 +31,24 @@ def _one(
     clients: Array, rate: Array, deviation: Array, knots: Array, one: tuple[Array, Array, Array, Array]
 ) -> Array:
     loss, ceiling, right, left = one
-    x, others = -clients * jnp.expm1(loss), clients - 1.0
-    steps = jax.vmap(lambda up, down: hidden_messages.steps_of(hidden_messages.Law(knots, up, knots, down)))(
-        right, left
-    )
-    beyond, left_beyond = jnp.max(steps.beyond, axis=0), jnp.max(steps.left_beyond)
+    x, others = -clients * xp.expm1(loss), clients - 1.0
+    steps = engine.vmap(
+        lambda up, down: hidden_messages.steps_of(hidden_messages.Law(knots, up, knots, down))
+    )(right, left)
+    beyond, left_beyond = xp.max(steps.beyond, axis=0), xp.max(steps.left_beyond)
     # The contour is chosen for X, what is lost for all of them.
     first = jax.tree.map(lambda part: part[0], steps)
     choice = hidden_messages.choose(
         first._replace(beyond=beyond, left_beyond=left_beyond), clients, rate, x, deviation
     )
-    at, weights = jax.vmap(hidden_messages.cut_at, in_axes=(0, None))(steps, choice.cut)
+    at, weights = engine.vmap(lambda law: hidden_messages.cut_at(law, choice.cut))(steps)
     path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
     theta = stop_loss.nodes(path, hidden_messages.NODES)
     begun = stop_loss.start(path, theta)
     alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
 
     def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
-        count = jnp.ones_like(rate)
+        count = xp.ones_like(rate)
         return hidden_messages.add(total, path, theta, at[law], weights[law], rate, count)
 
     curve, rest = one_bit.curve_between(
@@ -56,13 +56,13 @@ def _one(
     )
     value = one_bit.largest(curve, others, ceiling * clients) + rest
     # n steps are cut.
-    lost = rate * jnp.maximum(beyond[choice.cut], left_beyond)
-    fits = rate * jnp.max(jnp.sum(weights, axis=1)) <= 1.0
+    lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
+    fits = rate * xp.max(xp.sum(weights, axis=1)) <= 1.0
     value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & fits, value, jnp.inf)
+    return xp.where(xp.isfinite(value) & fits, value, xp.inf)
 
 
-@compiled()
+@hosted()
 def profile_upper(
     clients: Float64[Array, ""],
     rate: Float64[Array, ""],
@@ -85,4 +85,4 @@ def profile_upper(
     require_float64(clients, rate, deviation, knots, losses, ceilings, right, left)
     chex.assert_tree_shape_prefix((right, left, ceilings), (losses.size,))
     one = functools.partial(_one, clients, rate, deviation, knots)
-    return jax.lax.map(one, (losses, ceilings, right, left), batch_size=_BATCH)
+    return engine.one_by_one(one, (losses, ceilings, right, left), _BATCH)

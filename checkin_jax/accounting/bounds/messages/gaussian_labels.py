@@ -13,7 +13,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian
 from checkin_jax.accounting.bounds.unit import ShuffledGaussian
 from checkin_jax.accounting.bounds.windows.allocation import R1Subsampling
-from checkin_jax.kernels import FLUSHED, ROUNDING, host
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.messages.gaussian_moments import Labels, Rare
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 
@@ -36,22 +36,13 @@ def _labels(mix: GaussianBuckets, more: list[tuple[float, ...]], rare: list[tupl
     return Labels(next(of_labels), next(of_labels), next(of_labels), Rare(*of_rare))
 
 
-def _log_chernoff(trials: float, rate: float, count: np.ndarray) -> np.ndarray:
-    """Upper bound on log Pr[Bin(trials, rate) is as far from its mean as count, on its side]; rate in (0, 1)."""
-    share = np.clip(count / trials, 0.0, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        there = np.where(share > 0, share * np.log(share / rate), 0.0)
-        apart = np.where(share < 1, (1.0 - share) * (np.log1p(-share) - math.log1p(-rate)), 0.0)
-    return -trials * np.maximum(there + apart, 0.0) * (1.0 - 1e-9) + 1e-9
-
-
 def of_shuffled(bound: ShuffledGaussian) -> Labels:
     """G1, with runs of the numbers of messages k that are outside the window: all numbers count.
 
     Above it each run has the largest k / n and the least k's noise. Below it, where noise adds up, runs are rare labels
     at the least k's noise; else all have the window's least k / n.
     """
-    mix = bound._mixture()
+    mix = bound._mixture
     n, rate, mu = float(bound.num_clients), bound.rate, bound.mu
     # Of a window whose buckets are single numbers the last may be empty: then that number counts below.
     most, least = (np.rint(n / float(pick(mix.inverse_rate))) for pick in (np.min, np.max))
@@ -60,12 +51,12 @@ def of_shuffled(bound: ShuffledGaussian) -> Labels:
     if rate < 1.0 and most < n:
         ends = np.unique(np.rint(most * (n / most) ** (np.arange(_ABOVE + 1.0) / _ABOVE) ** 2))
         first, last = ends[:-1], ends[1:]
-        log_weight = _log_chernoff(n - 1.0, rate, first - 1.0) + math.log(rate)
+        log_weight = np.asarray(binomial.log_chernoff(first - 1.0, n - 1.0, rate)) + math.log(rate)
         here = mu / np.sqrt(first) if bound.summed else np.full_like(first, mu)
         more += zip(here, n / last, log_weight)
     if rate < 1.0 and least > 1.0:
         ends = np.unique(np.rint(least ** (np.arange(_BELOW + 1.0) / _BELOW)))
-        log_weight = _log_chernoff(n - 1.0, rate, ends[1:] - 1.0) + math.log(rate)
+        log_weight = np.asarray(binomial.log_chernoff(ends[1:] - 1.0, n - 1.0, rate)) + math.log(rate)
         if bound.summed:
             first, last = ends[:-1], ends[1:]
             rare += zip(mu / np.sqrt(first), last / n, log_weight, log_weight + np.log(n / first))

@@ -18,7 +18,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, UnitBound, bucket_count, prepare
+from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, UnitBound, bucket_count
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
@@ -80,11 +80,6 @@ class HiddenMessages(HiddenSum):
     def _rest(self) -> float:
         return math.exp(self.num_clients * math.log(self.rate))
 
-    def prepare(self) -> None:
-        if self.rate < 1.0:
-            super().prepare()
-        prepare(self.instances)
-
     def hidden(self) -> np.ndarray:
         return np.full(self.losses.shape, math.inf) if self.rate >= 1.0 else super().hidden()
 
@@ -117,9 +112,6 @@ class SubsampledMessages(HiddenMessages):
     @property
     def name(self) -> str:
         return "G1 (subsampling)"
-
-    def prepare(self) -> None:
-        prepare(self.instances)
 
     def hidden(self) -> np.ndarray:
         return np.full(self.losses.shape, math.inf)

@@ -138,12 +138,6 @@ class HiddenSum(abc.ABC):
         right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
 
-    def prepare(self) -> None:
-        """Begins to compile what it needs."""
-        right, left = np.zeros((LOSSES, _KNOTS + 2)), np.zeros((LOSSES, _KNOTS + 1))
-        law = hidden_messages.Law(host(right), host(right), host(left), host(left))
-        hidden_messages.hidden_upper.prepare(*map(host, np.zeros(4)), np.zeros(LOSSES), law)
-
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
         arguments = (host(value) for value in (*self.terms, self.steps[2]))

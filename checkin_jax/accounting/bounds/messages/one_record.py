@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES, HiddenSum
+from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 from checkin_jax.kernels import host
@@ -64,13 +64,6 @@ class _OneRecord(abc.ABC):
     @abc.abstractmethod
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
         """Cells of one message with Z - 1, and with 1 - Z, to the right."""
-
-    def prepare(self) -> None:
-        clients, size = host(0.0), 2 * (LOSSES - 1)
-        thresholds = np.zeros(size + -size % hidden_messages_lower.BATCH)
-        hidden_messages_lower.lines_lower.prepare(
-            clients, clients, clients, self._both_cells[0], host(thresholds)
-        )
 
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:

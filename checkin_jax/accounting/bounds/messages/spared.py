@@ -19,9 +19,9 @@ from checkin_jax.accounting.bounds.everybody import G2Shuffled
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.accounting.bounds.unit import Instance, LocalGaussian, UnitBound
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics import convex
 
 # Shares of the clients that may be spared (powers, so that plans meet again), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
@@ -87,7 +87,7 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Chain:
+class _Chain(TabulatedMessages):
     """n shuffled messages of everybody: (1/k) E(T*_1 + ... + T*_k)_+ + c D(1) D_r(N/k), N = n - 1 - r.
 
     D_r is this bound for r + 1 clients, D_0 the profile of one message. Symmetric.
@@ -105,7 +105,6 @@ class _Chain:
     two: bool = False
 
     name = "E*"
-    top = math.inf
     instances: tuple[Instance, ...] = ()
 
     @functools.cached_property
@@ -146,28 +145,12 @@ class _Chain:
         apart = float(GaussianProfile(self.mu).delta(loss[:1])[0])
         return apart * float(self._spared_upper(loss)[1]) * (1.0 + ROUNDING)
 
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Losses and the bound there, convex; None if no terms are left."""
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self._sum is None:
             return None
         losses = self._sum.losses
         value = np.asarray(self._sum.upper(losses)) + np.exp(losses) * self._cost
-        value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), self._alone(losses)))
-        kept = convex.hull(np.expm1(losses), value)
-        return losses[kept], value[kept]
-
-    def _alone(self, losses: np.ndarray) -> np.ndarray:
-        return np.asarray(LocalGaussian(1.0, self.mu).upper(losses))
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        loss = np.asarray(loss, dtype=np.float64)
-        alone = self._alone(loss)
-        if self._profile is None:
-            return alone
-        losses, value = self._profile
-        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
-        return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
+        return losses, value * (1.0 + ROUNDING)
 
 
 @functools.lru_cache(maxsize=32)

@@ -18,7 +18,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian, hidden_gaussian
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.messages.hidden_sums import LOSSES, HiddenSum
+from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import two_laws
@@ -60,11 +60,7 @@ class _TwoLaws(HiddenSum):
         return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
     def prepare(self) -> None:
-        super().prepare()
         laws.prepare(self._mu, self.reach)
-        losses = np.zeros(LOSSES)
-        sides = host(np.zeros((LOSSES, 3, laws.knots_of(self._mu, self.reach).size)))
-        two_laws.profile_upper.prepare(*map(host, np.zeros(3)), sides[0, 0], losses, losses, sides, sides)
 
     def hidden(self) -> np.ndarray:
         found, losses = self._star.values, self.losses

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, SlotsPureLDP, Ternary
-from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP, prepare
+from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex, occupancy, poisson_binomial
 from checkin_jax.numerics.pools import Pool
@@ -154,10 +154,6 @@ class UnequalOccupied:
         columns = (np.pad(slots, pad, mode="edge"), np.pad(used, pad, mode="edge"), np.pad(weight, pad))
         law = clones.slots_law(*map(host, columns), host(self.epsilon0), True)
         return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
-
-    def prepare(self) -> None:
-        self._above.prepare(True)
-        prepare(self.instances)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         alone = LocalPureLDP(1.0, self.epsilon0).upper(np.asarray(loss))

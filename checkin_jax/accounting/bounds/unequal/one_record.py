@@ -82,10 +82,6 @@ class UnequalMessagesOfOne:
                 found.append((float(least[i]), float(most[i]), one))
         return found
 
-    def prepare(self) -> None:
-        for _, _, one in self._parts[:1]:
-            one.prepare()
-
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         total = np.zeros((2, 2, np.size(loss)))
         for least, most, one in self._parts:

@@ -19,9 +19,8 @@ from checkin_jax.accounting.bounds.messages import hidden_sums
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
-from checkin_jax.accounting.bounds.windows.crowded import log_below
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
-from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import occupancy, opposite
 
@@ -142,7 +141,8 @@ class _Common:
             return others, 0.0
         slack = math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0))
         least = max(math.floor(others * self.prob - slack), 0)
-        return float(least), math.exp(log_below(others, self.prob, least - 1.0)) if least else 0.0
+        few = math.exp(float(binomial.log_chernoff(least - 1.0, others, self.prob)))
+        return float(least), few if least else 0.0
 
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
         """In place of a dummy (empty), or of a client; and the probability of what is not looked at."""
@@ -177,10 +177,6 @@ class _Common:
             for each in levels
         )
 
-    def prepare(self) -> None:
-        for _, each in self.displacing[:1]:
-            each.pair.prepare()
-
 
 @dataclasses.dataclass(frozen=True)
 class AmongDummies(Directed):
@@ -206,9 +202,6 @@ class AmongDummies(Directed):
             for each in empty
         )
         return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
-
-    def prepare(self) -> None:
-        self.common.prepare()
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both, lost = self._both
@@ -244,9 +237,6 @@ class RecordsAmongDummies:
                 pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
                 kept.append((each.weight, pair))
         return share, tuple(kept), lost
-
-    def prepare(self) -> None:
-        self.common.prepare()
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         share, alone, lost = self._parts

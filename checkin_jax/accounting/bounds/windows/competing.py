@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+from checkin_jax.numerics import occupancy
 
 # Most clients and slots whose law is computed one by one.
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
@@ -28,19 +29,6 @@ _EVENTS, _RARE = 512, 1e-25
 # Rounding of a probability, by slot: two transforms' errors (14 log2 of the places, in units of 1.1e-16) times the norm
 # of a sum over an interval (about 10); and of what does not grow with the slots.
 _BY_SLOT, _ONCE = 4e-13, 1e-11
-
-
-def _occupied(num_clients: int, slots: int, prob: float) -> np.ndarray:
-    """Law of the number of occupied slots, [slots + 1]; relative errors of num_clients roundings."""
-    filled = np.arange(slots + 1.0)
-    stay, step = 1.0 - prob + prob * filled / slots, prob * (slots - filled) / slots
-    law = np.zeros(slots + 1)
-    law[0] = 1.0
-    for _ in range(num_clients):
-        moved = law * step
-        law *= stay
-        law[1:] += moved[:-1]
-    return law
 
 
 def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -59,14 +47,14 @@ def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
 @functools.lru_cache(maxsize=16)
 def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[Lines, Lines]:
     """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), from below and from above, for some events A each."""
-    after, filled = _occupied(num_clients, slots, prob), np.arange(slots + 1.0)
+    after, filled = occupancy.exact(num_clients, slots, prob), np.arange(slots + 1.0)
     occupied = (
         after * filled / num_clients
     )  # the client is used, and so many slots are occupied, its own included
     if replaced:
         law, empty = after, np.zeros(slots + 1)
     else:
-        law = _occupied(num_clients - 1, slots, prob)
+        law = occupancy.exact(num_clients - 1, slots, prob)
         empty = law * prob * (slots - filled) / slots  # it takes a dummy's place
         occupied[1:] = np.maximum(occupied[1:] - empty[:-1], 0.0)
     stay = np.maximum(law - empty - occupied, 0.0)

@@ -14,6 +14,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.unit import Directed, Instance
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.mixtures import TwoKinds
+from checkin_jax.kernels import binomial
 from checkin_jax.numerics import occupancy
 
 # Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
@@ -23,19 +24,6 @@ _MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0
 _LEVELS = 5
 # Of more empty slots the tail probabilities, one for each number, would take too long.
 _FEW = 1e5
-
-
-def log_below(trials: float, prob: float, count: float) -> float:
-    """log of Chernoff's bound on Pr[Bin(trials, prob) <= count]; -inf if that cannot be."""
-    if count < 0:
-        return -math.inf
-    share = count / trials
-    if share >= prob:
-        return 0.0
-    if prob == 1.0:
-        return -math.inf
-    first = share * math.log(share / prob) if share > 0 else 0.0
-    return -trials * (first + (1.0 - share) * (math.log1p(-share) - math.log1p(-prob)))
 
 
 def some_empty(num_clients: int, slots: int, prob: float) -> float:
@@ -97,7 +85,7 @@ class OccupiedAllocationGaussian(Directed):
         )
         least = max(math.floor(others * self.prob - slack), 0)
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
-        few = math.exp(log_below(others, self.prob, least - 1.0))
+        few = math.exp(float(binomial.log_chernoff(least - 1.0, others, self.prob)))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
         pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
