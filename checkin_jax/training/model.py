@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
 from checkin_jax._names import ByName
+from checkin_jax.training.private import operations
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
@@ -236,7 +237,9 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
         traced = jax.make_jaxpr(function)(*arguments)
     except NameError as error:  # an axis of clients, over which batch normalisation would take means
         raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
-    names = {name for name in _primitives(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
+    names = {
+        name for name in operations.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES
+    }
     if traced.effects or names:
         told = ", ".join(sorted({*map(str, traced.effects), *names}))
         raise ValueError(
@@ -244,18 +247,6 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
             "otherwise than through the clipped update is covered by no guarantee, nor is what it sees of others"
         )
     return traced
-
-
-def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Names of all operations of a trace, those within loops and branches among them."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for value in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
-        ):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from _primitives(inner)
 
 
 def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, layers, mechanisms, step
+from checkin_jax.training.private import clients, mechanisms, step
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.private.rows import Rows
 from checkin_jax.training.private.samplers import mechanism_of
@@ -194,7 +194,7 @@ def test_short_parameters_do_not_round_a_row_beyond_the_clip_norm(dtype, gradien
     def loss(parameters, record):
         image, label = record
         pixels = image.reshape(-1).astype(dtype) / 16
-        logits = layers.affine(pixels, parameters["kernel"], parameters["bias"])
+        logits = pixels @ parameters["kernel"] + parameters["bias"]
         return networks.cross_entropy(logits, label.astype(jnp.int32)).astype(jnp.float32)
 
     def both(parameters, records, weights):

@@ -3,13 +3,11 @@
 A convolution here is space-to-depth, then an unfold by slices, then one matrix product; a pooling is a
 maximum of shifted slices. Both equal `lax.conv_general_dilated` and `lax.reduce_window`, but on a CPU
 per-client gradients inside a loop are several times cheaper this way, because XLA's own convolutions are
-slow inside loops and so is the backward pass of its window reduction. Both kinds of layer compute by
-`layers.affine`, which lets per-client gradients be taken layer by layer. Everything is float32.
+slow inside loops and so is the backward pass of its window reduction. Everything is float32.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -19,7 +17,6 @@ import numpy as np
 from flax import nnx
 
 from checkin_jax import _validate
-from checkin_jax.training.private import layers
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 NUM_CLASSES = 10
@@ -67,8 +64,7 @@ class Conv(nnx.Module):
         x = x[..., : blocks_high * s, : blocks_wide * s, :]
         x = _space_to_depth(x, s)
         taps = [x[..., i : i + height, j : j + width, :] for i in range(k // s) for j in range(k // s)]
-        layout = functools.partial(_kernel_matrix, stride=s)
-        return layers.affine(jnp.concatenate(taps, axis=-1), self.kernel[...], self.bias[...], layout)
+        return _affine(jnp.concatenate(taps, axis=-1), _kernel_matrix(self.kernel[...], s), self.bias[...])
 
 
 class Dense(nnx.Module):
@@ -80,7 +76,7 @@ class Dense(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps (..., in_features) to (..., out_features)."""
-        return layers.affine(x, self.kernel[...], self.bias[...])
+        return _affine(x, self.kernel[...], self.bias[...])
 
 
 def max_pool(x: jax.Array, *, stride: int) -> jax.Array:
@@ -186,7 +182,14 @@ def _lecun_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jax.random.normal(key, shape, jnp.float32) * (1.0 / math.sqrt(math.prod(shape[:-1])))
 
 
-def _kernel_matrix(kernel: jax.Array, *, stride: int) -> jax.Array:
+def _affine(x: jax.Array, matrix: jax.Array, bias: jax.Array) -> jax.Array:
+    """(..., p) to (..., q)."""
+    out = x @ matrix
+    # Leading unit axes, so that the addition promotes no rank.
+    return out + bias.reshape((1,) * (out.ndim - 1) + bias.shape)
+
+
+def _kernel_matrix(kernel: jax.Array, stride: int) -> jax.Array:
     """The kernel as a matrix, its rows in the order of the unfolded taps."""
     k, _, channels, features = kernel.shape
     kernel = kernel.reshape(k // stride, stride, k // stride, stride, channels, features)

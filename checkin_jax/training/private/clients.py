@@ -100,7 +100,7 @@ def update_rows(
       m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
 
     Raises:
-      ValueError: "layers" for a loss or an update that does not allow it.
+      ValueError: "layers" for a loss or an update that does not allow it, see `layers.plan`.
       TypeError: an update of other than real floating-point numbers.
     """
     each: tuple[Any, ...] = records, weights
@@ -108,15 +108,18 @@ def update_rows(
         if gradients == "layers":
             raise ValueError("gradients='layers': expected a loss, not a ClientUpdate")
         function = update.function
-    elif gradients == "layers" or (
-        gradients == "auto"
-        and layers.refusal(update, parameters, jax.tree.map(lambda x: x[0, 0], records)) is None
-    ):
-        return layers.gradient_rows(update, parameters, records, weights)
-    elif weights.shape[1] == 1:
-        function, each = jax.grad(update), (jax.tree.map(lambda x: x[:, 0], records),)
     else:
-        function = jax.grad(mean_loss(update))
+        if gradients != "general":
+            plan = layers.plan(update, parameters, jax.tree.map(lambda x: x[0, 0], records))
+            if plan.refusal is None:
+                return layers.gradient_rows(plan, parameters, records, weights)
+            if gradients == "layers":
+                raise ValueError(f"gradients cannot be taken layer by layer: {plan.refusal}")
+        function = jax.grad(update)
+        if weights.shape[1] == 1:
+            each = (jax.tree.map(lambda x: x[:, 0], records),)
+        else:
+            function = jax.grad(mean_loss(update))
     rows = jax.vmap(lambda each: function(parameters, *each))(each)
     flat = [float32(x).reshape(len(weights), -1) for x in jax.tree.leaves(rows)]
     return Rows.of(jnp.concatenate(flat, axis=1))

@@ -45,7 +45,7 @@ def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
         rounded beyond C.
     """
     clip_norm = _validate.real(*CLIP_NORMS, clip_norm=clip_norm)
-    if other := {str(x.dtype) for x in jax.tree.leaves(rows)} - {"float32"}:
+    if other := {str(x.dtype) for block in rows.blocks for x in block.numbers} - {"float32"}:
         raise TypeError(f"rows of type {', '.join(sorted(other))}: expected float32")
     norms = rows.norms()
     finite = jnp.isfinite(norms)

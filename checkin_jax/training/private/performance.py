@@ -27,8 +27,9 @@ class Performance:
     Attributes:
       microbatch: clients differentiated at once, a multiple of 40, at most 1e6; None takes 40 on a CPU, whose cache it
         suits, and 2,000 elsewhere.
-      gradients: "layers" differentiates a loss layer by layer (see `layers.refusal`), "general" by
-        `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it can.
+      gradients: "layers" differentiates a loss layer by layer where it has products, convolutions or lookups (see
+        `layers.plan`), "general" by `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it
+        can.
       mesh: devices that share the work, with the one axis "clients" of type Auto; in several processes each names all
         devices. None uses one device.
       account_on: "cpu" accounts for the run on the process's CPU, beside the rounds; "default" on JAX's default device.

@@ -1,7 +1,8 @@
 """One update vector per client, held in whatever form it was computed in, and the few operations mechanisms need.
 
 The gradient of a dense layer for one record is an outer product; writing it out costs more than everything
-else. `Rows` keeps such blocks as their two factors, so that clipping, sums and inner products never form them.
+else. `Rows` keeps such blocks as their two factors, and of tables the lines that were read, so that clipping, sums and
+inner products never form them.
 Everything is float32, in full precision on every device: the lower one that accelerators use by default
 would let a row count for more than its norm.
 """
@@ -11,12 +12,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-
-Layout = Callable[[jax.Array], jax.Array]
 
 # Squares of components below 1e-19 are lost; this, added to the norms of factors, covers for them.
 _LOST_SQUARES = 1e-30
@@ -31,6 +29,22 @@ def float32(x: jax.Array) -> jax.Array:
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"update of type {x.dtype}: expected floating-point numbers")
     return x.astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A permutation of an array's entries, array to array, as reshapes and transpositions; equal if its steps are."""
+
+    steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def __call__(self, array: jax.Array) -> jax.Array:
+        for kind, numbers in self.steps:
+            array = array.reshape(numbers) if kind == "reshape" else array.transpose(numbers)
+        return array
+
+    def then(self, *steps: tuple[str, tuple[int, ...]]) -> Layout:
+        """These steps after its own."""
+        return Layout((*self.steps, *steps))
 
 
 @jax.tree_util.register_dataclass
@@ -48,6 +62,14 @@ class Block:
     factors: tuple[jax.Array, ...]
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     layout: Layout | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def __len__(self) -> int:
+        return len(self.factors[0])
+
+    @property
+    def numbers(self) -> tuple[jax.Array, ...]:
+        """Arrays that the coordinates are made of."""
+        return self.factors
 
     @property
     def size(self) -> int:
@@ -107,10 +129,94 @@ class Block:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class TableBlock:
+    """The part of every row that belongs to a table, few of whose lines a client reads: only those are held.
+
+    Attributes:
+      places: (m, n) int32 lines of the table, none twice in a row; the number of lines stands for none.
+      values: (m, n, w) float32, what a row has there; zero where there is no line.
+      shape: (lines, ...) of the parameter array, w entries a line.
+    """
+
+    places: jax.Array
+    values: jax.Array
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, places: jax.Array, values: jax.Array, shape: tuple[int, ...]) -> TableBlock:
+        """Sums the values of equal places; those beyond the table are left out."""
+        lines = shape[0]
+        places = jnp.where((places >= 0) & (places < lines), places, jnp.full_like(places, lines))
+        order = jnp.argsort(places, axis=1)
+        places = jnp.take_along_axis(places, order, axis=1)
+        values = jnp.take_along_axis(values, order[:, :, None], axis=1)
+        starts = jnp.diff(places, axis=1, prepend=-1) != 0
+        index = jnp.broadcast_to(jnp.arange(places.shape[1], dtype=jnp.int32), places.shape)
+        first = jax.lax.cummax(jnp.where(starts, index, jnp.zeros_like(index)), axis=1)
+        values = jax.vmap(lambda first, values: jnp.zeros_like(values).at[first].add(values))(first, values)
+        real = starts & (places < lines)
+        return cls(
+            jnp.where(real, places, jnp.full_like(places, lines)),
+            jnp.where(real[:, :, None], values, jnp.zeros_like(values)),
+            shape,
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def numbers(self) -> tuple[jax.Array, ...]:
+        """Arrays that the coordinates are made of."""
+        return (self.values,)
+
+    @property
+    def size(self) -> int:
+        """Entries of the parameter array."""
+        return math.prod(self.shape)
+
+    def squared_norms(self) -> jax.Array:
+        """(m,)."""
+        return jnp.sum(self.values * self.values, axis=(1, 2))
+
+    def gram(self) -> jax.Array:
+        """(m, m), all inner products."""
+        one = jnp.ones((1,), jnp.float32)
+
+        def column(places: jax.Array, values: jax.Array) -> jax.Array:
+            return self.dot(TableBlock(places[None], values[None], self.shape).combine(one))
+
+        # One row at a time is written out.
+        return jax.lax.map(lambda row: column(*row), (self.places, self.values)).T
+
+    def dot(self, vector: jax.Array) -> jax.Array:
+        """(m,), the inner product of every row with a vector (size,) in the order of the array."""
+        table = vector.reshape(self.shape[0], -1)
+        return jnp.sum(table.at[self.places].get(mode="fill", fill_value=0.0) * self.values, axis=(1, 2))
+
+    def combine(self, weights: jax.Array) -> jax.Array:
+        """(size,), the sum of the rows times their weights (m,), in the order of the array."""
+        width = self.values.shape[-1]
+        table = jnp.zeros((self.shape[0], width), jnp.float32)
+        values = (self.values * weights[:, None, None]).reshape(-1, width)
+        return table.at[self.places.reshape(-1)].add(values, mode="drop").reshape(-1)
+
+    def matrix(self) -> jax.Array:
+        """(m, size), written out in the order of the array."""
+        one = jnp.ones((1,), jnp.float32)
+        return jax.vmap(lambda row: row.combine(one))(jax.tree.map(lambda x: x[:, None], self))
+
+    def scaled(self, factors: jax.Array, keep: jax.Array) -> TableBlock:
+        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        values = jnp.where(keep[:, None, None], self.values, jnp.zeros_like(self.values))
+        return dataclasses.replace(self, values=values * factors[:, None, None])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Rows:
     """m vectors of dimension d, one a client, in blocks of consecutive coordinates."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block | TableBlock, ...]
 
     @classmethod
     def of(cls, matrix: jax.Array) -> Rows:
@@ -118,7 +224,7 @@ class Rows:
         return cls((Block((matrix,), (matrix.shape[-1],)),))
 
     def __len__(self) -> int:
-        return len(self.blocks[0].factors[0])
+        return len(self.blocks[0])
 
     @property
     def dimension(self) -> int:
