@@ -11,10 +11,13 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.choice import BEST, unit_bound
+from checkin_jax.accounting.bounds.choice import BEST, built_bounds, unit_bound
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.unit import ShuffledGaussian, UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
@@ -59,7 +62,7 @@ def _by_rows(
     done: Callable[[int], None],
 ) -> None:
     """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
-    names, together, rest = list(inputs), [], []
+    names, together, sums, rest = list(inputs), [], [], []
     for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
         given = dict(zip(names, values))
         try:
@@ -67,14 +70,24 @@ def _by_rows(
         except (TypeError, ValueError) as error:
             results.errors[i] = str(error)
             continue
-        if batched.serves(row.unit, row.delta):
-            together.append(batched.Setting(i, row.unit, row.protocol.repeats, row.delta))
+        if batched.serves(row.unit, row.protocol.repeats, row.delta):
+            one = batched.Setting(i, row.unit, row.protocol.repeats, row.delta)
+            if isinstance(row.unit, ShuffledGaussian):
+                sums.append((one, dataclasses.replace(row, unit=None)))
+            else:
+                together.append(one)
         else:
             rest.append((i, row))
+    with workers.device():
+        paid = batched.pay([one for one, _ in sums])
+    if paid:
+        together += [one for one, _ in sums]
+    else:
+        rest += [(one.index, row) for one, row in sums]
     done(int(np.count_nonzero(results.errors != "")))
-    one = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
+    answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
     tasks = [
-        _run(question, rest[start : start + _ROWS_PER_TASK], one, results, done)
+        _run(question, rest[start : start + _ROWS_PER_TASK], answer, results, done)
         for start in range(0, len(rest), _ROWS_PER_TASK)
     ]
     batched.run(together, tasks, results, workers, done)
@@ -115,15 +128,29 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     view = _view(given)
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
     unit = None
+    sums = isinstance(randomizer, Gaussian) and view == "aggregate" and protocol.summed
     replaced = question.what == "bracket" and view != "local" and relation == REPLACE
     if (
         replaced
         and isinstance(randomizer, Randomizer)
         and question.bounds != BEST
         and protocol.cover is not None
+        and not sums
     ):
         unit = unit_bound(protocol, randomizer, view, protocol.repeats, delta, bounds=question.bounds).bound
+    elif replaced and sums and protocol.cover is not None and protocol.alike(False)[0].above is protocol:
+        unit = _only(protocol, randomizer, view, delta, question.bounds)
     return Row(protocol, randomizer, delta, view, relation, target, unit, given.get("client_rate"))
+
+
+def _only(
+    protocol: CheckInProtocol, randomizer: Randomizer, view: str, delta: float, bounds: str | tuple[str, ...]
+) -> UnitBound | None:
+    """The bound on a unit where only one is known."""
+    with float64():
+        mass = log_inverse_mass(protocol.repeats, delta)
+        found = built_bounds(Unit(protocol, randomizer, view, REPLACE, mass), bounds)
+    return found[0][1] if len(found) == 1 else None
 
 
 def _run(

@@ -1,12 +1,15 @@
 """The Gaussian profile and its inverse against 50-digit arithmetic, down to delta = 1e-300."""
 
+import jax
 import jax.numpy as jnp
 import mpmath as mp
+import numpy as np
 import pytest
 from oracles import gaussian as oracle
 
 from checkin_jax import Gaussian
 from checkin_jax.kernels import gaussian
+from checkin_jax.kernels.execution.engine import run as run_on_host
 
 
 @pytest.mark.usefixtures("x64")
@@ -17,6 +20,46 @@ def test_log_delta(mu, a):
     exact = float(mp.log(oracle.delta_g(mu, epsilon)))
     # Subtracting two nearly equal numbers near delta = 1 costs about 1e-16 / mu.
     assert abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact) <= 1e-12 + 1e-17 / mu
+
+
+def ahead(engine):
+    """Shifts and places of losses, what the kernels find there, and the exact profile and tails."""
+    rng = np.random.default_rng(7)
+    mu = np.concatenate([10.0 ** rng.uniform(-8, 1.9, 150), np.repeat([0.0066, 0.1499, 0.15, 0.2, 1.0], 10)])
+    loss = mu * np.where(rng.random(200) < 0.2, 10.0 ** rng.uniform(-9, 0, 200), rng.uniform(0, 36, 200))
+    x = loss / mu
+    run = run_on_host if engine == "numpy" else (lambda kernel, *at: jax.jit(kernel)(*at))
+    profile, logs = run(gaussian.delta_ahead, mu, loss), run(gaussian.log_delta_ahead, mu, loss)
+    np.testing.assert_allclose(np.exp(logs), profile, rtol=1e-12, atol=1e-306)
+    found = [profile, *run(gaussian.tails_ahead, mu, x)]
+    exact = []
+    with mp.workdps(60):
+        for shift, lost, at in zip(mu, loss, x):
+            shift, at = mp.mpf(float(shift)), mp.mpf(float(at))
+            near, far = mp.ncdf(-(at - shift / 2)), mp.ncdf(-(at + shift / 2))
+            exact.append((oracle.delta_g(shift, mp.mpf(float(lost))), far, near - far))
+    return np.asarray(found), exact
+
+
+def apart(found, exact):
+    return max(
+        float(abs(mp.mpf(float(f)) / e - 1))
+        for column, row in zip(found.T, exact)
+        for f, e in zip(column, row)
+        if e > 1e-295
+    )
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("engine", ["xla", "numpy"])
+def test_profile_and_tails_ahead(engine):
+    assert apart(*ahead(engine)) <= 2e-12
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_taylor_series_over_longer_steps_would_not_do(monkeypatch):
+    monkeypatch.setattr(gaussian, "_SHORT", 1.5)
+    assert apart(*ahead("numpy")) > 1e-9
 
 
 @pytest.mark.usefixtures("x64")

@@ -113,6 +113,10 @@ def test_mills_ratio(x):
     assert ulps(np.asarray(jax.jit(gaussian._mills)(x)), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
 
 
+def tail(x):
+    return mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
+
+
 # What every count of roundings takes for granted; the functions as they are called, compiled. (name, function, exact,
 # ranges of its arguments, most ulp.)
 UNARY = [
@@ -142,6 +146,14 @@ UNARY = [
     ("normal law", jax.scipy.special.ndtr, mp.ncdf, uniform(-37, 0), 4500.0),
     ("normal law, near", elementary.ndtr, mp.ncdf, uniform(-1, 37), 90.0),
     ("normal law, far", elementary.ndtr, mp.ncdf, uniform(-37, -1), 4500.0),
+    ("scaled tail", elementary.scaled_tail, tail, powers(-6, 2), 60.0),
+    (
+        "its fall",
+        elementary.scaled_tail_fall,
+        lambda x: 1 / mp.sqrt(2 * mp.pi) - x * tail(x),
+        powers(-6, 2),
+        120.0,
+    ),
 ]
 
 

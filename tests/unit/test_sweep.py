@@ -9,6 +9,7 @@ from checkin_jax.accounting import published
 from checkin_jax.kernels.execution import batching
 from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
+from checkin_jax.sweeps.brackets import batched
 
 RESULTS = ("epsilon", "lower")
 
@@ -197,6 +198,21 @@ def test_many_settings_are_those_of_account():
         table={name: column[order] for name, column in columns.items()}, block_rows=17, bounds="fast"
     )
     same_rows(found, again, order)
+
+
+@pytest.mark.slow
+def test_many_gaussian_sums_are_those_of_account(monkeypatch):
+    """Few are `account`'s own rows, many have kernels: the same ends but for the order of additions."""
+    about = {"view": "aggregate", "num_clients": [600_000, 900_000], "check_in_prob": 0.1, "rows": "zip"}
+    about |= {"noise_multiplier": [1.1, 2.3], "num_rounds": [300, 400], "delta": 1e-6}
+    few = cj.sweep(**about)
+    monkeypatch.setattr(batched, "_ENOUGH_SUMS", 2)
+    many = cj.sweep(**about)
+    for end in ("epsilon", "lower"):
+        np.testing.assert_allclose(many[end], few[end], rtol=1e-9)
+        assert (many[end] != few[end]).any(), "kernels of their own"
+    for name in ("method", "lower_method", "validity"):
+        assert many[name].tolist() == few[name].tolist()
 
 
 @pytest.mark.slow

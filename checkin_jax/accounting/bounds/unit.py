@@ -200,11 +200,17 @@ class ShuffledGaussian:
         n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
 
+    @functools.cached_property
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         return subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
 
+    @functools.cached_property
+    def mixture_below(self) -> subsampled_gaussian.GaussianBuckets:
+        """The sum's mixture from below."""
+        return subsampled_gaussian.buckets_lower(*self.arguments(), True)
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._mixture(), loss)
+        return subsampled_gaussian.profile_upper(self._mixture, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +224,7 @@ class GaussianSum:
     symmetric = False
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        mix = subsampled_gaussian.buckets_lower(*self.messages.arguments(), True)
-        return subsampled_gaussian.lines_lower(mix, loss)
+        return subsampled_gaussian.lines_lower(self.messages.mixture_below, loss)
 
 
 @dataclasses.dataclass(frozen=True)

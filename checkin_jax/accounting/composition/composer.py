@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Exact, Instance, UnitBound, is_sharp, upper_sides
+from checkin_jax.accounting.bounds.unit import (
+    Directed,
+    Exact,
+    Instance,
+    Least,
+    UnitBound,
+    is_sharp,
+    upper_sides,
+)
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
@@ -214,7 +222,7 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
     known = [(one.instances, count) for one, count in units if one.instances]
     for i in range(max((len(instances) for instances, _ in known), default=0)):
         instances = [each[min(i, len(each) - 1)] for each, _ in known]
-        if [id(each.scale) for each in instances] == [id(one) for one, _ in units]:
+        if len(known) == len(units) and all(map(_alike, (each.scale for each in instances), composer.units)):
             lower = composer.lower(instances, losses, best.upper)
         else:
             # The instances have a scale of their own.
@@ -225,3 +233,10 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
             names = " and ".join(dict.fromkeys(each.name for each in instances))
             best = dataclasses.replace(best, lower=lower, lower_method=names)
     return ordered(best)
+
+
+def _alike(scale: UnitBound, one: UnitBound) -> bool:
+    """Whether both are the same bound, whatever their instances: an instance's scale has none of its own."""
+    if isinstance(scale, Least) and isinstance(one, Least):
+        return list(map(id, scale.bounds)) == list(map(id, one.bounds))
+    return scale is one

@@ -156,7 +156,8 @@ class Search(abc.ABC):
 
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> Steps[tuple[Bracket, Found]]:
         """The upper end, `build` making laws from above; and where it was found."""
-        found = yield from self._search(build, losses, math.inf, True)
+        first = yield from build(losses)
+        found = yield from self._search(build, losses, first, math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
         renyi, order = yield from self._renyi(found.atoms)
         if renyi < best.upper:
@@ -170,12 +171,13 @@ class Search(abc.ABC):
         """The lower end: the better direction of the composed instances, and of all units at their largest loss."""
         corners = yield from build([reach * EVEN for reach in self.reaches])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
-        for side in range(len(corners)):
+        both = yield from build(losses)
+        for side, first in enumerate(both):
 
             def one(losses: Sequence[np.ndarray], side: int = side) -> Steps[pld.Atoms]:
                 return (yield from build(losses))[side]
 
-            found = yield from self._search(one, losses, upper, False)
+            found = yield from self._search(one, losses, first, upper, False)
             best = max(best, found.epsilon)
         return best
 
@@ -208,14 +210,17 @@ class Search(abc.ABC):
         """The first knots."""
         return [reach * COARSE for reach in self.reaches]
 
-    def _search(self, build: Build, losses: Sequence[np.ndarray], guess: float, upper: bool) -> Steps[Found]:
+    def _search(
+        self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, guess: float, upper: bool
+    ) -> Steps[Found]:
         """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
+
+        atoms: what it made of `losses`, the first knots.
 
         The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
         that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
         is kept.
         """
-        atoms = yield from build(losses)
         start = yield from self._at_delta(atoms)
         if guess < float(start.mean):
             start = yield from self._centred(atoms, guess)

@@ -20,6 +20,9 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.engine import xp
+from checkin_jax.kernels.execution.losses import in_blocks
+from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.kernels.round_off import UNIT
 
 Parts = tuple[mixtures.Buckets, tails.Tables]
@@ -81,6 +84,29 @@ def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
         return plus, minus
 
     return kernel
+
+
+@family
+def gaussian_parts(buckets: int, upper: bool) -> Callable[..., tuple[GaussianBuckets]]:
+    """A kernel (n, rate, mu, log_inverse_mass): the buckets of a Gaussian sum, above or below."""
+    cut = subsampled_gaussian.buckets_upper if upper else subsampled_gaussian.buckets_lower
+    return lambda n, rate, mu, mass: (cut(n, rate, mu, mass, buckets, True),)
+
+
+def gaussian_profile(mix: GaussianBuckets, losses: Array, count: Array) -> Array:
+    """A kernel: `subsampled_gaussian.profile_upper`."""
+    return in_blocks(lambda some: (subsampled_gaussian.profile_at(mix, some),), losses, count)[0]
+
+
+def gaussian_lines(mix: GaussianBuckets, losses: Array, count: Array) -> tuple[Lines, Lines]:
+    """A kernel: `subsampled_gaussian.lines_lower` of P||Q and of Q||P."""
+
+    def both(some: Array) -> tuple[Array, ...]:
+        forward, backward = (subsampled_gaussian.lines_at(mix, some, way) for way in (False, True))
+        return *forward, *backward
+
+    first, second, third, fourth = in_blocks(both, losses, count)
+    return (first, second), (third, fourth)
 
 
 def _stacked(atoms: pld.Atoms) -> pld.Atoms:

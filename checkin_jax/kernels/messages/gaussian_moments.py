@@ -63,9 +63,7 @@ def log_profile(labels: Labels, losses: Array) -> Array:
     """log of the mixture's profile, without the rare labels, at losses >= 0; [losses]."""
     require_float64(losses)
     mu, inverse_rate, log_weight = (part[:, None] for part in labels[:3])
-    value = gaussian.log_delta(
-        xp.broadcast_to(mu, (mu.shape[0], losses.shape[0])), stretch(losses[None, :], inverse_rate)
-    )
+    value = gaussian.log_delta_ahead(mu, stretch(losses[None, :], inverse_rate))
     return logsumexp(value + log_weight, axis=0)
 
 

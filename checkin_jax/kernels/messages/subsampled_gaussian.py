@@ -99,11 +99,12 @@ def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
 
 @hosted()
 def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
-    return in_blocks(lambda some: (_profile_at(mix, some),), loss, count)[0]
+    return in_blocks(lambda some: (profile_at(mix, some),), loss, count)[0]
 
 
-def _profile_at(mix: GaussianBuckets, loss: Array) -> Array:
-    delta = xp.exp(gaussian.log_delta(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None])))
+def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
+    """`profile_upper` at a few losses."""
+    delta = gaussian.delta_ahead(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None]))
     return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
 
@@ -123,31 +124,23 @@ def lines_lower(
 
 @hosted()
 def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
-    return in_blocks(lambda some: _lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
+    return in_blocks(lambda some: lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 
 
-def _lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
+def lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
     """`lines_lower` in one order, at a few losses.
 
-    On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s, and the
-    profile of the Gaussian pair at s gives the difference of its two probabilities without cancellation.
+    On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s: a tail of
+    both normal laws, |s| / mu - mu/2 from the one's mean and |s| / mu + mu/2 from the other's.
     """
     mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
     # Both orders by the same code: every copy of it would be compiled.
-    sign = xp.where(reverse, -1.0, 1.0)
-    s = stretch((sign * loss)[None, :], r)
+    s = stretch((xp.where(reverse, -1.0, 1.0) * loss)[None, :], r)
     reachable = xp.isfinite(s)
-    s = xp.where(reachable, s, 0.0)
-    still = xp.exp(gaussian.log_cdf(sign * (-0.5 * mu - s / mu)))
-    profile = xp.exp(gaussian.log_delta(xp.broadcast_to(mu, s.shape), sign * s))
-    # N(mu)'s mass minus N(0)'s, or the reverse: both terms are positive.
-    apart = xp.where(reverse, xp.exp(s) * profile - xp.expm1(s) * still, profile + xp.expm1(s) * still)
-    moved = xp.exp(gaussian.log_cdf(sign * (0.5 * mu - s / mu)))
-    still, apart, moved = (xp.where(reachable, part, 0.0) for part in (still, apart, moved))
-    # e^s still may overflow where still has vanished; such a line is worth nothing.
-    apart = xp.where(xp.isfinite(apart), apart, 0.0)
+    far, apart = gaussian.tails_ahead(mu, xp.abs(xp.where(reachable, s, 0.0)) / mu)
+    far, apart = (xp.where(reachable, part, 0.0) for part in (far, apart))
     difference = xp.sum(weight * apart, axis=0)
-    # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r still - apart would cancel at large losses.
+    # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r near - apart would cancel at large losses.
     # Nor is r - 1 known to more than the rounding of r.
-    second = xp.sum(weight * xp.where(reverse, (r - 1.0 + 4.0 * UNIT) * still + moved, r * still), axis=0)
-    return difference * (1.0 - ROUNDING), second * (1.0 + ROUNDING) + FLUSHED
+    second = xp.where(reverse, (r - 1.0 + 4.0 * UNIT) * (far + apart) + far, r * far)
+    return difference * (1.0 - ROUNDING), xp.sum(weight * second, axis=0) * (1.0 + ROUNDING) + FLUSHED

@@ -1,4 +1,4 @@
-"""Brackets of shuffled eps0-LDP messages by batched kernels: the numbers of `account`, many settings at a time."""
+"""Brackets of eps0-LDP messages and of Gaussian sums by batched kernels: the numbers of `account`, many at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
-from checkin_jax.accounting.bounds.unit import LocalPureLDP
+from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, ShuffledGaussian
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels.composition import invert_profile
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Settings in one kernel call on a CPU, where lanes run one by one, and on an accelerator.
 _LANES, _WIDE_LANES = 32, 512
+# Fewer Gaussian sums than this take less time one by one than their kernels take to compile on a CPU.
+_ENOUGH_SUMS = 2_000
 # Composed settings that are searched side by side, in units of these.
 _CROWD = 2
 
@@ -35,7 +37,7 @@ class Setting:
     """Row `index` of a block: `repeats` of the unit at delta."""
 
     index: int
-    unit: ShuffledPureLDP
+    unit: ShuffledPureLDP | ShuffledGaussian
     repeats: int
     delta: float
 
@@ -57,21 +59,22 @@ class _Singles:
 
     def __init__(self, settings: Sequence[Setting]) -> None:
         self.settings = settings
+        units = [one.unit for one in settings if isinstance(one.unit, ShuffledPureLDP)]
         # Tasks write to places of their own, so that the order in which they end is of no account.
         self.ends = {name: np.zeros(len(settings)) for name in _STAGES}
         self.seconds = {name: np.zeros(len(settings)) for name in _STAGES}
-        self.chosen = [cuts(one.unit) for one in settings]
+        self.chosen = [cuts(unit) for unit in units]
         self.columns = np.array(
             [
                 (
-                    float(one.unit.num_clients),
-                    one.unit.rate,
-                    one.unit.epsilon0,
-                    one.unit.log_inverse_mass,
+                    float(unit.num_clients),
+                    unit.rate,
+                    unit.epsilon0,
+                    unit.log_inverse_mass,
                     one.delta,
-                    guess(one.unit, one.delta),
+                    guess(unit, one.delta),
                 )
-                for one in settings
+                for one, unit in zip(settings, units, strict=True)
             ]
         ).T
 
@@ -117,7 +120,9 @@ class _Singles:
 def _write(results: Results, one: Setting, found: Bracket | str, seconds: float) -> None:
     results.seconds[one.index] = seconds
     if not isinstance(found, str):
-        alone = LocalPureLDP(one.unit.rate, one.unit.epsilon0)
+        unit = one.unit
+        pure = isinstance(unit, ShuffledPureLDP)
+        alone = LocalPureLDP(unit.rate, unit.epsilon0) if pure else LocalGaussian(unit.rate, unit.mu)
         try:
             found = composer.capped(found, [(alone, one.repeats)], one.delta)
         except ArithmeticError as error:
@@ -155,10 +160,24 @@ def _caught(one: Setting) -> Asking[Bracket | str]:
         return str(error)
 
 
-def serves(unit: object, delta: float) -> bool:
+def serves(unit: object, repeats: int, delta: float) -> bool:
     """Whether the batched kernels have this setting; the others are `account`'s."""
-    known = isinstance(unit, ShuffledPureLDP) and unit.epsilon0 >= composer._MIN_LOSS
-    return known and delta < 1.0
+    if isinstance(unit, ShuffledGaussian):
+        return unit.summed and repeats > 1 and delta < 1.0
+    return isinstance(unit, ShuffledPureLDP) and unit.epsilon0 >= composer._MIN_LOSS and delta < 1.0
+
+
+def pay(settings: Sequence[Setting]) -> bool:
+    """Whether so many Gaussian sums are worth kernels of their own, the first time too, on the device in use."""
+    return not batching.looped() or len(settings) >= _ENOUGH_SUMS
+
+
+def _likeness(one: Setting) -> tuple[Any, ...]:
+    """What makes kernels have the same shapes, and searches the same length."""
+    unit = one.unit
+    if isinstance(unit, ShuffledPureLDP):
+        return str(cuts(unit)), one.repeats, unit.epsilon0, one.index
+    return f"sums, {unit.arguments()[-1]}", one.repeats, unit.mu, one.index
 
 
 def run(
@@ -172,7 +191,7 @@ def run(
     singles = _Singles([one for one in settings if one.repeats == 1])
     composed = [one for one in settings if one.repeats > 1]
     # Alike settings side by side: their kernels have the same shapes, their searches the same length.
-    composed.sort(key=lambda one: (str(cuts(one.unit)), one.repeats, one.unit.epsilon0, one.index))
+    composed.sort(key=_likeness)
     with workers.device(), float64():
         size = _lanes()
         tasks = singles.tasks()

@@ -42,7 +42,7 @@ def of_shuffled(bound: ShuffledGaussian) -> Labels:
     Above it each run has the largest k / n and the least k's noise. Below it, where noise adds up, runs are rare labels
     at the least k's noise; else all have the window's least k / n.
     """
-    mix = bound._mixture()
+    mix = bound._mixture
     n, rate, mu = float(bound.num_clients), bound.rate, bound.mu
     # Of a window whose buckets are single numbers the last may be empty: then that number counts below.
     most, least = (np.rint(n / float(pick(mix.inverse_rate))) for pick in (np.min, np.max))
