@@ -28,6 +28,8 @@ _MAX_TERMS = 10**6
 # Upper ends of the values' ranges, in standard deviations, and the tails beyond as logarithms of inverse masses.
 _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
+# Values that are told apart where each costs much, in standard deviations above the mean, beside the last.
+_STEPS = (0.3, 1.2, 2.5, 4.5)
 # Few values, or one for each number where there are not many.
 VALUES = (16, 64)
 # Relative rounding of the factors in front of the integral, with a wide margin.
@@ -195,3 +197,46 @@ def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tu
         masses[i + 1 if upper else i - 1] += masses[i]
         values, masses = np.delete(values, i), np.delete(masses, i)
     return values, masses
+
+
+def levels(
+    num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
+) -> tuple[list[tuple[int, float]], float]:
+    """A few (value, mass) of a law stochastically above K (upper), or below it, and what it leaves out.
+
+    Args:
+      log_inverse_mass: what is left out is exp(-log_inverse_mass) at most, or a little more.
+    """
+    values, masses = law(num_clients, num_slots, prob, log_inverse_mass + 1.0, upper)
+    kept = masses > 0
+    values, masses = values[kept], masses[kept]
+    if not upper:
+        # What is not there is at 0; counted from above, as what is not occupied.
+        values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
+        values, masses = -values[::-1], masses[::-1]
+    beyond = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)
+    last = int(np.argmax(beyond <= math.exp(-log_inverse_mass)))
+    mean, variance = moments(float(num_clients), float(num_slots), prob)
+    steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
+    ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
+    reached = np.cumsum(masses)[ends]
+    found = zip(values[ends], np.diff(reached, prepend=0.0))
+    # Masses are bounds on probabilities: none is rounded down.
+    return [(int(abs(value)), float(mass) * (1.0 + 1e-9)) for value, mass in found], float(beyond[last])
+
+
+def taken(thrown: float, filled: float) -> float:
+    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` slots, none of them empty, of `thrown`.
+
+    C is below a Poisson variable that is not 0, of the same mean, in convex order [docs/theory_allocation.md, 2a]:
+    1 / lambda - 1 / (e^lambda - 1), lambda / (1 - e^-lambda) = thrown / filled.
+    """
+    mean = thrown / filled if filled > 0 else 1.0
+    low, high = 0.0, mean
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if middle < -math.expm1(-middle) * mean else (low, middle)
+    rate = low * (1.0 - 1e-9)
+    if rate < 1e-4:
+        return 0.5
+    return (1.0 / rate - 1.0 / math.expm1(min(rate, 700.0))) * (1.0 + 1e-9)

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.accounting.bounds.windows import among, slots
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
@@ -215,6 +215,14 @@ BOUNDS: tuple[Bound, ...] = (
         slots.r3,
     ),
     Bound(
+        "R4",
+        "common slots, Gaussian messages: both records, and whichever other client these take the place of, are hidden "
+        "among the empty slots",
+        "docs/theory_allocation.md",
+        0.5,
+        among.r4,
+    ),
+    Bound(
         "G3",
         "one client's Gaussian message in one of m slots, in place of a dummy or of another client's, whichever is "
         "worse in convex order",
@@ -228,6 +236,14 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         0.05,
         slots.g3_prime,
+    ),
+    Bound(
+        "G5",
+        "common slots, Gaussian messages: the client, and whichever other it takes the place of, are hidden among the "
+        "empty slots",
+        "docs/theory_allocation.md",
+        0.5,
+        among.g5,
     ),
     Bound(
         "G4",

@@ -1,0 +1,276 @@
+"""G5 and R4: common slots with hidden dummies, the client that makes place hidden among the empty slots as well.
+
+Where the client takes the place of another one, that one is nowhere; elsewhere it is in a slot that would be empty. So
+all worlds are the same but for one or two messages in the places of dummies, whose records are half as far as another
+client's may be. Gaussian messages. Proof: docs/theory_allocation.md, section 2a. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.messages import hidden_sums
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
+from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
+from checkin_jax.kernels import ROUNDING, binomial, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import occupancy, opposite
+
+# The fewest empty slots, on average, that are worth it.
+_FEWEST_EMPTY = 8.0
+# Numbers of occupied slots whose probability is above what does not matter by this factor, as a logarithm, are lost.
+_SELDOM = 5.0
+# Below this the transforms' rounding shows.
+_LEAST_MU = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class _OppositeStep:
+    """E(d - k)_+ at c = 1 and k = e^loss - 1, of a term of `OppositeRecords`."""
+
+    mu: float
+
+    name = "Gaussian"
+    top = math.inf
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        return opposite.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeRecords(hidden_sums.HiddenSum):
+    """A message at one or the other of two opposite records in one of `slots` slots, dummies in all others; symmetric.
+
+    The pair P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I), evaluated from above.
+
+    Attributes:
+      slots: m >= 1. used: rho in (0, 1]. mu: the distance of the two records. log_inverse_mass: as in `HiddenSlots`.
+    """
+
+    slots: int
+    used: float
+    mu: float
+    log_inverse_mass: float
+    profile: Profile = dataclasses.field(init=False)
+    instances: tuple[Instance, ...] = ()
+
+    name = "R4"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", _OppositeStep(self.mu))
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        # Rounded down: the bound grows with rho.
+        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+        knots, c = self.steps[0], np.exp(losses)[:, None]
+        # One knot more, as T* has, so that programs are shared.
+        right = np.broadcast_to(np.append(knots, 1.01 * knots[-1]), (len(losses), knots.size + 1))
+        left = c * knots
+        values = (opposite.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True)))
+        right_value, left_value = values
+        return hidden_messages.Law(*(host(each) for each in (right, right_value, left, left_value)))
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
+        return self.used * GaussianProfile(self.mu).delta(stretched * (1.0 - 1e-15)) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Displacing(Directed):
+    """The client in one of `slots` slots, as likely in each, where the other world has another client: with `used`.
+
+    The pair (1 - r) Q + r P against Q, P and Q those of `OppositeRecords` with rho = 1.
+    """
+
+    pair: OppositeRecords
+    used: float
+    instances: tuple[Instance, ...] = ()
+
+    name = "G5"
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        above, used = np.expm1(loss), self.used
+        forward = used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14))
+        # ((1 - c (1 - r)) Q - c r P)_+, what is left of Q rounded up.
+        left = np.maximum(used - above * (1.0 - used), 0.0) + 1e-15 * (1.0 + above)
+        ratio = np.maximum(loss + np.log(used) - np.log(left), 0.0)
+        back = np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14))
+        return forward * (1.0 + ROUNDING), back * (1.0 + ROUNDING)
+
+
+class _Level(NamedTuple):
+    """Slots in which the client may be, the probability that it is in one of them, and how often that is so."""
+
+    slots: int
+    used: float
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Common:
+    """n clients, one of which is meant, in m common slots with hidden dummies; p_0; mu = 2 / noise_multiplier."""
+
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+
+    @functools.cached_property
+    def _thrown(self) -> tuple[float, float]:
+        """N_0, and the probability that fewer others take part."""
+        others = self.num_clients - 1.0
+        if self.prob == 1.0:
+            return others, 0.0
+        slack = math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0))
+        least = max(math.floor(others * self.prob - slack), 0)
+        few = math.exp(float(binomial.log_chernoff(least - 1.0, others, self.prob)))
+        return float(least), few if least else 0.0
+
+    def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
+        """In place of a dummy (empty), or of a client; and the probability of what is not looked at."""
+        least, lost = self._thrown
+        n, m, prob = self.num_clients, self.slots, self.prob
+        found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
+        levels = []
+        for filled, mass in found:
+            if empty:
+                free, used = m - filled, prob * (m - filled) / m
+            else:
+                free = m - filled + 1
+                used = prob * filled / m * occupancy.taken(max(least, filled), filled)
+            if used > 0.0:
+                levels.append(_Level(free, min(used, 1.0), mass))
+        return tuple(levels), lost + rare
+
+    @functools.cached_property
+    def empty(self) -> tuple[tuple[_Level, ...], float]:
+        return self._levels(True)
+
+    @functools.cached_property
+    def filled(self) -> tuple[tuple[_Level, ...], float]:
+        return self._levels(False)
+
+    @functools.cached_property
+    def displacing(self) -> tuple[tuple[float, _Displacing], ...]:
+        levels, _ = self.filled
+        mu, mass = self.mu, self.log_inverse_mass
+        return tuple(
+            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used))
+            for each in levels
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class AmongDummies(Directed):
+    """G5: a client is added or removed; whichever other it displaces is hidden among the dummies, as it is itself.
+
+    Attributes:
+      common: the slots, and how many others there are.
+    """
+
+    common: _Common
+    instances: tuple[Instance, ...] = ()
+
+    name = "G5"
+
+    @functools.cached_property
+    def _both(self) -> tuple[Directed, float]:
+        (empty, few), (_, many), common = self.common.empty, self.common.filled, self.common
+        alone = tuple(
+            (
+                each.weight,
+                AllocationGaussian(each.slots, each.used, 0.5 * common.mu, common.log_inverse_mass),
+            )
+            for each in empty
+        )
+        return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both, lost = self._both
+        forward, backward = both.upper_sides(loss)
+        return forward + lost, backward + lost
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordsAmongDummies:
+    """R4: a client's record is replaced, and it is in a slot that would be empty, or of a client hidden among these.
+
+    Symmetric. Attributes as in `AmongDummies`.
+    """
+
+    common: _Common
+    instances: tuple[Instance, ...] = ()
+
+    name = "R4"
+    top = math.inf
+
+    @functools.cached_property
+    def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
+        """theta; pairs of the client in place of a dummy; what is lost."""
+        (empty, few), (filled, many), common = self.common.empty, self.common.filled, self.common
+        most = max(each.used for each in filled)
+        usual = max(empty, key=lambda each: each.weight).used
+        share = min(usual / (usual + most), 1.0 - most)
+        lost, kept = few + many, []
+        for each in empty:
+            if each.used > share:
+                lost += each.weight
+            else:
+                pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
+                kept.append((each.weight, pair))
+        return share, tuple(kept), lost
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        share, alone, lost = self._parts
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        total = np.full(loss.shape, lost)
+        for weight, pair in alone:
+            total = total + share * weight * pair.upper(loss)
+        above = (1.0 - share) * np.expm1(loss)
+        for weight, other in self.common.displacing:
+            stretched = np.log1p(above / other.used) * (1.0 - 1e-14)
+            total = total + weight * other.used * other.pair.upper(stretched)
+        return total * (1.0 + ROUNDING)
+
+
+def _common(unit: Unit) -> _Common | None:
+    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
+    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+        return None
+    if not _LEAST_MU <= mu <= MOST_LATTICE_MU or 0.5 * mu < LEAST_MU:
+        return None
+    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
+    if throws.num_slots - filled < _FEWEST_EMPTY:
+        return None
+    # Sums say no more than the slots do.
+    return _Common(*throws, mu, unit.log_inverse_mass)
+
+
+def g5(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
+    common = None if unit.replaced else _common(unit)
+    return None if common is None else AmongDummies(common)
+
+
+def r4(unit: Unit) -> UnitBound | None:
+    """Needs: as G5; a record is replaced."""
+    common = _common(unit) if unit.replaced else None
+    return None if common is None else RecordsAmongDummies(common)

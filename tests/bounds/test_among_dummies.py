@@ -1,0 +1,244 @@
+"""G5 and R4: common slots whose empty ones hide the client and whoever it displaces; and what is NOT a bound."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+from scipy.special import ndtr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.windows import among
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
+from checkin_jax.numerics import occupancy, opposite
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+LOSSES = np.array([0.0, 0.02, 0.1, 0.3, 0.7, 1.2, 2.0, 3.0])
+# The client that is meant, after the others 0, 1, ...
+MEANT = -2
+
+
+def worlds(n: int, m: int, prob: Fraction) -> tuple[dict, dict]:
+    """Who is used where, without the client and with it, as the proof puts it together."""
+    others = range(n - 1)
+    nobody: list[int | None] = [brute.EMPTY] * m
+    with_client: dict = {}
+    without: dict = {}
+
+    def add(law, world, mass):
+        law[tuple(world)] = law.get(tuple(world), 0) + mass
+
+    counts, used = brute.occupancy(n - 1, m, prob), brute.occupancy(n, m, prob)
+    for k, mass in enumerate(counts):
+        if not mass:
+            continue
+        alone = prob * Fraction(m - k, m)
+        before = counts[k - 1] * prob * Fraction(m - k + 1, m) if k else 0
+        displacing = (used[k] * Fraction(k, n) - before) / mass
+        if k == 0:
+            add(without, nobody, mass)
+            add(with_client, nobody, mass * (1 - alone))
+            for s in range(m):
+                world = list(nobody)
+                world[s] = MEANT
+                add(with_client, world, mass * alone / m)
+            continue
+        bases = [
+            (places, who, j)
+            for places in itertools.combinations(range(m), k - 1)
+            for who in itertools.permutations(others, k - 1)
+            for j in set(others) - set(who)
+        ]
+        for places, who, j in bases:
+            base = list(nobody)
+            for place, each in zip(places, who):
+                base[place] = each
+            free = [s for s in range(m) if s not in places]
+            share = mass / len(bases) / len(free)
+            for s in free:
+                shown, taken = list(base), list(base)
+                shown[s], taken[s] = j, MEANT
+                add(without, shown, share)
+                add(with_client, shown, share * (1 - alone - displacing))
+                add(with_client, taken, share * displacing)
+                for t in free:
+                    if t != s:
+                        both = list(shown)
+                        both[t] = MEANT
+                        add(with_client, both, share * alone / (len(free) - 1))
+    return without, with_client
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (2, 3), (3, 2), (4, 3), (5, 2)])
+@pytest.mark.parametrize("prob", [Fraction(1), Fraction(2, 3)])
+def test_the_worlds_of_the_proof_are_the_algorithm(n, m, prob):
+    """Exactly, in rationals: one of the others at random among the empty slots, or the client in its place."""
+    without, present = worlds(n, m, prob)
+    algorithm = brute.fixed_window(n, m, prob)
+    named = {tuple(MEANT if i == n - 1 else i for i in key): mass for key, mass in algorithm.items()}
+    assert {key: mass for key, mass in present.items() if mass} == named
+    assert {key: mass for key, mass in without.items() if mass} == brute.fixed_window(n - 1, m, prob)
+
+
+@pytest.mark.parametrize(("thrown", "slots"), [(1, 3), (4, 3), (7, 5), (30, 12), (30, 30)])
+def test_the_chance_to_be_taken_is_bounded_and_close(thrown, slots):
+    """E 1/(C + 1) in an occupied slot, given how many are occupied: by the laws of n - 1 and n clients."""
+    before, after = (brute.occupancy(count, slots, Fraction(1)) for count in (thrown, thrown + 1))
+    for k in range(1, min(thrown, slots) + 1):
+        alone = before[k - 1] * Fraction(slots - k + 1, slots)
+        exact = (after[k] * Fraction(k, thrown + 1) - alone) / before[k] / Fraction(k, slots)
+        assert float(exact) <= occupancy.taken(thrown, k) <= float(exact) * (1.0 + 0.7 / k) + 1e-9
+    assert occupancy.taken(10, 10) == 0.5
+    assert occupancy.taken(10**6, 1) == pytest.approx(1e-6)
+
+
+def levels_of(law: np.ndarray, found: list, rest: float, upper: bool) -> bool:
+    """Whether the levels are stochastically above the law, or below it, but for the rest."""
+    values, masses = (np.array(part) for part in zip(*found))
+    for k in range(law.size):
+        ours = masses[values >= k].sum() if upper else masses[values <= k].sum()
+        truth = law[k:].sum() if upper else law[: k + 1].sum()
+        if ours + rest < truth - 1e-13:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (60, 50, 1.0), (40, 90, 0.7)])
+def test_levels_are_on_their_sides(n, m, prob):
+    law = np.array([float(mass) for mass in brute.occupancy(n, m, prob)])
+    for upper in (True, False):
+        found, rest = occupancy.levels(n, m, prob, 26.0, upper)
+        assert rest <= math.exp(-26.0)
+        assert levels_of(law, found, rest, upper)
+        assert not levels_of(law, found, rest, not upper) or len(found) == 1
+
+
+def excess(c: float, k: float, records: np.ndarray, weights: np.ndarray, below: bool) -> float:
+    """E(d - k)_+ of sum_i weights_i (e^{r_i W - |r_i|^2/2} - 1), W in the plane; E(-d - k)_+ if below."""
+    axis = np.linspace(-8.0, 8.0, 241)
+    mass = np.exp(-0.5 * axis * axis)
+    mass = np.multiply.outer(mass, mass) / mass.sum() ** 2
+    d = sum(
+        w * np.expm1(r[0] * axis[:, None] + r[1] * axis[None, :] - 0.5 * r @ r)
+        for r, w in zip(records, weights)
+    )
+    return float((mass * np.maximum((-d if below else d) - k, 0.0)).sum())
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_opposite_records_are_the_worst(below):
+    """Two or three records in a disc: the client's against another one's, or against the other record and another's."""
+    rng, mu = np.random.default_rng(5), 1.7
+    for c, more, k in itertools.product((1.0, 1.3, 3.0), (0.0, 0.4), (0.0, 0.2, 1.5)):
+        bound = opposite.transform(mu, c + more, np.array([k]), below)[0]
+        worst = np.array([(1.0, 0.0), (-1.0, 0.0), (-1.0, 0.0)]) * 0.5 * mu
+        weights = np.array([1.0, -c, -more])
+        assert bound == pytest.approx(excess(c, k, worst, weights, below), rel=5e-3, abs=2e-4)
+        for _ in range(3):
+            angle, radius = rng.uniform(0.0, 2.0 * math.pi, 3), np.sqrt(rng.uniform(0.2, 1.0, 3)) * 0.5 * mu
+            records = np.stack([np.cos(angle), np.sin(angle)], axis=1) * radius[:, None]
+            assert excess(c, k, records, weights, below) <= bound * 1.005 + 2e-4
+
+
+def test_transforms_are_sums_of_cells_and_never_below():
+    w = np.linspace(-13.0, 13.0, 400_001)
+    mass = np.exp(-0.5 * w * w)
+    mass /= mass.sum()
+    for mu, c in itertools.product((0.01, 0.5, 3.0), (1.0, 1.01, 2.0, 50.0)):
+        d = np.expm1(0.5 * mu * w - mu * mu / 8) - c * np.expm1(-0.5 * mu * w - mu * mu / 8)
+        for below in (False, True):
+            for k in np.array([0.0, 0.5, 2.0, 4.0]) * mu * c:
+                truth = float(mass @ np.maximum((-d if below else d) - k, 0.0))
+                found = opposite.transform(mu, c, np.array([k]), below)[0]
+                assert truth * (1.0 - 1e-7) <= found <= truth * (1.0 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("mu", [0.4, 2.0])
+@pytest.mark.parametrize("used", [0.5, 1.0])
+def test_opposite_records_in_two_slots_against_quadrature(mu, used):
+    w = np.linspace(-10.0, 10.0, 1501)
+    mass = np.exp(-0.5 * w * w)
+    mass = np.multiply.outer(mass, mass) / mass.sum() ** 2
+    one, other = (np.exp(s * 0.5 * mu * w - mu * mu / 8) for s in (1.0, -1.0))
+    p, q = (1.0 - used + used * 0.5 * np.add.outer(part, part) for part in (one, other))
+    truth = np.array([(mass * np.maximum(p - math.exp(loss) * q, 0.0)).sum() for loss in LOSSES])
+    found = among.OppositeRecords(2, used, mu, MASS).upper(LOSSES)
+    assert (found >= truth * (1.0 - 1e-4) - 1e-12).all()
+    assert (found <= truth * 1.05 + 1e-7).all()
+
+
+def cells(records: tuple[float, ...], mu: float, number: int) -> np.ndarray:
+    """A channel: what a message at each record, or at zero, shows in cells."""
+    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
+    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
+
+
+def adaptive(mu: float, m: int, number: int, seed: int) -> brute.Tree:
+    """Records that turn and shrink with what was seen."""
+    rng = np.random.default_rng(seed)
+    return brute.random_tree(lambda: cells(tuple(rng.choice([-1.0, -0.5, 0.4, 1.0], 3)), mu, number), m)
+
+
+def views(n, m, prob, tree, others, client):
+    with_client = brute.output_law(brute.fixed_window(n, m, prob), (*others, client), tree)
+    return with_client, brute.output_law(brute.fixed_window(n - 1, m, prob), others, tree)
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (3, 3, 0.6)])
+def test_the_algorithm_is_below(n, m, prob):
+    mu = 1.5
+    common = among._Common(n, m, prob, mu, MASS)
+    forward, backward = among.AmongDummies(common).upper_sides(LOSSES)
+    replaced = among.RecordsAmongDummies(common).upper(LOSSES)
+    plain = brute.constant_tree(cells((-1.0, 1.0, 0.3), mu, 12), m)
+    for tree in (plain, adaptive(mu, m, 8, n + m)):
+        for others in itertools.combinations_with_replacement(range(3), n - 1):
+            seen = [views(n, m, prob, tree, others, client) for client in (0, 1)]
+            for i, loss in enumerate(LOSSES):
+                c = math.exp(loss)
+                for present, absent in seen:
+                    assert brute.hockey_stick(present, absent, c) <= forward[i] + 1e-12
+                    assert brute.hockey_stick(absent, present, c) <= backward[i] + 1e-12
+                for one, two in itertools.permutations([view for view, _ in seen]):
+                    assert brute.hockey_stick(one, two, c) <= replaced[i] + 1e-12
+
+
+def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
+    """Six clients in two slots, the others far: what the theorem says, and two things that it does not say."""
+    n, m, mu, losses = 6, 2, 2.0, np.array([0.2, 0.6, 1.0, 1.6])
+    present, absent = views(n, m, 1.0, brute.constant_tree(cells((-1.0, 1.0), mu, 40), m), (0,) * (n - 1), 1)
+    truth = np.array([brute.hockey_stick(present, absent, math.exp(loss)) for loss in losses])
+    before, after = (brute.occupancy(count, m, 1.0) for count in (n - 1, n))
+
+    def bound(displaced) -> np.ndarray:
+        dummies, others = [], []
+        for k in range(1, m + 1):
+            used = (after[k] * k / n - before[k - 1] * (m - k + 1) / m) / before[k]
+            others.append((before[k], displaced(m - k + 1, used)))
+            if k < m:
+                dummies.append((before[k], AllocationGaussian(m - k, (m - k) / m, 0.5 * mu, MASS)))
+        return TwoKinds(Mixture(tuple(dummies)), Mixture(tuple(others))).upper_sides(losses)[0]
+
+    def right(slots: int, used: float):
+        return among._Displacing(among.OppositeRecords(slots, 1.0, mu, MASS), used)
+
+    assert (truth <= bound(right)).all()
+    dummy = bound(lambda slots, used: AllocationGaussian(slots, used, 0.5 * mu, MASS))
+    everywhere = bound(lambda slots, used: right(m, used))
+    assert (truth > 5.0 * dummy).any()
+    assert (truth > 1.5 * everywhere).any()
+
+
+@pytest.mark.parametrize(
+    ("relation", "noise", "theorem", "ratio"),
+    [("add-or-remove-one", 1.0, "G5", 1.25), ("replace-one", 1.0, "R4", 1.36)],
+)
+def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, ratio):
+    run = cj.FixedWindow(num_clients=1000, num_slots=1000)
+    noisy = cj.Gaussian(noise_multiplier=noise)
+    g = cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=theorem)
+    assert g.lower < g.epsilon < ratio * g.lower

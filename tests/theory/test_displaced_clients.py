@@ -1,0 +1,91 @@
+"""G5 and R4 with the exact laws of small windows, against the algorithm itself in cells, adaptive records included."""
+
+import itertools
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+from scipy.special import ndtr
+
+from checkin_jax.accounting.bounds.windows import among
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+LOSSES = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 11)])
+RECORDS = 3
+
+
+def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """G5 in both directions, and R4 for the better theta of two."""
+    before, after = ([float(p) for p in brute.occupancy(count, m, prob)] for count in (n - 1, n))
+    dummies, others, used, alone = [], [], {0: 0.0}, {}
+    for k in range(min(n - 1, m) + 1):
+        alone[k] = prob * (m - k) / m
+        if k:
+            used[k] = (after[k] * k / n - before[k - 1] * prob * (m - k + 1) / m) / before[k]
+            pair = among.OppositeRecords(m - k + 1, 1.0, mu, MASS)
+            others.append((before[k], among._Displacing(pair, used[k])))
+        if k < m:
+            dummies.append((before[k], AllocationGaussian(m - k, alone[k], 0.5 * mu, MASS)))
+    forward, backward = TwoKinds(Mixture(tuple(dummies)), Mixture(tuple(others))).upper_sides(LOSSES)
+    best = np.full(LOSSES.size, np.inf)
+    for theta in (0.5, 0.75):
+        if theta > 1.0 - max(used.values()):
+            continue
+        total = np.zeros(LOSSES.size)
+        for k, chance in enumerate(before[: min(n - 1, m) + 1]):
+            if k and used[k] > 0.0:
+                pair = among.OppositeRecords(m - k + 1, 1.0, mu, MASS)
+                total += chance * used[k] * pair.upper(np.log1p((1.0 - theta) * np.expm1(LOSSES) / used[k]))
+            if k < m:
+                rho = alone[k] / theta
+                here = (
+                    among.OppositeRecords(m - k, rho, mu, MASS).upper(LOSSES) * theta if rho <= 1.0 else 1.0
+                )
+                total += chance * here
+        best = np.minimum(best, total)
+    return forward, backward, best
+
+
+def cells(records: np.ndarray, mu: float, number: int) -> np.ndarray:
+    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
+    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
+
+
+def compared(n: int, m: int, prob: float, mu: float, seed: int) -> np.ndarray:
+    """Truth over bound, wherever the bound is above 1e-9."""
+    rng = np.random.default_rng(seed)
+    number = {1: 60, 2: 24, 3: 9}[m]
+    trees = [brute.constant_tree(cells(np.array([-1.0, 1.0, 0.5]), mu, number), m)]
+    trees += [
+        brute.random_tree(lambda: cells(rng.choice([-1.0, -0.6, 0.0, 0.6, 1.0], RECORDS), mu, number), m)
+        for _ in range(2)
+    ]
+    forward, backward, replaced = bounds(n, m, prob, mu)
+    with_client, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
+    ratios, c = [], np.exp(LOSSES)[:, None]
+
+    def compare(p: np.ndarray, q: np.ndarray, bound: np.ndarray) -> None:
+        truth = np.maximum(p[None] - c * q[None], 0.0).sum(axis=1)
+        ratios.append((truth - 1e-12)[bound > 1e-9] / bound[bound > 1e-9])
+
+    for tree in trees:
+        for others in itertools.combinations_with_replacement(range(RECORDS), n - 1):
+            absent = brute.output_law(without, others, tree)
+            present = [brute.output_law(with_client, (*others, client), tree) for client in range(RECORDS)]
+            for each in present:
+                compare(each, absent, forward)
+                compare(absent, each, backward)
+            for one, two in itertools.permutations(present, 2):
+                compare(one, two, replaced)
+    return np.concatenate(ratios)
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (4, 2, 0.5), (3, 3, 1.0)])
+def test_the_algorithm_is_below_and_sometimes_near(n, m, prob):
+    ratios = np.concatenate([compared(n, m, prob, mu, n * m) for mu in (0.7, 2.5)])
+    assert ratios.size > 1000
+    assert ratios.max() <= 1.0 + 1e-9
+    assert ratios.max() > 0.6
