@@ -78,6 +78,7 @@ def test_lines_that_report_say_what_is_spent_in_every_view(tmp_path):
             spent = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
             assert line["spent"] == pytest.approx({v: f * (line["round"] + 5) for v, f in spent.items()})
             assert line["spent"]["messages"] == line["epsilon"]
+            assert line["spent_lower"] == pytest.approx({v: x / 2 for v, x in line["spent"].items()})
 
 
 def test_a_killed_run_resumes_to_the_same_bits_and_halts_at_the_same_round(tmp_path):

@@ -218,7 +218,7 @@ def test_the_glossary_has_every_theorem_of_the_table():
 
 
 def test_formulae_are_formulae():
-    """In the pages of proofs and numerics none is written as code, every one is closed; the build of the pages reads them."""
+    """In pages of proofs and numerics none is written as code, and every one is closed; the build reads them."""
     numerics = [ROOT / "docs" / name for name in ("accounting.md", "auditing.md", "guarantees.md")]
     for page in (*(ROOT / "docs").glob("theory*.md"), *numerics):
         text = page.read_text()

@@ -20,7 +20,7 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
-from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.reports import html_report, recorded, trace
 from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [
@@ -148,6 +148,33 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
     (run_dir / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="no round was logged"):
         html_report.build(recorded.read(run_dir))
+
+
+def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_again(run_dir):
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]]
+    ends = {"spent": {"local": 9.0, "messages": 0.75, "aggregate": None}}
+    ends["spent_lower"] = {"local": 8.0, "messages": 0.5, "aggregate": None}
+    for line in lines[19::20]:
+        line |= ends
+    (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    asked = []
+
+    def counted(protocol, *args, **how):
+        asked.append(protocol)
+        return quick_account(protocol, *args, **how)
+
+    run = recorded.read(run_dir)
+    html_report.build(run, counted)
+    assert set(asked) == {run.run.schedule.so_far(40)}
+    (first, last) = trace.points(run.run, run.metrics, 10, {}, counted)
+    assert (first.round, last.round) == (20, 40)
+    assert last.spent["messages"] == (0.5, 0.75)
+    assert last.spent["aggregate"] == (np.inf, np.inf)
+    for wrong in ({"spent": {"local": 1.0}}, {"spent_lower": {**ends["spent"], "local": -1}}, {"spent": 7}):
+        lines[19] |= ends | wrong
+        (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
+            recorded.read(run_dir)
 
 
 def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):

@@ -31,7 +31,7 @@ from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Points of a curve of epsilon: with the tight bounds each may take a second.
+# Points of a curve of epsilon, where the run left none: with the tight bounds each may take a second.
 _POINTS = 10
 # What of a run's folder the page names with hashes, and where its deployer declares what no program can know.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
@@ -196,10 +196,10 @@ def _accuracy_over_rounds(run: RecordedRun) -> str:
 def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.guarantees[view].epsilon < np.inf]
+            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
             accuracy = [100 * point.accuracy for point in kept]
-            upper = [point.guarantees[view].epsilon for point in kept]
-            lower = [point.guarantees[view].lower for point in kept]
+            upper = [point.spent[view].epsilon for point in kept]
+            lower = [point.spent[view].lower for point in kept]
             axis.fill_betweenx(accuracy, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
             axis.plot(upper, accuracy, ".-", color=_COLORS[view], label=view)
         axis.set(xscale="log", xlabel="epsilon (nats)", ylabel="test accuracy (%)")
@@ -220,8 +220,8 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
 
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.guarantees[view].epsilon < np.inf]
-            found = [point.guarantees[view] for point in kept]
+            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
+            found = [point.spent[view] for point in kept]
             rounds = [point.round for point in kept]
             plotting.bracket(
                 axis, rounds, [g.lower for g in found], [g.epsilon for g in found], view, _COLORS[view]

@@ -17,7 +17,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._plain import from_plain
 from checkin_jax.disclosure import evidence
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.model import Model, from_named_arrays
 from checkin_jax.training.private.clients import Parameters
@@ -33,6 +33,7 @@ LINE = (
     "view",
     "method",
     "spent",
+    "spent_lower",
     "spent_by_rate",
     "update_norm",
     "noise_norm",
@@ -256,9 +257,13 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             _validate.integer(0, check_ins=line.get("check_ins"))  # type: ignore[arg-type]
             if line.get("accuracy") is not None:
                 _validate.real(0, 1, accuracy=line["accuracy"])
+            for name in ("spent", "spent_lower"):
+                for view in VIEWS if name in line else ():
+                    if line[name][view] is not None:
+                        _validate.real(0, math.inf, open_high=True, **{name: line[name][view]})
             for name in ("update_norm", "noise_norm"):
                 if line.get(name) is not None:
                     _validate.real(0, math.inf, open_high=True, **{name: line[name]})
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return found

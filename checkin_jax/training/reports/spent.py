@@ -57,8 +57,9 @@ class Spent:
     def line(self, rounds: int) -> dict[str, Any]:
         """What an evaluated round's line says of privacy; empty where the round is one of too many.
 
-        epsilon, epsilon_lower, view and method are those of view "messages"; spent has the upper end of every view, and
-        spent_by_rate, where rates differ, pairs of a check-in rate and epsilon in view "messages", the worst first.
+        epsilon, epsilon_lower, view and method are those of view "messages"; spent and spent_lower have both ends of
+        every view, and spent_by_rate, where rates differ, pairs of a check-in rate and epsilon in view "messages", the
+        worst first.
         Of more than `MOST` evaluations every second, third ... has them, and the last; None where infinite.
         """
         if rounds % self._every and rounds != self._last:
@@ -68,7 +69,8 @@ class Spent:
         shown = found[VIEW]
         values = finite({"epsilon": shown.epsilon, "epsilon_lower": shown.lower})
         spent = finite({view: each.epsilon for view, each in found.items()})
-        line = {**values, "view": shown.view, "method": shown.method, "spent": spent}
+        lower = finite({view: each.lower for view, each in found.items()})
+        line = {**values, "view": shown.view, "method": shown.method, "spent": spent, "spent_lower": lower}
         if VIEW in by_rates:
             rows = plain_rows(by_rates[VIEW])
             line["spent_by_rate"] = [[row["client_rate"], row["epsilon"]] for row in rows]

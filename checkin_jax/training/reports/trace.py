@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,20 @@ from checkin_jax.training.reports.report import AccountFn, every_view
 from checkin_jax.training.run import PrivateRun
 
 
+class Ends(NamedTuple):
+    """Both ends of epsilon in one view."""
+
+    lower: float
+    epsilon: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An evaluated round, and the guarantees of all views over what had begun by then."""
+    """An evaluated round, and by view both ends of epsilon over what had begun by then."""
 
     round: int
     accuracy: float
-    guarantees: dict[str, Guarantee]
+    spent: dict[str, Ends]
 
 
 def points(
@@ -32,26 +39,36 @@ def points(
     known: Mapping[CheckInProtocol, dict[str, Guarantee]],
     account_fn: AccountFn = account,
 ) -> list[Point]:
-    """A few of the evaluations in the lines of metrics.jsonl, evenly over the rounds, the last among them.
+    """The evaluations in the lines of metrics.jsonl that say what had been spent.
 
-    Every point takes the tight bounds of all views, seconds where a setting is new. Looking at many of a run's models
-    costs no more than its last guarantee, which covers them all.
+    Where none says so a few are accounted for, evenly over the rounds, the last among them: each takes the tight bounds
+    of all views, seconds where a setting is new. Looking at many of a run's models costs no more than its last
+    guarantee, which covers them all.
 
     Args:
+      count: how many are accounted for.
       known: `every_view` of what was accounted for already.
       account_fn: the accountant.
     """
     evaluated = [line for line in metrics if "accuracy" in line]
-    if not evaluated:
-        return []
+    if recorded := [line for line in evaluated if "spent" in line and "spent_lower" in line]:
+        return [Point(line["round"], line["accuracy"], _recorded(line)) for line in recorded]
     out, known = [], dict(known)
-    for i in sorted({round(i) for i in np.linspace(0, len(evaluated) - 1, count)}):
+    few = np.linspace(0, len(evaluated) - 1, count) if evaluated else ()
+    for i in sorted({round(i) for i in few}):
         line = evaluated[i]
         protocol = run.schedule.so_far(line["round"])
         if protocol not in known:
             known[protocol] = every_view(run, protocol, account_fn=account_fn)
-        out.append(Point(line["round"], line["accuracy"], known[protocol]))
+        spent = {view: Ends(g.lower, g.epsilon) for view, g in known[protocol].items()}
+        out.append(Point(line["round"], line["accuracy"], spent))
     return out
+
+
+def _recorded(line: Mapping[str, Any]) -> dict[str, Ends]:
+    """Ends that are null are infinite."""
+    both = {view: (line["spent_lower"][view], line["spent"][view]) for view in VIEWS}
+    return {view: Ends(*(np.inf if end is None else end for end in ends)) for view, ends in both.items()}
 
 
 def table(traced: Sequence[Point]) -> str:
@@ -59,7 +76,7 @@ def table(traced: Sequence[Point]) -> str:
     head = f"{'round':>9} {'accuracy':>9}" + "".join(f"{'epsilon, ' + view:>20}" for view in VIEWS)
     rows = [
         f"{point.round:>9,} {point.accuracy:>9.2%}"
-        + "".join(f"{up(point.guarantees[view].epsilon, 5):>20}" for view in VIEWS)
+        + "".join(f"{up(point.spent[view].epsilon, 5):>20}" for view in VIEWS)
         for point in traced
     ]
     return "\n".join([head, *rows])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy import stats
 
 from checkin_jax.protocols import Shuffle, ShuffledCheckIn
 from checkin_jax.protocols.availability import AvailabilityLog, AvailableCheckIn
@@ -15,6 +14,7 @@ from checkin_jax.training.schedules.schedule import (
     LEAST_RATE,
     Clients,
     Schedule,
+    binomial_cdf,
     more_often,
     register_schedule,
 )
@@ -109,7 +109,7 @@ class AvailableRounds(Schedule):
         )
         cells = np.zeros(len(edges) - 1)
         for available, coin, count in zip(*kinds.tolist(), counts.tolist()):
-            cells += count * np.diff(stats.binom(available, coin).cdf(edges))
+            cells += count * np.diff(binomial_cdf(edges, available, coin))
         return cells, "Binomial(available, coin) of each round"
 
     def exposure(self, client: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
@@ -25,6 +25,16 @@ from checkin_jax.training.schedules.fleets import Fleet
 Clients = Callable[[int], np.ndarray]
 # Stand-ins for the audit: as few clients as can hide each other, half of whom check in.
 FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
+
+
+def binomial_cdf(x: np.ndarray, number: int, rate: float) -> np.ndarray:
+    """Probabilities that at most x of so many coins fall heads, for pictures: good to many digits, no bounds.
+
+    scipy.stats has it too, and takes half a second to import.
+    """
+    below = np.floor(x)
+    inside = scipy.special.bdtr(np.clip(below, 0, number), number, rate)
+    return np.where(below < 0, 0.0, inside)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +121,7 @@ class Schedule(abc.ABC):
         """
         number, rate = self.check_ins
         if self.fleet is None:
-            return rounds * np.diff(stats.binom(number, rate).cdf(edges)), f"Binomial({number:,}, {rate:.4g})"
+            return rounds * np.diff(binomial_cdf(edges, number, rate)), f"Binomial({number:,}, {rate:.4g})"
         share = rate * number / self.fleet.expected
         words = f"a sum of {number:,} coins of different rates"
         return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
