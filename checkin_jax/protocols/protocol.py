@@ -120,6 +120,8 @@ class Slots(NamedTuple):
       shown: the probability that the slot that a client picks is shown at all.
       hidden: whether an empty slot shows a dummy that cannot be told from a message.
       total: how many slots a unit shows. minibatch: how many successive ones the view "aggregate" shows the sum of.
+      contested: whether exactly `others` clients may be in each of the slots, all throwing independently, into each
+        with probability `pick` exactly, and one of a slot's clients is shown, uniformly drawn.
     """
 
     number: int
@@ -131,6 +133,7 @@ class Slots(NamedTuple):
     hidden: bool
     total: int
     minibatch: int
+    contested: bool = False
 
 
 class KnownSlots(NamedTuple):

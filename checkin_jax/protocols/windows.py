@@ -180,12 +180,15 @@ class FixedWindow(CommonSlots):
         if self.num_colluding:
             return None
         n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
-        if self._throws is None:
+        common = self._throws is not None
+        if not common:
             seen = self._seen(client_rate, prob)
         else:
             seen = occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
-        return Slots(m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch)
+        return Slots(
+            m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch, common
+        )
 
     def _seen(self, client_rate: float | None, prob: float) -> float:
         """At least the probability that the message of a client of this rate is used, where rates differ.
@@ -321,7 +324,7 @@ class SlidingWindow(CheckInProtocol):
         # A slot's other clients are Bin(m - 1, 1/m) in number.
         alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
         seen = used * alone * (1.0 - 1e-12)
-        return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch)
+        return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch, True)
 
     @property
     def published(self) -> tuple[Analysis, ...]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.contested import ContestedSlots
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import (
@@ -150,7 +151,11 @@ def t2(unit: Unit) -> UnitBound | None:
     shown, epsilon0 = unit.slots, unit.epsilon0
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
-    return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal=unit.relation == ADD_OR_REMOVE)
+    removal = unit.relation == ADD_OR_REMOVE
+    if shown.contested:
+        rivals = shown.others, shown.pick
+        return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
+    return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:
