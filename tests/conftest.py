@@ -71,8 +71,8 @@ def pytest_configure(config):
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
-    # Kernels are traced, which checks their shapes, and JAX keeps what they compile to.
-    os.environ[_compiled.VARIABLE] = "off"
+    # A kernel is traced, which checks its shapes, whenever any source of a kernel has changed.
+    os.environ[_compiled.VARIABLE] = str(folder / "programs")
     for name, value in kept.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
@@ -124,6 +124,17 @@ def pytest_terminal_summary(terminalreporter):
     ]
     for name, inputs in sorted(pair for pair in found if pair[1]):
         terminalreporter.write_line(f"{name}: {inputs}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_that_a_test_has_changed_is_kept(request):
+    """Programs and tables go by the names of sources, which say nothing of what a test has put in their place."""
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    before, os.environ[_compiled.VARIABLE] = os.environ[_compiled.VARIABLE], "off"
+    yield
+    os.environ[_compiled.VARIABLE] = before
 
 
 # Kernels compile once per static shape, which no deadline should judge.

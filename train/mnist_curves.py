@@ -5,11 +5,13 @@
 
 One run directory for each setting: LDP-SGD at several epsilon0 (60,000 clients, check-in probability 0.1; figure 3a)
 and Gaussian messages calibrated to epsilon0 = 8 at delta0 = n^-1.5 (10,000,000 clients, probability 1e-4; figure 3b).
-A run that is there already is kept. `--dataset digits` does the same in miniature on the embedded digits, in a minute.
+A run that is there already is kept; `--repeats 3` makes three of each, for `accountants/training_table.py`.
+`--dataset digits` does the same in miniature on the embedded digits, in a minute.
 """
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +35,7 @@ def main(
     epsilon0: tuple[float, ...] = (1.0, 2.0, 4.0),
     gaussian_epsilon0: tuple[float, ...] = (8.0,),
     num_rounds: int = 3_000,
+    repeats: int = 1,
     seed: int | None = None,
 ) -> None:
     """Trains every setting into a folder of its own under `runs`.
@@ -44,7 +47,8 @@ def main(
       epsilon0: Local privacy of the LDP-SGD runs.
       gaussian_epsilon0: Local privacy of the Gaussian runs, at delta0 = n^-1.5.
       num_rounds: Rounds of each run.
-      seed: Makes the runs reproducible, and not private against whoever knows it.
+      repeats: Runs of each setting, with entropy of their own.
+      seed: Makes the runs reproducible, and not private against whoever knows it; repeats take the numbers that follow.
     """
     records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
     shrink = 1 if dataset == "mnist" else 3
@@ -54,7 +58,8 @@ def main(
     for value in gaussian_epsilon0:
         gaussian = Gaussian.from_local(epsilon0=value, delta0=1e7**-1.5)
         settings.append((f"gaussian_epsilon0_{value:g}", 10**7, 1e-4, gaussian))
-    for name, num_clients, prob, randomizer in settings:
+    for repeat, (setting, num_clients, prob, randomizer) in itertools.product(range(repeats), settings):
+        name = setting if repeats == 1 else f"{setting}_{repeat + 1}"
         if (runs / name / "report.json").exists():
             print(f"{runs / name} is there already")
             continue
@@ -67,7 +72,7 @@ def main(
             learning_rate=suggested_learning_rate(run),
             tuning=BY_RULE,
             eval_every=max(1, num_rounds // 30),
-            seed=seed,
+            seed=None if seed is None else seed + repeat,
         )
         with Interrupts(runs / name) as interrupts:
             with RoundBar(num_rounds) as bar:

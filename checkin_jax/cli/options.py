@@ -232,22 +232,22 @@ class RunOptions(ProtocolOptions, RandomizerOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class HostOptions:
-    """Where a run is computed: on all devices of this process, or of several on one or more hosts."""
+class ProcessOptions:
+    """How several processes that share the work find each other."""
 
     coordinator: str | None = None
-    """HOST:PORT of process 0, where several hosts share the work, with --num-processes and --process-id; or auto, where
-    JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU)."""
+    """HOST:PORT of process 0, where several processes share the work, with --num-processes and --process-id; or auto,
+    where JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU)."""
     num_processes: Count | None = None
     """Number of processes, all with the same arguments."""
     process_id: Count | None = None
     """Number of this process, from 0."""
 
-    def devices(self) -> jax.sharding.Mesh | None:
-        """All devices of all processes in a row, once these have come; None where there is but one.
+    def numbers(self) -> tuple[int | None, int | None]:
+        """How many processes there are and which one this is; None where JAX finds it, or there is but one.
 
         Raises:
-          UsageError: not all of the options that go together, or processes that JAX cannot find.
+          UsageError: not all of the options that go together.
         """
         together = (self.num_processes, self.process_id)
         given = sum(part is not None for part in together)
@@ -255,6 +255,20 @@ class HostOptions:
             (0,) if self.coordinator is None else (0, 2) if self.coordinator == "auto" else (2,)
         ):
             raise UsageError("--coordinator, --num-processes and --process-id go together")
+        return together
+
+
+@dataclasses.dataclass(kw_only=True)
+class HostOptions(ProcessOptions):
+    """Where a run is computed: on all devices of this process, or of several on one or more hosts."""
+
+    def devices(self) -> jax.sharding.Mesh | None:
+        """All devices of all processes in a row, once these have come; None where there is but one.
+
+        Raises:
+          UsageError: not all of the options that go together, or processes that JAX cannot find.
+        """
+        numbers = self.numbers()
         import jax
 
         from checkin_jax.training.private.performance import AXIS
@@ -262,7 +276,7 @@ class HostOptions:
 
         if self.coordinator is not None:
             try:
-                join(self.coordinator, *together)
+                join(self.coordinator, *numbers)
             except ValueError as error:
                 raise UsageError(str(error)) from error
         if jax.device_count() == 1:

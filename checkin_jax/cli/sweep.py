@@ -14,6 +14,7 @@ from checkin_jax.cli.options import (
     PROTOCOLS,
     Job,
     MechanismName,
+    ProcessOptions,
     ProtocolName,
     UsageError,
     bounds_of,
@@ -29,7 +30,7 @@ Axis = str | None
 
 
 @dataclasses.dataclass(kw_only=True)
-class Sweep:
+class Sweep(ProcessOptions):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)."""
 
     kept: ClassVar[str] = _KEPT
@@ -118,13 +119,6 @@ class Sweep:
     """Also draw the results to this PNG, SVG or PDF; wants the extra plots."""
     plot_axis: str | None = None
     """Axis along the plot; the one with the most values when left out."""
-    coordinator: str | None = None
-    """HOST:PORT of process 0, for a sweep over several processes, with --num-processes and --process-id; or auto, where
-    JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU)."""
-    num_processes: int | None = None
-    """Number of processes, all with the same arguments and one file system."""
-    process_id: int | None = None
-    """Number of this process, from 0."""
     json: bool = False
     """Print one JSON object instead of text."""
     markdown: bool = False
@@ -144,10 +138,7 @@ class Sweep:
             plotting.check(self.plot)
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
-        together = (self.coordinator, self.num_processes, self.process_id)
-        alone = self.coordinator == "auto" and together[1:] == (None, None)
-        if any(part is not None for part in together) and None in together and not alone:
-            raise UsageError("--coordinator, --num-processes and --process-id go together")
+        numbers = self.numbers()
         given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}
         own = {name: getattr(self, name) for name in OWN if getattr(self, name) is not None}
@@ -172,8 +163,8 @@ class Sweep:
         if self.coordinator is not None:
             import jax
 
-            where = (None if self.coordinator == "auto" else self.coordinator, *together[1:])
-            jax.distributed.initialize(*where)
+            where = None if self.coordinator == "auto" else self.coordinator
+            jax.distributed.initialize(where, *numbers)
         made = prepare(**arguments)
         if self.plot is not None:
             plotting.sweep_axis(made.settings.axes, self.plot_axis)

@@ -44,6 +44,7 @@ def test_tight_closes_the_gap():
     assert 0.2940 * 0.998 < g.epsilon <= 1.02 * g.lower
 
 
+@pytest.mark.thorough
 def test_tight_counts_the_shuffling_of_gaussian_messages():
     """THE setting for which 0.67 was published: T* proves about 0.001."""
     noise = cj.Gaussian(noise_multiplier=1.70834)

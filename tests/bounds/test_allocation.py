@@ -172,7 +172,7 @@ def test_neither_kind_of_slot_alone_is_a_bound():
 @pytest.mark.parametrize("noise", [0.8, 2.0])
 @pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.6)])
 @pytest.mark.parametrize("others", [(), (-1.0, -1.0, -1.0), (-1.0, 0.5)])
-@pytest.mark.thorough(but=2)
+@pytest.mark.thorough(but=1)
 def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     """The algorithm with hidden participants, n up to 4: added and removed, and replaced, in both orders."""
     mu, n = 2.0 / noise, len(others) + 1
@@ -231,6 +231,7 @@ def test_an_event_that_is_not_seen_counts_against_an_instance():
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
+@pytest.mark.thorough(but=1)
 def test_rounds_are_composed_in_either_order_coherently(delta):
     """Two windows of one slot, exactly: the larger epsilon of the two orders; one order by itself is exceeded."""
     rounds, used, mu = 2, 0.5, 1.5

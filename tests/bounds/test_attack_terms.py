@@ -143,6 +143,7 @@ def test_posterior_is_the_quantile_of_the_loss(p, q):
     ],
     ids=["counted", "composed", "strong", "one"],
 )
+@pytest.mark.thorough(but=2)
 def test_gaussian_in_closed_form(rounds):
     terms = terms_of(rounds)
     mu = math.sqrt(sum(one.mu**2 * count for one, count in rounds))
@@ -170,6 +171,7 @@ def gaussian_profile(mu, loss):
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
+@pytest.mark.thorough(but=1)
 def test_mu_is_the_least_but_for_delta(delta):
     """Of two laws on three values: the Gaussian of the upper end is above the exact profile, but for delta."""
     p, q = PAIRS[0]

@@ -137,6 +137,7 @@ def test_a_replaced_value_moves_a_sum_by_two():
     assert ledger.get_lower_epsilon(1e-5) <= epsilon
 
 
+@pytest.mark.thorough
 def test_check_ins_and_central_events_in_one_ledger():
     """Training, adaptive clipping, a private evaluation and a vendor's guarantee together."""
     run = cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=50)

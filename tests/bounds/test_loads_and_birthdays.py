@@ -91,6 +91,7 @@ def test_a_client_among_very_many_in_one_slot_is_hardly_ever_shown(noise):
     ("slots", "noise", "below", "above"),
     [(1, 1.0, 4.886, 4.887), (100, 1.0, 0.857, 0.859), (10_000, 0.5, 1.941, 1.943)],
 )
+@pytest.mark.thorough(but=1)
 def test_random_allocation_with_nobody_else_is_exact(slots, noise, below, above):
     """10.01, 5.413 and 15.93 before: clients were counted that do not exist."""
     window = cj.FixedWindow(num_clients=1, num_slots=slots)
@@ -170,6 +171,7 @@ def test_fewer_clients_than_visible_slots_hide_each_other():
     assert not any("subsampling" in warning for warning in plain.warnings)
 
 
+@pytest.mark.thorough
 def test_clients_alone_in_their_visible_slots_are_shuffled():
     """Twenty in a hundred million slots: all apart, as good as shuffling."""
     window = cj.FixedWindow(num_clients=20, num_slots=10**8, empty_slots="visible")

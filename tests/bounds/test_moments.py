@@ -9,6 +9,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import moments
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.composition import renyi
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.devices import float64
@@ -161,6 +162,20 @@ def test_what_the_mixture_leaves_out_must_be_counted(monkeypatch):
         kernels, "_left_out", lambda *given: (lambda number, weight: (number, 0.0 * weight))(*right(*given))
     )
     assert (ours(n, rate, epsilon0, orders) < exact).any()
+
+
+def test_a_mass_at_infinite_loss_has_no_moments():
+    class Leaves:
+        def __init__(self, rest):
+            self.rest = rest
+
+        def upper(self, loss):
+            return np.where(loss < 1.0, 0.1 * (1.0 - loss), 0.0) + self.rest
+
+    with float64():
+        finite, infinite = (renyi._by_profile([Leaves(rest)], 1.0, np.array([2.0])) for rest in (0.0, 1e-30))
+    assert 0.0 < finite[0] < math.inf
+    assert infinite[0] == math.inf
 
 
 def test_names_say_what_a_divergence_rests_on():

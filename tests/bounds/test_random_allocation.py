@@ -80,6 +80,7 @@ def test_the_pair_of_an_absent_record_is_no_bound_for_a_replaced_one():
 
 
 @pytest.mark.parametrize(("steps", "selected", "epochs"), [(50, 1, 1), (50, 1, 4), (60, 7, 1)])
+@pytest.mark.thorough(but=1)
 def test_monte_carlo_is_between_the_ends(steps, selected, epochs):
     """Losses of 200,000 draws; delta of P||Q is E(1 - e^(eps - loss))_+, in [0, 1]: Hoeffding's bound at 1e-9."""
     rng = np.random.default_rng(3)

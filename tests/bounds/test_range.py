@@ -28,6 +28,7 @@ def test_a_stretched_loss_does_not_overflow(rounds):
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(10.0, 1e-200), (20.0, 1e-100), (30.0, 1e-15)])
+@pytest.mark.thorough(but=1)
 def test_masses_too_small_for_float64_are_not_lost(mu, delta):
     """Composing with anything cannot do better than the Gaussian alone."""
     both = composer.bracket([(LocalGaussian(1.0, mu), 1), (LocalPureLDP(1.0, 1e-3), 1)], delta)
@@ -42,6 +43,7 @@ def test_a_scale_below_float64_is_no_bound(delta):
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(5.0, 1e-300), (15.0, 1e-200), (20.0, 1e-100), (25.0, 1e-50)])
+@pytest.mark.thorough(but=1)
 def test_a_vanished_mass_does_not_raise_the_lower_end(mu, delta):
     randomizer = cj.Gaussian(noise_multiplier=2 / (mu * math.sqrt(10)))
     g = cj.account(run(10, 1.0), randomizer, delta=delta, bounds="fast")

@@ -72,7 +72,7 @@ def test_who_sees_less_never_learns_more(seed):
         ),
     ],
 )
-@pytest.mark.thorough(but=1)
+@pytest.mark.thorough
 def test_t_star_is_finite_where_subsampling_is(protocol, noise, delta, local):
     """The last knot of T* stood for all larger losses: infinity at deltas below it (found by readers)."""
     found = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=delta, bounds="best")
@@ -198,6 +198,7 @@ def test_sweeps_cap_as_account_does():
     assert str(table["method"][0]) == found.method
 
 
+@pytest.mark.thorough
 def test_one_client_is_its_own_messages():
     for view in ("messages", "aggregate"):
         run = cj.ShuffledCheckIn(num_clients=1, check_in_prob=1.0, num_rounds=9)
@@ -213,7 +214,7 @@ def test_one_client_is_its_own_messages():
 
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("rate", [0.3, 0.7, 1.0])
-@pytest.mark.thorough(but=2)
+@pytest.mark.thorough(but=1)
 def test_averages_are_not_told_apart_as_messages_are(rate, tight):
     """The lower end came from the messages, which a view of averages does not show: 4.05 above 0.243."""
     run = cj.AveragedUpdates(num_clients=200, num_slots=2, check_in_prob=rate)

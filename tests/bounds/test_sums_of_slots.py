@@ -38,7 +38,7 @@ FIXED = [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 0.7), (4, 2, 1.0), (3, 3, 0.5), (4, 3,
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("slots", "size", "prob"), FIXED)
 @pytest.mark.parametrize("others", [(), (-1.0,), (-1.0, 0.3)])
-@pytest.mark.thorough(but=2)
+@pytest.mark.thorough(but=1)
 def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, others):
     """A client replaced, added and removed, in both orders; sums that do not divide the window among them."""
     protocol = cj.FixedWindow(
@@ -63,7 +63,7 @@ def test_sums_of_a_fixed_window_are_below_every_bound(noise, slots, size, prob, 
 
 @pytest.mark.parametrize("noise", [0.6, 2.0])
 @pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 2, 4), (3, 2, 4), (1, 2, 4)])
-@pytest.mark.thorough(but=2)
+@pytest.mark.thorough(but=1)
 def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     """Windows that overlap sums, for a client at every place."""
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
@@ -93,7 +93,7 @@ def test_sums_of_sliding_windows_are_below_every_bound(noise, window, size, n):
     ("slots", "size", "prob"), [(2, 2, 1.0), (3, 2, 0.6), (3, 1, 1.0), (4, 1, 0.7), (2, 1, 1.0)]
 )
 @pytest.mark.parametrize("others", [(), (-1.0,), (1.0, -1.0), (-1.0, -1.0)])
-@pytest.mark.thorough(but=5)
+@pytest.mark.thorough(but=2)
 def test_windows_with_visible_empty_slots_are_below_every_bound(noise, slots, size, prob, others):
     """n <= m among them: G2, and R3 but for different birthdays."""
     protocol = cj.FixedWindow(
@@ -162,6 +162,7 @@ def violated(p, q, bound):
     return not below(p, q, bound.upper(LOSSES))
 
 
+@pytest.mark.thorough
 def test_a_short_last_sum_does_not_count_as_a_whole_one():
     """Three slots by twos: the last sum has the noise of one message."""
     noise = 1.0
@@ -182,6 +183,7 @@ def test_visible_empty_slots_bring_no_noise():
     assert violated(p, q, R1Subsampling(1.0, 2.0 / noise / math.sqrt(2.0)))
 
 
+@pytest.mark.thorough
 def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
     """One slot for sure (window 1), in a sum of two: as many terms as sums would be wrong."""
     noise, window, size = 1.0, 2, 2
@@ -214,6 +216,7 @@ def test_ways_of_a_client_among_sums():
 # The issue's figures
 
 
+@pytest.mark.thorough
 def test_one_released_sum_is_one_gaussian_mechanism():
     """n = m = minibatch = 100, z = .5: [5.749, 23.49] before, for a sum whose epsilon is at most 1.766."""
     window = cj.FixedWindow(num_clients=100, num_slots=100, minibatch=100)

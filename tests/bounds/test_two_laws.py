@@ -144,7 +144,7 @@ def on_lattice(
 
 
 @pytest.mark.parametrize(("n", "rate", "c"), [(40, 0.3, 1.02), (40, 0.3, 1.1), (150, 0.1, 1.03)])
-@pytest.mark.thorough(but=1)
+@pytest.mark.thorough
 def test_rounds_are_above_sums_of_real_messages(n, rate, c):
     """All ways to place the others among three places, by an FFT; the laws of one place must not be enough."""
     mu, step, low, high = 0.5, 0.02, -150, 400

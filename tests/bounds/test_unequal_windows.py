@@ -38,6 +38,7 @@ def evaluated(others, theta, rate, slots, cs):
         ([0.2] * 10, 0.2, 0.6, 6),
     ],
 )
+@pytest.mark.thorough(but=2)
 def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rate, slots):
     stated = brute.t2_prime_h(others, theta, rate, slots, P, CS)
     found = evaluated(others, theta, rate, slots, CS)
@@ -47,6 +48,7 @@ def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rat
 
 @pytest.mark.parametrize("empty", ["visible", "dummy"])
 @pytest.mark.parametrize("rates", [(0.05, 0.3, 0.8), (0.2, 1.0, 1.0)])
+@pytest.mark.thorough(but=1)
 def test_every_client_of_a_window_is_covered(rates, empty):
     """All slower clients too; the instances are mechanisms with these very rates."""
     run = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=cj.Rates(rates), empty_slots=empty)

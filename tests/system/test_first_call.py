@@ -64,7 +64,8 @@ def test_the_package_imports_nothing_that_only_some_need():
 
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
 @pytest.mark.parametrize(("question", "most"), [(HEADLINE, 1), (HIDDEN, 1), (SLOTS, 0)])
-def test_a_bracket_compiles_few_programs(question, most):
+def test_a_bracket_compiles_few_programs(question, most, monkeypatch):
+    monkeypatch.setenv("CHECKIN_JAX_CACHE", "off")
     asked, lower, upper = run(COUNT.format(question=question))
     assert int(asked) <= most
     assert float(lower) <= float(upper)

@@ -98,6 +98,40 @@ def test_training_curves_read_run_directories(tmp_path):
         curves.main(tmp_path / "nothing", tmp_path / "curves.png")
 
 
+def test_runs_of_equal_settings_are_one_line_with_their_spread(tmp_path, capsys):
+    table = program("accountants/training_table.py")
+    with pytest.raises(SystemExit, match="no run that has ended"):
+        table.main(tmp_path)
+    protocol = {"kind": "ShuffledCheckIn", "num_clients": 10_000, "check_in_prob": 0.1, "num_rounds": 2}
+    runs = {
+        "one_1": (2.0, 0.5, 0.25),
+        "one_2": (2.0, 0.75, 0.5),
+        "one_3": (2.0, 0.625, None),
+        "two": (3.0, 0.9, 0.125),
+        "two_goes_on": (3.0, None, None),
+    }
+    for number, (name, (noise, accuracy, epsilon)) in enumerate(runs.items()):
+        folder = tmp_path / name
+        folder.mkdir()
+        config = {"protocol": protocol, "randomizer": {"kind": "Gaussian", "noise_multiplier": noise}}
+        (folder / "config.json").write_text(json.dumps(config | {"delta": 1e-6, "seed": number}))
+        (folder / "metrics.jsonl").write_text(
+            "".join(f'{{"round": {t}, "check_ins": 990}}\n' for t in (1, 2))
+        )
+        if accuracy is not None:
+            epsilons = {"messages": epsilon, "aggregate": 0.0625}
+            report = {"accuracy": accuracy, "rounds": 2, "epsilon": epsilons, "notes": []}
+            (folder / "report.json").write_text(json.dumps(report))
+    table.main(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [
+        "| one | 10,000 | 990 | 2 | 3 | 62.5% (50.0% to 75.0%) | inf | 0.0625 |",
+        "| two | 10,000 | 990 | 2 | 1 | 90.0% | 0.125 | 0.0625 |",
+        "",
+        "two_goes_on has not ended, after 2 rounds.",
+    ]
+
+
 @pytest.mark.slow
 def test_training_curves_of_the_digits_in_miniature(tmp_path):
     recipe = program("train/mnist_curves.py")

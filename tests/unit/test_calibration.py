@@ -47,6 +47,7 @@ def test_the_value_is_feasible_and_the_next_is_not(protocol, randomizer, free, t
 @pytest.mark.parametrize(
     ("randomizer", "view", "worse"), [(cj.PureLDP, "messages", 1.01), (cj.Gaussian, "aggregate", 0.99)]
 )
+@pytest.mark.thorough(but=1)
 def test_an_advantage_is_met_and_the_next_value_does_not(randomizer, view, worse):
     about = {"delta": 1e-6, "view": view, "bounds": "fast"}
     found = cj.calibrate(RUN, randomizer, target_advantage=0.03, **about)

@@ -71,6 +71,7 @@ def test_corollary_3_3_appears_where_it_applies():
     assert {"Corollary 3.3", "Corollary 3.3, closed form", "Theorem 3.2, strong composition"} <= set(found)
 
 
+@pytest.mark.thorough
 def test_approximate_ldp_of_a_gaussian_window():
     protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
     found = checked(protocol, cj.Gaussian(noise_multiplier=100.0))

@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
-from checkin_jax.kernels import conversions, host
+from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
@@ -58,8 +58,9 @@ def rdp(
     """Upper bound on the Renyi divergence of a whole run at each order; certified.
 
     Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), G1, G4 and R1 of Gaussian
-    messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds through their
-    privacy profile, whichever is smallest; replace-one, both directions, units chosen adaptively.
+    messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds on eps0-LDP messages
+    through their privacy profile, whichever is smallest, and never more than each message by itself; replace-one, both
+    directions, units chosen adaptively.
 
     Args:
       protocol: the run.
@@ -291,6 +292,9 @@ def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray)
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
     side = pld.side_upper(host(losses), host(one.upper(losses)))
+    if float(side.lost) > 4.0 * FLUSHED:
+        # A mass at infinite loss: no moment is finite.
+        return np.full(len(orders), math.inf)
     return np.asarray(pld.symmetric_log_moments(host(losses), side, host(orders - 1.0)))
 
 

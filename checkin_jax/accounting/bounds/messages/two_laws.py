@@ -73,7 +73,8 @@ class _TwoLaws(HiddenSum):
         right, left = self._laws(np.exp(losses), np.where(matters, at, -1))
         deviation, knots = self.steps[2], laws.knots_of(self._mu, self.reach)
         # Nothing is refined where it does not matter.
-        _, count, rate = self.terms
+        clients, count, rate = self.terms
+        assert clients <= count, "every client's message counts in full"
         arguments = (count, rate, deviation, knots, losses, matters * found, right, left)
         value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
         value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
