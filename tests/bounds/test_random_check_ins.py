@@ -10,6 +10,7 @@ from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.contested import ContestedSlots
 
 MASS = 45.0
 
@@ -57,6 +58,12 @@ def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     assert (ours[:3] <= exact[:3] * 1.02).all()
 
 
+def contested(slots: int, used: float, others: int, pick: float, p: float) -> windows.Slots:
+    """T2 for the law of the number of slots won, by direct summation."""
+    values, masses = ContestedSlots(slots, used, used, math.log(p), MASS, False, others, pick).won()
+    return windows.Slots(values.astype(int), masses, used / slots, p, 1.0 / (p + 1.0), 0.0)
+
+
 @pytest.mark.parametrize(
     ("n", "m", "prob", "epsilon0", "delta"),
     [
@@ -72,7 +79,7 @@ def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
     p = math.exp(epsilon0)
     above = [windows.t2_prime(n, m, prob, p)]
     if empty_slots == "dummy":
-        above.append(windows.t2(m, prob, p))
+        above.append(contested(m, prob, n - 1, prob / m, p))
     exact = min(windows.epsilon(law, delta) for law in above)
     truth = best(windows.fixed_lower(n, m, prob, p, visible=empty_slots == "visible"), delta)
     protocol = cj.FixedWindow(num_clients=n, num_slots=m, check_in_prob=prob, empty_slots=empty_slots)
@@ -82,7 +89,7 @@ def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
 
 
 def test_published_figures_of_the_fixed_window_are_ten_times_larger():
-    """m = 1e4, n = 1e5, delta = 1e-6: T2 alone gives .0181, .0432, .114; T2' .00143, .00351, .00952."""
+    """m = 1e4, n = 1e5, delta = 1e-6: T2 gives .0181, .0432, .114; T2' .00143, .00351, .00952."""
     many = {"num_slots": 10**4}
     for epsilon0, few_clients, many_clients in (
         (0.5, 0.0181, 0.00143),
@@ -101,7 +108,9 @@ def test_sliding_window(n, window, epsilon0):
     """T2 over the slots of a client's window that are output, from both sides; n < 2 m - 1 included."""
     p, delta = math.exp(epsilon0), 1e-6
     lower, upper = ends(cj.SlidingWindow(num_clients=n, window=window), epsilon0, delta)
-    exact = windows.epsilon(windows.sliding_upper(n, window, p), delta)
+    number = min(window, n - window + 1)
+    exact = windows.epsilon(contested(number, number / window, window - 1, 1.0 / window, p), delta)
+    assert exact <= windows.epsilon(windows.sliding_upper(n, window, p), delta) * (1.0 + 1e-9)
     truth = best(windows.sliding_lower(n, window, p), delta)
     assert exact * (1 - 1e-9) <= upper <= exact * 1.003 + 1e-12
     assert truth * 0.99 - 1e-12 <= lower <= truth * (1 + 1e-9)
