@@ -9,7 +9,7 @@ from oracles import random_check_ins as brute
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import SlotsPureLDP
-from checkin_jax.accounting.bounds.contested import ContestedSlots
+from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

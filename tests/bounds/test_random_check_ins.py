@@ -10,7 +10,7 @@ from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.contested import ContestedSlots
+from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
 
 MASS = 45.0
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.contested import ContestedSlots
 from checkin_jax.accounting.bounds.everybody import AveragedGaussian, G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import (
@@ -42,6 +41,7 @@ from checkin_jax.accounting.bounds.unit import (
     least,
 )
 from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
