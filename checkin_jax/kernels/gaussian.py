@@ -100,7 +100,7 @@ _FAR = 100.0
 def _ratio_ahead(mu: Array, x: Array) -> Array:
     """The profile H_{e^loss}(N(mu, 1) || N(0, 1)) at losses x mu, x >= 0, over exp(-a^2/2) if a = x - mu/2 >= 0.
 
-    Where a < 0 the profile itself. Relative error below 1e-12 for mu from 1e-8 on. With m(x) = e^{x^2/2} Phi(-x) it is
+    Where a < 0 the profile itself. Relative error below 2e-12 for mu from 1e-8 on. With m(x) = e^{x^2/2} Phi(-x) it is
     m(a) - m(a + mu): over short steps mu times the mean of -m'.
     """
     half = 0.5 * mu

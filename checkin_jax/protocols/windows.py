@@ -124,7 +124,8 @@ class FixedWindow(CommonSlots):
     What it makes of the messages of several slots is post-processing.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe, but for Gaussian messages with hidden
+        dummies, which need n itself: more clients leave fewer empty slots to hide in.
       num_slots: m, from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included.

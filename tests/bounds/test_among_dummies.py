@@ -242,3 +242,24 @@ def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, rat
     noisy = cj.Gaussian(noise_multiplier=noise)
     g = cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=theorem)
     assert g.lower < g.epsilon < ratio * g.lower
+
+
+@pytest.mark.thorough
+def test_more_clients_are_told_apart_more_easily_than_few():
+    """Why `num_clients` must be n itself here: what few clients are promised is not true of more of them."""
+    upper, lower = (
+        getattr(
+            cj.account(
+                cj.FixedWindow(num_clients=n, num_slots=1_000), cj.Gaussian(noise_multiplier=1.0), delta=1e-6
+            ),
+            end,
+        )
+        for n, end in ((1_000, "epsilon"), (5_000, "lower"))
+    )
+    assert 3.0 * upper < lower
+
+
+def test_hardly_ever_anybody_leaves_nobody_to_displace():
+    seldom = cj.FixedWindow(num_clients=2, num_slots=100, check_in_prob=1e-20)
+    g = cj.account(seldom, cj.Gaussian(noise_multiplier=1.0), delta=1e-6)
+    assert g.lower == g.epsilon == 0.0

@@ -85,3 +85,41 @@ def test_upper_over_lower_in_a_thousand_slots(n, noise, relation, ratio):
     run = cj.FixedWindow(num_clients=n, num_slots=1000)
     g = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, neighboring_relation=relation)
     assert g.lower < g.epsilon < ratio * g.lower
+
+
+def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two slots in cells: the client at mu/2, or at -mu/2, in one of them with probability `used`, zeros elsewhere."""
+    edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
+    mine, other, dummy = (
+        np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.5 * mu, -0.5 * mu, 0.0)
+    )
+
+    def world(own: np.ndarray) -> np.ndarray:
+        both = np.multiply.outer(own, dummy) + np.multiply.outer(dummy, own)
+        return 0.5 * used * both + (1.0 - used) * np.multiply.outer(dummy, dummy)
+
+    return world(mine), world(other)
+
+
+@pytest.mark.parametrize(("used", "mu"), [(1.0, 1.0), (0.6, 2.0), (0.3, 0.3)])
+def test_opposite_records_are_below_two_slots_themselves(used, mu):
+    p, q = opposite(used, mu)
+    truth = np.array([np.maximum(p - math.exp(loss) * q, 0.0).sum() for loss in LOSSES])
+    pair = AllocationGaussian(2, used, mu, 31.0)
+    for apart, mass in competing.OppositeGaussian(pair, 2, used, mu).lower(LOSSES):
+        found = apart - np.expm1(LOSSES) * mass
+        assert (found <= truth * (1.0 + 2e-3) + 1e-12).all()
+        assert found[0] >= 0.9 * truth[0]
+    # A client that is used more often is not below it.
+    more = min(1.5 * used, 1.0)
+    if more > used:
+        (apart, mass), _ = competing.OppositeGaussian(pair, 2, more, mu).lower(LOSSES)
+        assert (apart - np.expm1(LOSSES) * mass > 1.1 * truth)[:2].all()
+
+
+@pytest.mark.parametrize(("noise", "least"), [(1.0, 0.155), (4.0, 0.033)])
+def test_sliding_windows_leak_by_opposite_records(noise, least):
+    run = cj.SlidingWindow(num_clients=10**4, window=1000)
+    g = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, bounds="R1")
+    assert least < g.lower < 1.2 * least
+    assert g.lower_method == "Gaussian messages in slots, opposite records among zeros"

@@ -226,9 +226,9 @@ class RecordsAmongDummies:
     def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
         """theta; pairs of the client in place of a dummy; what is lost."""
         (empty, few), (filled, many), common = self.common.empty, self.common.filled, self.common
-        most = max(each.used for each in filled)
-        usual = max(empty, key=lambda each: each.weight).used
-        share = min(usual / (usual + most), 1.0 - most)
+        most = max((each.used for each in filled), default=0.0)
+        usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
+        share = min(usual / (usual + most) if usual > 0.0 else 0.0, 1.0 - most)
         lost, kept = few + many, []
         for each in empty:
             if each.used > share:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -19,6 +21,8 @@ from checkin_jax.numerics import occupancy
 
 # Most clients and slots whose law is computed one by one.
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
+# Most slots whose rounding leaves something of a small delta.
+MOST_OPPOSITE = 20_000
 # Cells of one message, how far they reach, and places of the sum.
 _CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
 # Scores are cut off at so many standard deviations of the sum; window of the sum, in these and in cut scores.
@@ -63,43 +67,95 @@ def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool)
     slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
     law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
 
-    edges = np.linspace(-0.5 * mu - _REACH, 0.5 * mu + _REACH, _CELLS - 1)
-    middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
-
-    def cells(mean: float) -> np.ndarray:
-        up, down = scipy.special.ndtr(mean - edges), scipy.special.ndtr(edges - mean)
-        inner = np.where(edges[1:] > mean, up[:-1] - up[1:], down[1:] - down[:-1])
-        return np.concatenate([down[:1], inner, up[-1:]])
-
-    other, dummy, mine = (cells(mean) for mean in (-0.5 * mu, 0.0, 0.5 * mu))
+    seen = _Cells.of(mu)
     share = float(law @ (slots - filled)) / slots
-    # Densities over that of an empty slot.
-    by_mine, by_other = (np.exp(shift * middles - 0.5 * shift * shift) for shift in (0.5 * mu, -0.5 * mu))
-    score = empty.sum() * (by_mine - 1.0) + occupied.sum() * (by_mine - by_other)
-    score = score / (share + (1.0 - share) * by_other)
-    usual = share * dummy + (1.0 - share) * other
+    score = empty.sum() * (seen.by_mine - 1.0) + occupied.sum() * (seen.by_mine - seen.by_other)
+    score = score / (share + (1.0 - share) * seen.by_other)
+
+    def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        present = mine * _mixed(used, other, dummy) + _mixed(stay, other, dummy)
+        return _mixed(law, other, dummy), present
+
+    return _events(seen, score, share, slots, slack, worlds)
+
+
+class _Cells(NamedTuple):
+    """Laws of one message in cells: at -C, at zero and at C; densities of the last and the first over the second."""
+
+    other: np.ndarray
+    dummy: np.ndarray
+    mine: np.ndarray
+    by_mine: np.ndarray
+    by_other: np.ndarray
+
+    @classmethod
+    def of(cls, mu: float) -> _Cells:
+        edges = np.linspace(-0.5 * mu - _REACH, 0.5 * mu + _REACH, _CELLS - 1)
+        middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
+
+        def cells(mean: float) -> np.ndarray:
+            up, down = scipy.special.ndtr(mean - edges), scipy.special.ndtr(edges - mean)
+            inner = np.where(edges[1:] > mean, up[:-1] - up[1:], down[1:] - down[:-1])
+            return np.concatenate([down[:1], inner, up[-1:]])
+
+        laws = (cells(mean) for mean in (-0.5 * mu, 0.0, 0.5 * mu))
+        over = (np.exp(shift * middles - 0.5 * shift * shift) for shift in (0.5 * mu, -0.5 * mu))
+        return cls(*laws, *over)
+
+
+def _events(
+    seen: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
+) -> tuple[Lines, Lines]:
+    """Lines of intervals of the sum of a score over the slots; worlds: transforms of a score to those of both sums.
+
+    share: of slots that show a dummy. slack: what a computed probability may be wrong by.
+    """
+    usual = share * seen.dummy + (1.0 - share) * seen.other
     up: list[np.ndarray] = []
     down: list[np.ndarray] = []
+    least = float(score.min())
     body = math.sqrt(slots * float(usual @ np.square(np.minimum(score, np.quantile(score, 0.999)))))
     for cut in _CUTS:
         most = cut * body
-        kept = np.minimum(score, most)
+        kept = np.clip(score, -most, most)
         deviation = math.sqrt(slots * float(usual @ np.square(kept - usual @ kept)))
         step = max(_WIDE * deviation, _FEW * min(most, float(kept.max()))) / _PLACES
         place = np.rint(kept / step).astype(np.int64) % _PLACES
-        a, b, c = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in (other, dummy, mine))
-        without = np.fft.irfft(_mixed(law, a, b), _PLACES)
-        present = np.fft.irfft(c * _mixed(used, a, b) + _mixed(stay, a, b), _PLACES)
+        parts = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in seen[:3])
+        without, present = (np.fft.irfft(each, _PLACES) for each in worlds(*parts))
         # The sum is seen modulo the window, a quarter of which is below zero.
         below, above = (np.cumsum(np.roll(each, _PLACES // 4)) for each in (without, present))
         at = np.linspace(1, _PLACES - 2, _EVENTS).astype(int)
         q, p = below[-1] - below[at], above[-1] - above[at]
         up.append(np.stack([p - q - 2.0 * slack, q + slack]))
         down.append(np.stack([below[at] - above[at] - 2.0 * slack, above[at] + slack]))
-        if most > float(score.max()):
+        if most > max(float(score.max()), -least):
             break
     forward, backward = np.concatenate(up, axis=1), np.concatenate(down, axis=1)
     return (forward[0], forward[1]), (backward[0], backward[1])
+
+
+@functools.lru_cache(maxsize=16)
+def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
+    """As `_lines`, all others and the dummies at zero; the client at C, or at -C in the second world."""
+    seen = _Cells.of(mu)
+
+    def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rest = dummy ** (slots - 1)
+        return (
+            rest * (used * other + (1.0 - used) * dummy),
+            rest * (used * mine + (1.0 - used) * dummy),
+        )
+
+    return _events(seen, seen.by_mine - seen.by_other, 1.0, slots, _BY_SLOT * slots + _ONCE, worlds)
+
+
+def _best(events: Lines, above: np.ndarray) -> Lines:
+    """The line that is highest at each loss; above: c - 1."""
+    difference, mass = (np.asarray(each) for each in events)
+    at = np.argmax(difference - above[..., None] * mass, axis=-1)
+    apart = difference[at]
+    return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,12 +181,27 @@ class CompetingGaussian:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         above = np.expm1(np.asarray(loss))
-
-        def best(events: Lines) -> Lines:
-            difference, mass = events
-            at = np.argmax(difference - above[..., None] * mass, axis=-1)
-            apart = difference[at]
-            return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
-
         forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
-        return best(forward), best(backward)
+        return _best(forward, above), _best(backward, above)
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeGaussian:
+    """One client's Gaussian message in one of m slots, dummies and all others at zero; replaced by the opposite one.
+
+    A_fix and A_sldw, dummies hidden. Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
+    """
+
+    scale: UnitBound
+    slots: int
+    used: float
+    mu: float
+
+    name = "Gaussian messages in slots, opposite records among zeros"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(np.asarray(loss))
+        # A reflection exchanges the two worlds.
+        lines = _best(_opposite_lines(self.slots, self.used, self.mu)[0], above)
+        return lines, lines

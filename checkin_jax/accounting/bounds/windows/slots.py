@@ -254,6 +254,9 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     # The others' records, and the dummies, are zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
         found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+    if unit.replaced and number <= competing.MOST_OPPOSITE and LEAST_MU <= mu <= MOST_LATTICE_MU:
+        pair = AllocationGaussian(number, seen, mu, log_inverse_mass)
+        found.append(competing.OppositeGaussian(pair, number, seen, mu))
     if (
         throws is not None
         and size == 1
