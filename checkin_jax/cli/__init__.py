@@ -114,7 +114,7 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(128 + 13)  # as if by SIGPIPE
     except OSError as error:
         _close_output()
-        _refuse(str(error))
+        _refuse(_told(error))
     except SystemExit as ended:
         if "jax" not in sys.modules:
             raise
@@ -141,7 +141,7 @@ def _run(args: list[str]) -> None:
                 raise
             _refuse(str(error))
         except (ValueError, TypeError, OSError) as error:
-            _refuse(str(error))
+            _refuse(_told(error))
         keep_compiled()
     waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else FirstTime()
     with (
@@ -153,7 +153,7 @@ def _run(args: list[str]) -> None:
         except BrokenPipeError:
             raise
         except (OSError, UsageError) as error:
-            _refuse(str(error))
+            _refuse(_told(error))
         except KeyboardInterrupt:
             sys.exit(130)
 
@@ -207,6 +207,13 @@ def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:
         return "", COMMANDS, None
     name = " ".join(args[:2]) if args[0] in GROUPS else args[0]
     return (name, {}, WHOLE[name]) if name in WHOLE else (args[0], GROUPS[args[0]], None)
+
+
+def _told(error: Exception) -> str:
+    """The error in words, a file's without its number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _refuse(message: str) -> NoReturn:

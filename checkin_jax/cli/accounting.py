@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from checkin_jax import _validate
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
-from checkin_jax._tables import columns, markdown
+from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
@@ -310,7 +310,7 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
     below = [f"[{number}] {text}" for text, number in notes.items()]
     if in_markdown:
         return "\n".join([markdown(shown), "", *(f"* {note}" for note in below)])
-    return "\n".join([columns(shown, " ", (13, 10)), "", *below])
+    return "\n".join([columns(shown, " ", (13, 10), terminal_width()), "", *below])
 
 
 def _views_of(protocol: CheckInProtocol, relation: str, asked: str) -> tuple[str, ...]:
@@ -352,7 +352,7 @@ def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) 
             continue
         seen = in_short(each.against).removeprefix(_WHO)
         rows.append((each.view, down(each.lower, 5), up(each.epsilon, 5), seen))
-    return markdown(rows) if in_markdown else columns(rows, " ", (10, 10, 10))
+    return markdown(rows) if in_markdown else columns(rows, " ", (10, 10, 10), terminal_width())
 
 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:

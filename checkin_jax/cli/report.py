@@ -147,8 +147,8 @@ class Statement:
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
     """text; json: the versioned record (its schema is in the documentation); registry: the answers that a registry of
     deployments wants; model-card: a section in Markdown; html: one page."""
-    attack: bool = True
-    """Also mu and other terms of an attacker's, which takes a few seconds more."""
+    no_attack: bool = False
+    """Leave out mu and other terms of an attacker's, which take a few seconds."""
 
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and prints the statement."""
@@ -161,6 +161,9 @@ class Statement:
         _ = run.audit  # before any work: is it whole, and of this run?
 
         def job() -> None:
-            print(statement.FORMATS[self.format](statement.record(run, account, attack=self.attack)), end="")
+            print(
+                statement.FORMATS[self.format](statement.record(run, account, attack=not self.no_attack)),
+                end="",
+            )
 
         return job

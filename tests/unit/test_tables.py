@@ -15,6 +15,12 @@ def test_columns_are_as_wide_as_their_widest_cell_and_lines_of_their_own_are_not
     assert columns(ROWS[:1], " ", (6,)) == "view   epsilon"
 
 
+def test_a_last_column_that_is_too_wide_goes_on_below():
+    rows = [("a", "told"), ("b", "one two three four five"), ("c", "")]
+    assert columns(rows, width=22).splitlines() == ["a  told", "b  one two three four", "   five", "c"]
+    assert columns(rows, width=12) == columns(rows)
+
+
 def test_markdown_fills_rows_and_escapes_bars():
     assert markdown(ROWS).splitlines() == [
         "| view | epsilon |",
