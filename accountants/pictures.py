@@ -67,8 +67,7 @@ def bracket(points: int) -> Figure:
         axis.plot(rounds, bound.value, "--" if wrong else "-", color=color)
         names.append((rounds, bound.value, name, color))
     ends = [cj.account(RUN.repeated(int(t)), cj.PureLDP(epsilon0=MESSAGES), delta=DELTA) for t in rounds]
-    lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
-    plotting.bracket(axis, rounds, lower, upper, "", CERTIFIED)
+    upper = plotting.bracket(axis, rounds, ends, "", CERTIFIED)
     names.append((rounds, upper, "this package:\nboth ends", CERTIFIED))
     here = ends[rounds.tolist().index(RUN.num_rounds)]
     axis.plot(RUN.num_rounds, here.epsilon, "o", color=CERTIFIED, markersize=5)
@@ -123,9 +122,7 @@ def amplification(points: int) -> Figure:
     ):
         randomizer = cj.PureLDP(epsilon0=1.0)
         ends = [cj.account(run(int(n)), randomizer, delta=DELTA, view=view) for n in clients]
-        lower, upper = [g.lower for g in ends], [g.epsilon for g in ends]
-        plotting.bracket(axis, clients, lower, upper, "", color)
-        names.append((clients, upper, name, color))
+        names.append((clients, plotting.bracket(axis, clients, ends, "", color), name, color))
     axis.set(xscale="log", yscale="log", ylim=(None, 30))
     name_ends(axis, names)
     return drawn

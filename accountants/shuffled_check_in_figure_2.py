@@ -68,8 +68,7 @@ def main(
         )
         for t in track(rounds, "accounting")
     ]
-    lower, upper = [g.lower for g in brackets], [g.epsilon for g in brackets]
-    plotting.bracket(axis, rounds, lower, upper, "", plotting.COLORS["certified"])
+    upper = plotting.bracket(axis, rounds, brackets, "", plotting.COLORS["certified"])
     names.append((rounds, upper, "certified:\nboth ends", plotting.COLORS["certified"]))
     for t, g in zip(rounds, brackets):
         rows.append(_row(t, g.method, g.validity, "upper", g.epsilon))

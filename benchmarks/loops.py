@@ -1,10 +1,11 @@
 """Sweeps of certified brackets beside the loop of `account` that they replace, kind by kind, in CPU seconds a setting.
 
-    python benchmarks/loops.py [--settings 20] [--kinds "G1 aggregate" "T1+"]
+    python benchmarks/loops.py [--settings 20] [--kinds "G1 aggregate" "T1+"] [--first]
 
 Each kind is warmed up by settings of its own; then a loop and a sweep get the same others, and neither finds what the
 other has kept. Processor seconds of the process, all threads: other work on the machine hardly changes them. "1,000 on
-two cores" is what a sweep of so many would take when both are busy throughout.
+two cores" is what a sweep of so many would take when both are busy throughout. With --first each is also begun in
+processes of its own, import included: with no programs kept on the disk, and once more with those that are kept then.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import os
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,25 +128,45 @@ def cpu(work: Callable[[], object]) -> float:
     return time.process_time() - before
 
 
-def main(settings: int = 20, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
+def begun(name: str, how: str, settings: int, folder: str) -> float:
+    """Processor seconds of a process that does this and nothing else, programs kept in the folder."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = f"import loops; loops.{how}(loops.KINDS[{name!r}], {settings}, 1)"
+    known = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    place = Path(__file__).parent
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=place, env={**known, "CHECKIN_JAX_CACHE": folder}
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main(settings: int = 20, kinds: tuple[str, ...] = tuple(KINDS), first: bool = False) -> None:
     """Prints the table.
 
     Args:
       settings: Settings of each sweep and of each loop.
       kinds: Which kinds of sweeps.
+      first: Also the first ones of a process, before and after programs are kept.
     """
+    if first:
+        for name in kinds:
+            for how in ("looped", "swept"):
+                with tempfile.TemporaryDirectory() as folder:
+                    ever, kept = (begun(name, how, settings, folder) for _ in range(2))
+                print(f"{name}, {how}: first ever {ever:.1f} s, programs kept {kept:.1f} s", flush=True)
     rows = Table(
         "kind", "sweep, first s", "loop, warm s", "sweep, warm s", "loop / sweep", "1,000 on two cores s"
     )
     for name in kinds:
         kind = KINDS[name]
-        first = cpu(lambda kind=kind: swept(kind, settings, 1)) / settings
+        begin = cpu(lambda kind=kind: swept(kind, settings, 1)) / settings
         looped(kind, settings, 1)
         loop = cpu(lambda kind=kind: looped(kind, settings, 2)) / settings
         sweep = cpu(lambda kind=kind: swept(kind, settings, 2)) / settings
         rows.add_row(
             name,
-            *(f"{each:.3f}" for each in (first, loop, sweep)),
+            *(f"{each:.3f}" for each in (begin, loop, sweep)),
             f"{loop / sweep:.2f}",
             f"{500 * sweep:.0f}",
         )

@@ -85,17 +85,35 @@ def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
         key.remove()
 
 
+class Ends(Protocol):
+    """A bracket of epsilon."""
+
+    @property
+    def lower(self) -> float:
+        """The lower end."""
+        ...
+
+    @property
+    def epsilon(self) -> float:
+        """The upper end."""
+        ...
+
+
 def bracket(
     axis: Axes,
     x: Sequence[float] | np.ndarray,
-    lower: Sequence[float],
-    upper: Sequence[float],
+    ends: Sequence[Ends],
     label: str,
     color: str,
-) -> None:
-    """The band between proven ends; its upper end is the guarantee and drawn."""
-    axis.fill_between(x, lower, upper, color=color, alpha=0.25, linewidth=0)
+) -> list[float]:
+    """The band between proven ends; the upper one is the guarantee, drawn and returned.
+
+    ends: at each x, guarantees or what else has `lower` and `epsilon`.
+    """
+    upper = [each.epsilon for each in ends]
+    axis.fill_between(x, [each.lower for each in ends], upper, color=color, alpha=0.25, linewidth=0)
     axis.plot(x, upper, color=color, label=label)
+    return upper
 
 
 def by_rate(
@@ -114,8 +132,7 @@ def by_rate(
     above.sharex(beneath)
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
-        x, lower, upper = ([row[i] for row in kept] for i in range(3))
-        bracket(above, x, lower, upper, name, colors[name])
+        bracket(above, [row.client_rate for row in kept], kept, name, colors[name])
     above.set(yscale="log", ylabel="epsilon (nats)")
     above.legend(frameon=False)
     edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()

@@ -108,7 +108,8 @@ def calibrate(
       A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
       numerical slack of epsilon) and feasible: it was evaluated again. Where noise adds up (Gaussian, view "aggregate")
       epsilon is not monotone in check_in_prob: the search goes down from 1 in steps of at most a factor 2, so a
-      feasible interval narrower than that can be missed.
+      feasible interval narrower than that can be missed. Nor is it in num_clients for Gaussian messages in a
+      FixedWindow with hidden dummies: the value found is feasible, and more clients need not be.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or no value in range is feasible.

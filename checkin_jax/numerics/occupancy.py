@@ -221,7 +221,7 @@ def levels(
     ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
     reached = np.cumsum(masses)[ends]
     found = zip(values[ends], np.diff(reached, prepend=0.0))
-    # Masses are bounds on probabilities: none is rounded down.
+    # Masses are bounds on probabilities, but for 1e-16 each, which the rounding of what is made of them covers.
     return [(int(abs(value)), float(mass) * (1.0 + 1e-9)) for value, mass in found], float(beyond[last])
 
 

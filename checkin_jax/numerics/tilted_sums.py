@@ -5,6 +5,8 @@ Every error is bounded and counted on its side. Host code, numpy float64; proofs
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from typing import NamedTuple
 
@@ -29,22 +31,49 @@ class Tail(NamedTuple):
     mass_upper: np.ndarray
 
 
-class Steps(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Steps:
     """Masses at start + j spacing: L or -L, less its mean where that is kept."""
 
     start: float
     spacing: float
     masses: np.ndarray
 
-    def log_moment(self, order: float) -> float:
+    def tilted(self, order: float) -> tuple[np.ndarray, float]:
+        """Masses times e^{order at}, over e^peak; and the peak, of all that have mass."""
         exponent = order * self.at
-        peak = float(exponent[self.masses > 0].max())
+        peak = float(exponent[self._ends[0 if order < 0 else 1]])
         # Under the masses that are zero the exponent may be anything.
-        return peak + math.log(float(self.masses @ np.exp(np.minimum(exponent - peak, 0.0))))
+        exponent -= peak
+        np.minimum(exponent, 0.0, out=exponent)
+        return np.multiply(self.masses, np.exp(exponent, out=exponent), out=exponent), peak
 
-    @property
+    def log_moment(self, order: float) -> float:
+        weight, peak = self.tilted(order)
+        return peak + math.log(float(weight.sum()))
+
+    @functools.cached_property
     def at(self) -> np.ndarray:
         return self.start + self.spacing * np.arange(self.masses.size)
+
+    @functools.cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The first and the last that have mass."""
+        known = np.flatnonzero(self.masses > 0)
+        return int(known[0]), int(known[-1])
+
+    @functools.cached_property
+    def grouped(self) -> tuple[np.ndarray, np.ndarray]:
+        """Masses and places of a few hundred groups, single points near the mean, wider ones away from it."""
+        size = self.masses.size
+        if size <= 1024:
+            return self.masses, self.at
+        centre = round(float(self.masses @ np.arange(size)))
+        away = np.unique(np.append(np.arange(256), np.rint(np.geomspace(256, size, 256)))).astype(np.int64)
+        edges = np.unique(np.clip(np.concatenate([centre - away, centre + away]), 0, size - 1))
+        masses = np.add.reduceat(self.masses, edges)
+        sums = np.add.reduceat(self.masses * self.at, edges)
+        return masses, np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), self.at[edges])
 
 
 def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
@@ -54,22 +83,9 @@ def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
     return Steps(law.start - mean, law.spacing, law.masses)
 
 
-def _grouped(steps: Steps) -> tuple[np.ndarray, np.ndarray]:
-    """Masses and places of a few hundred groups, single points near the mean, wider ones away from it."""
-    size = steps.masses.size
-    if size <= 1024:
-        return steps.masses, steps.at
-    centre = round(float(steps.masses @ np.arange(size)))
-    away = np.unique(np.append(np.arange(256), np.rint(np.geomspace(256, size, 256)))).astype(np.int64)
-    edges = np.unique(np.clip(np.concatenate([centre - away, centre + away]), 0, size - 1))
-    masses = np.add.reduceat(steps.masses, edges)
-    sums = np.add.reduceat(steps.masses * steps.at, edges)
-    return masses, np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), steps.at[edges])
-
-
 def _order(steps: Steps, target: float) -> float:
     """About the order >= 0 whose tilted mean step is `target`; any order is valid."""
-    masses, at = _grouped(steps)
+    masses, at = steps.grouped
 
     def mean(order: float) -> float:
         weight = masses * np.exp(order * (at - at[-1]))
@@ -188,10 +204,10 @@ def _centres(steps: Steps, number: float, ends: tuple[float, float]) -> list[flo
     """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
 
     def width(centre: float) -> float:
-        order = _order(steps, centre / number)
-        weight = steps.masses * np.exp(order * steps.at - steps.log_moment(order))
-        mean = float(weight @ steps.at)
-        return _TILT_SDS * math.sqrt(number * float(weight @ np.square(steps.at - mean)))
+        weight, _ = steps.tilted(_order(steps, centre / number))
+        total, from_mean = float(weight.sum()), steps.at - float(weight @ steps.at) / float(weight.sum())
+        np.square(from_mean, out=from_mean)
+        return _TILT_SDS * math.sqrt(number * float(weight @ from_mean) / total)
 
     # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
     centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]

@@ -22,6 +22,8 @@ from checkin_jax.accounting.bounds.windows import among, slots
 FAST = 0.06
 
 _SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
+# More clients leave fewer empty slots to hide in.
+_COUNTED = "the number of clients is as stated, no lower bound on it"
 _UNEQUAL = "docs/theory_rates.md"
 
 
@@ -221,6 +223,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         0.5,
         among.r4,
+        assumes=(_COUNTED,),
     ),
     Bound(
         "G3",
@@ -236,6 +239,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         0.05,
         slots.g3_prime,
+        assumes=(_COUNTED,),
     ),
     Bound(
         "G5",
@@ -244,6 +248,7 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         0.5,
         among.g5,
+        assumes=(_COUNTED,),
     ),
     Bound(
         "G4",

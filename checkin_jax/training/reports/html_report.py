@@ -221,11 +221,8 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
             kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
-            found = [point.spent[view] for point in kept]
             rounds = [point.round for point in kept]
-            plotting.bracket(
-                axis, rounds, [g.lower for g in found], [g.epsilon for g in found], view, _COLORS[view]
-            )
+            plotting.bracket(axis, rounds, [point.spent[view] for point in kept], view, _COLORS[view])
         axis.set(yscale="log", xlabel="round", ylabel="epsilon (nats)")
         axis.legend(frameon=False)
 
