@@ -11,7 +11,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.windows import ways
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
-from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian
+from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -124,10 +124,11 @@ def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, vi
     )
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
     for instance in one.instances:
-        # Dummies are at 0.
+        # Dummies are at 0, and so are the others where the client's records are opposite.
         base = -1.0 if visible or isinstance(instance, CompetingGaussian) else 0.0
+        second = -1.0 if isinstance(instance, OppositeGaussian) else base
         records = (base,) * others
-        p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, base))
+        p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, second))
         for (apart, far), (a, b) in zip(instance.lower(losses), ((p, q), (q, p))):
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             truth = np.array([oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses])
@@ -140,19 +141,23 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
     noise, losses = 1.0, np.array([0.05, 0.3, 1.0])
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
-    (instance,) = one.instances
-    best = [np.zeros(3), np.zeros(3)]
-    for place in range(n):
-        records = [0.0] * n
-        q = oracle.sliding(records, window, size, noise)
-        p = oracle.sliding([*records[:place], 1.0, *records[place + 1 :]], window, size, noise)
-        for side, (a, b) in enumerate(((p, q), (q, p))):
-            truth = [oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses]
-            best[side] = np.maximum(best[side], truth)
-    for (apart, far), truth in zip(instance.lower(losses), best):
-        line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
-        assert (line <= truth * (1 + 2e-3) + 1e-9).all()
-        assert (line > 0).any()
+    for instance in one.instances:
+        # All others are at zero, as dummies are; so is the client in the second world, or at the opposite record.
+        second = -1.0 if isinstance(instance, OppositeGaussian) else 0.0
+        best = [np.zeros(3), np.zeros(3)]
+        for place in range(n):
+            p, q = (
+                oracle.sliding([*[0.0] * place, own, *[0.0] * (n - 1 - place)], window, size, noise)
+                for own in (1.0, second)
+            )
+            for side, (a, b) in enumerate(((p, q), (q, p))):
+                truth = [oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses]
+                best[side] = np.maximum(best[side], truth)
+        for (apart, far), truth in zip(instance.lower(losses), best):
+            line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
+            assert (line <= truth * (1 + 2e-3) + 1e-9).all()
+            assert (line > 0).any()
+    assert {type(instance) for instance in one.instances} == {AllocationGaussian, OppositeGaussian}
 
 
 # What is NOT a bound
