@@ -197,7 +197,9 @@ def _loaded(path: Path, state: dict[str, Any], relation: Any, bounds: Any = "bes
     if "neighboring_relation" not in state:
         wrong = "expected a file made by checkin ledger add, or from CheckInAccountant.state_dict()"
     elif relation not in _RELATIONS.values():
-        wrong = f"neighboring_relation={_validate.shown(relation)}: expected {' or '.join(_RELATIONS.values())}"
+        wrong = (
+            f"neighboring_relation={_validate.shown(relation)}: expected {' or '.join(_RELATIONS.values())}"
+        )
     if wrong is not None:
         raise UsageError(f"{path}: no ledger: {wrong}")
     accountant = _accountant(relation, bounds)

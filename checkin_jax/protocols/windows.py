@@ -258,7 +258,8 @@ class SlidingWindow(CheckInProtocol):
     empty slot outputs R(0), drawn by the same randomizer and not recognisable.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not.
+      num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not; every place up to
+        the true number is a client's who throws.
       window: length m of each client's window, from 1 to num_clients.
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
       minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
@@ -289,7 +290,7 @@ class SlidingWindow(CheckInProtocol):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
         return (
-            "every client picks its slot uniformly from its own window",
+            "every client picks its slot uniformly from its own window, none drops out",
             SAME_RANDOMIZER,
             UNSEEN,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",

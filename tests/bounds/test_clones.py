@@ -3,6 +3,7 @@
 import math
 
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, largest_loss
 from checkin_jax.kernels import clones, mixtures, tails
 from checkin_jax.kernels.execution.losses import padded
 
@@ -126,6 +127,14 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
             : losses.size
         ]
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
+
+
+@pytest.mark.parametrize("used", [1e-300, 1e-17, 1e-9, 0.3, 1.0])
+@pytest.mark.parametrize("epsilon0", [0.01, 1.0, 50.0])
+def test_the_largest_loss_of_a_client_that_is_hardly_ever_used(epsilon0, used):
+    with mp.workdps(50):
+        exact = mp.log1p(mp.mpf(used) * mp.expm1(mp.mpf(epsilon0)))
+        assert 0 <= largest_loss(epsilon0, used) / exact - 1 <= 3e-15
 
 
 def test_the_pair_without_the_visible_count_is_not_a_bound():

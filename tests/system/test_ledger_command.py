@@ -68,7 +68,12 @@ def test_a_saved_accountant_is_a_ledger(capsys, here):
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(None, "No such file"), ("{", "no ledger"), ("[]", "no object"), ("{}", "no ledger: expected a file made by")],
+    [
+        (None, "No such file"),
+        ("{", "no ledger"),
+        ("[]", "no object"),
+        ("{}", "no ledger: expected a file made by"),
+    ],
 )
 def test_what_is_no_ledger_is_refused(capsys, here, content, word):
     if content is not None:

@@ -43,7 +43,7 @@ def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
 
 def largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
-    return (epsilon0 + math.log1p((1.0 - used) * math.expm1(-epsilon0))) * (1.0 + 1e-15)
+    return math.log1p(used * math.expm1(epsilon0)) * (1.0 + 1e-15)
 
 
 def cut(

@@ -152,7 +152,7 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    if shown.contested:
+    if shown.contested and shown.others:
         rivals = shown.others, shown.pick
         return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
     return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)

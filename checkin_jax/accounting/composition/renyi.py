@@ -57,10 +57,10 @@ def rdp(
 ) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order; certified.
 
-    Theorem: the pairs of T1, T2 and T1h by their own moments (`kernels.composition.moments`), G1, G4 and R1 of Gaussian
-    messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds on eps0-LDP messages
-    through their privacy profile, whichever is smallest, and never more than each message by itself; replace-one, both
-    directions, units chosen adaptively.
+    Theorem: the pairs of T1, T1h and T2 (all slots counted) by their own moments (`kernels.composition.moments`), G1,
+    G4 and R1 of Gaussian messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds
+    on eps0-LDP messages through their privacy profile, whichever is smallest, and never more than each message by
+    itself; replace-one, both directions, units chosen adaptively.
 
     Args:
       protocol: the run.
