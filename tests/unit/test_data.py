@@ -185,7 +185,7 @@ def test_damaged_files_are_refused_in_one_line(folder, damage, match):
     ("damage", "match"),
     [
         *DAMAGES,
-        (_folder_for_file, "Is a directory: .*train-images-idx3-ubyte"),
+        (_folder_for_file, "train-images-idx3-ubyte: Is a directory"),
         (_half_a_download, "neither t10k-images-idx3-ubyte nor .*; expected the four IDX files"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_file_that_may_not_be_read_is_named(folder, capsys, monkeypatch):
     monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
     _refused(
         capsys,
-        "Permission denied: .*train-images",
+        "train-images.*: Permission denied",
         "--data-dir",
         str(folder),
         "--run-dir",

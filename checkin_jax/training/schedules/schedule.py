@@ -27,13 +27,13 @@ Clients = Callable[[int], np.ndarray]
 FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
 
 
-def binomial_cdf(x: np.ndarray, number: int, rate: float) -> np.ndarray:
+def binomial_cdf(x: np.ndarray, number: float, rate: float) -> np.ndarray:
     """Probabilities that at most x of so many coins fall heads, for pictures: good to many digits, no bounds.
 
     scipy.stats has it too, and takes half a second to import.
     """
     below = np.floor(x)
-    inside = scipy.special.bdtr(np.clip(below, 0, number), number, rate)
+    inside = scipy.special.bdtr(np.clip(below, 0, number), int(number), rate)
     return np.where(below < 0, 0.0, inside)
 
 
