@@ -133,6 +133,7 @@ def test_equal_rates_are_t_star():
         assert (value <= 1.06 * exact + 4e-6).all()
 
 
+@pytest.mark.slow
 def test_account_takes_it_and_the_sum_is_below():
     fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
     run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)

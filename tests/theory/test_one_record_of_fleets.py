@@ -44,6 +44,7 @@ def test_it_is_below_the_mechanism_and_near_it(randomizer, rate, others):
         assert rate == 1.0 or (value / rate > truth).any()
 
 
+@pytest.mark.slow
 def test_a_fleet_of_gaussian_messages_and_of_labels():
     """As `account` uses them: messages tell more than their sum, RAPPOR more than the responses it may be merged to."""
     fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
