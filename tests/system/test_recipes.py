@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ from stand_in import quick_account
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.reports import trace
+from checkin_jax.training.reports.report import every_view
 from checkin_jax.training.run import PrivateRun
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,12 @@ def test_points_account_for_whole_windows_and_end_with_the_last():
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
     found = trace.points(run, metrics, 3, {}, quick_account)
     assert [point.round for point in found] == [1, 5, 9]
-    assert [point.guarantees["local"].protocol.num_epochs for point in found] == [1, 2, 3]
+    windows = [dataclasses.replace(window, num_epochs=k) for k in (1, 2, 3)]
+    assert [point.spent for point in found] == [
+        {view: (g.lower, g.epsilon) for view, g in every_view(run, begun, account_fn=quick_account).items()}
+        for begun in windows
+    ]
+    assert len({point.spent["local"] for point in found}) == 3
     assert [point.accuracy for point in found] == [0.1, 0.5, 0.9]
     assert trace.points(run, metrics[1::2], 3, {}, quick_account) == []
 
