@@ -36,7 +36,7 @@ _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
 )
 # Thresholds treated at a time.
-BATCH = 16
+_BATCH = 16
 
 
 class Cells(NamedTuple):
@@ -184,4 +184,4 @@ def lines_lower(
     (0, 1) where nothing can be told.
     """
     one = functools.partial(_one, clients, rate, deviation, cells)
-    return engine.one_by_one(one, thresholds, BATCH)
+    return engine.one_by_one(one, thresholds, _BATCH)

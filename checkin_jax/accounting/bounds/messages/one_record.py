@@ -38,9 +38,7 @@ def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_m
         mass = other[apart > 0]
         place = apart[apart > 0] / mass
         order = np.argsort(place, kind="stable")
-        # Cells without mass at the last place: kernels compile once.
-        room = (0, max(_CELL_COUNT - order.size, 0))
-        return host(np.pad(place[order], room, mode="edge")), host(np.pad(mass[order], room))
+        return host(place[order]), host(mass[order])
 
     right, left = side(1.0), side(-1.0)
     return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
@@ -76,8 +74,6 @@ class _OneRecord(abc.ABC):
         arguments = host(count), host(rate), host(seen.steps[2])
         loss = seen.losses if rate < 1.0 else seen.grid(True)
         loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
-        # Full batches: what is left of one would be compiled by itself.
-        loss = np.pad(loss, (0, -loss.size % hidden_messages_lower.BATCH), mode="edge")
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up = hidden_messages_lower.lines_lower(*arguments, forward, host(clients * np.expm1(loss)))
         down = hidden_messages_lower.lines_lower(*arguments, backward, host(-clients * np.expm1(-loss)))
