@@ -155,6 +155,10 @@ def test_every_option_that_is_named_exists(page):
 OTHERS = {"--xla"}
 
 
+# Drawn from real runs; what they show lies beside them.
+MEASURED = {"mnist_paper_network.svg", "mnist_public_features.svg"}
+
+
 def words(picture: Path) -> set[str]:
     return set(re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", picture.read_text()))
 
@@ -166,7 +170,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
     runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
     drawn = {picture.name for picture in tmp_path.iterdir()}
     shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
-    assert drawn == shown
+    assert drawn == shown - MEASURED
     for name in drawn:
         kept = ROOT / "docs" / "pictures" / name
         assert kept.stat().st_size < 100_000
