@@ -21,7 +21,6 @@ from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
-LOSSES = _DENSE + _WIDE
 # And beyond, where subsampling alone is known and more is left than this, as a share of delta.
 _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.

@@ -39,9 +39,7 @@ def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_m
         mass = other[apart > 0]
         place = apart[apart > 0] / mass
         order = np.argsort(place, kind="stable")
-        # Cells without mass at the last place: kernels compile once.
-        room = (0, max(_CELL_COUNT - order.size, 0))
-        return host(np.pad(place[order], room, mode="edge")), host(np.pad(mass[order], room))
+        return host(place[order]), host(mass[order])
 
     right, left = side(1.0), side(-1.0)
     return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
