@@ -11,7 +11,7 @@ import tyro
 
 from checkin_jax.cli.ledger import LedgerReport
 from checkin_jax.cli.options import Job, UsageError, bounds_of
-from checkin_jax.cli.pages import page_of
+from checkin_jax.cli.pages import page_of, say
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
@@ -37,7 +37,10 @@ class SpentBudget:
 
         def job() -> None:
             found = budget_of(run, account)
-            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            else:
+                say(str(found))
 
         return job
 
@@ -161,9 +164,12 @@ class Statement:
         _ = run.audit  # before any work: is it whole, and of this run?
 
         def job() -> None:
-            print(
-                statement.FORMATS[self.format](statement.record(run, account, attack=not self.no_attack)),
-                end="",
+            written = statement.FORMATS[self.format](
+                statement.record(run, account, attack=not self.no_attack)
             )
+            if self.format == "text":
+                say(written.removesuffix("\n"))
+            else:
+                print(written, end="")
 
         return job

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ LINE = (
     "noise_norm",
 )
 
+# What runs of equal settings may differ in.
+OWN = ("seed", "entropy")
 # Of an audit and of its run: the same.
 AUDITED = ("protocol", "randomizer", "clip_norm", "simulate")
 
@@ -95,6 +98,24 @@ class RecordedRun:
         if not self.rounds:
             return self.run.before
         return (*self.run.before, (self.run.schedule.so_far(self.rounds), self.run.randomizer))
+
+
+def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Groups runs that differ in their entropy alone, by the name that `NAME_1`, `NAME_2` ... have in common.
+
+    Returns:
+      Groups in the order of their first runs; one of a single run has its folder's name.
+    """
+    groups: dict[str, list[RecordedRun]] = collections.defaultdict(list)
+    for run in runs:
+        settings = {name: value for name, value in run.about.items() if name not in OWN}
+        groups[json.dumps(settings, sort_keys=True)].append(run)
+    named = {}
+    for group in groups.values():
+        first = group[0].path.name
+        common = first if len(group) == 1 else first.rpartition("_")[0]
+        named[first if not common or common in named else common] = group
+    return named
 
 
 def read(run_dir: str | Path) -> RecordedRun:
