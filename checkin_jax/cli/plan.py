@@ -95,7 +95,7 @@ class Plan:
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
     from checkin_jax.accounting.account import account
-    from checkin_jax.cli.remembered import remembered
+    from checkin_jax.accounting.remembered import remembered
 
     ask = functools.partial(remembered(account), wanted.protocol, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []

@@ -7,9 +7,9 @@ import jax
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.accounting import remembered
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.composition import composer
-from checkin_jax.cli import remembered
 
 RUN = cj.FixedWindow(num_clients=300, num_slots=40)
 PURE = cj.PureLDP(epsilon0=1.0)

@@ -16,7 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import checkin_jax
 from checkin_jax import _compiled
 from checkin_jax._plain import to_plain
 from checkin_jax.accounting.account import account as genuine
@@ -62,6 +61,6 @@ def _account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> G
 @functools.cache
 def _surroundings(device: Any) -> str:
     sources = sha256()
-    for path in sorted(Path(checkin_jax.__file__).parent.rglob("*.py")):
+    for path in sorted(Path(_compiled.__file__).parent.rglob("*.py")):
         sources.update(path.read_bytes())
     return f"{ahead.surroundings(device)} {sources.hexdigest()} {importlib.metadata.version('scipy')}"
