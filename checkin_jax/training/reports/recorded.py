@@ -10,7 +10,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,9 +20,11 @@ from checkin_jax._plain import from_plain
 from checkin_jax.disclosure import evidence
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.training.model import Model, from_named_arrays
-from checkin_jax.training.private.clients import Parameters
 from checkin_jax.training.run import PrivateRun
+
+if TYPE_CHECKING:
+    from checkin_jax.training.model import Model
+    from checkin_jax.training.private.clients import Parameters
 
 # Numbers of an evaluation that are not the model's own.
 LINE = (
@@ -186,6 +188,8 @@ def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
         raise ValueError(f"{file}: damaged: {error}") from error
     if model is None:
         return _nested(arrays)
+    from checkin_jax.training.model import from_named_arrays  # whoever has a model has loaded it
+
     try:
         return from_named_arrays(jax.eval_shape(model.init, jax.random.key(0)), arrays)
     except ValueError as error:
