@@ -166,6 +166,7 @@ def truths(n, m, target, mu, number, others):
     )
 
 
+@pytest.mark.thorough(but=1)
 @pytest.mark.parametrize(("n", "m", "target", "number"), [(3, 2, 1, 12), (4, 2, 0, 8), (5, 3, 2, 6)])
 def test_the_algorithm_is_below(n, m, target, number):
     """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
