@@ -127,7 +127,7 @@ class Sweep(ProcessOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job evaluates the settings and writes the file."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import table
+        from checkin_jax.sweeps import pictures, table
         from checkin_jax.sweeps.settings import NAMES
         from checkin_jax.sweeps.sweep import prepare
 
@@ -167,7 +167,7 @@ class Sweep(ProcessOptions):
             jax.distributed.initialize(where, *numbers)
         made = prepare(**arguments)
         if self.plot is not None:
-            plotting.sweep_axis(made.settings.axes, self.plot_axis)
+            pictures.axis_along(made.settings.axes, self.plot_axis)
         return lambda: self._run(arguments)
 
     def _run(self, arguments: dict[str, Any]) -> None:
@@ -202,11 +202,11 @@ class Sweep(ProcessOptions):
     def _tell(self, written: Written, seconds: float) -> None:
         """The summary, and the plot."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import table
+        from checkin_jax.sweeps import pictures, table
 
         if self.plot is not None:
             try:
-                drawn = plotting.sweep(table.load(self.out).columns, self.what, self.plot_axis)
+                drawn = pictures.picture(table.load(self.out).columns, self.what, self.plot_axis)
             except ValueError as error:
                 raise UsageError(f"{error}; the rows are in {self.out}") from error
             plotting.write(drawn, self.plot)

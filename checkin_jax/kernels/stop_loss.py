@@ -41,7 +41,7 @@ class Contour(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A sum of independent steps at the nodes of a contour.
+    """A sum of independent steps at the nodes of a contour, or some of them along leading axes.
 
     log_mgf: log M(t). log_ratio: log M(theta_k) / M(t), complex [points]. drift: bound on the error of log_ratio,
     [points]. absolute: bound on what else M(theta_k) / M(t) may be wrong by.
@@ -100,14 +100,19 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
 
     n clients that take a step with probability gamma each are n steps with gamma T.
     """
-    excess = theta * theta * step
+    return add_excess(total, contour, theta, theta * theta * step, real, count)
+
+
+def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> Sum:
+    """`add` of steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...]: a sum for each of them."""
     log_step, size = log_one_plus(excess)
     log_real = log1p(xp.square(contour.order) * real)
-    floored = xp.any(size <= 2.0 * FLOOR**2) & (count > 0)
+    floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1) & (count > 0)
+    below = log_real[..., None].astype(log_step.dtype)
     return Sum(
         total.log_mgf + count * log_real,
-        total.log_ratio + (log_step - log_real.astype(log_step.dtype)) * count.astype(log_step.dtype),
-        total.drift + count * rounding(theta, excess, real, size),
+        total.log_ratio + (log_step - below) * count.astype(log_step.dtype),
+        total.drift + count * rounding(theta, excess, real[..., None], size),
         total.absolute + xp.where(floored, 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0),
     )
 
@@ -123,27 +128,29 @@ def inaccuracy(total: Sum) -> Array:
     size = xp.real(total.log_ratio)
     wrong = total.drift + 16.0 * UNIT * (8.0 + xp.abs(size) + xp.abs(xp.imag(total.log_ratio)))
     # |e^a - e^b| <= |a - b| e^max(a, b)
-    return wrong * xp.exp(size + wrong) + total.absolute
+    return wrong * xp.exp(size + wrong) + total.absolute[..., None]
 
 
 def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
     """Upper bound on E(x + S)_+, every rounding included.
 
     Args:
-      total: S, at the nodes `theta` of `contour`. x: scalar, in the unit of the steps.
+      total: S, at the nodes `theta` of `contour`. x: scalar, or one for each of several sums, in the unit of the
+        steps.
 
     Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
     some twenty standard deviations of S; valid everywhere, infinity where nothing is known.
     """
     points = theta.shape[0]
     frequency = xp.imag(theta)
-    phase = xp.imag(total.log_ratio) + frequency * x
+    shift = frequency * x[..., None]
+    phase = xp.imag(total.log_ratio) + shift
     size = xp.real(total.log_ratio)
     kernel = multiplicity(points) / (contour.period * xp.square(xp.abs(theta)))
     # e^{i phase} / theta^2, the latter by its argument.
     terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order))
-    error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(frequency * x)) * xp.exp(size)
+    error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
     tail = 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
-    inside = xp.sum(kernel * terms) + xp.sum(kernel * error) + tail
+    inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail
     value = inside * xp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isnan(value), math.inf, value)

@@ -71,6 +71,20 @@ def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float
     return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
 
 
+def fewest(num_clients: float, prob: float, log_inverse_mass: float) -> tuple[int, float]:
+    """A number of clients that throw, and (an upper bound on) the small probability that fewer do.
+
+    The probability is about exp(-log_inverse_mass), by Chernoff's bound.
+    """
+    if prob >= 1.0:
+        return int(num_clients), 0.0
+    mean = num_clients * prob
+    found = math.floor(mean - math.sqrt(2.0 * mean * (log_inverse_mass + 1.0)))
+    if found <= 0:
+        return 0, 0.0
+    return found, math.exp(float(binomial.log_chernoff(found - 1.0, num_clients, prob)))
+
+
 def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
     """Law of K, [num_slots + 1], one client after the other; relative errors of num_clients roundings."""
     filled = np.arange(num_slots + 1.0)

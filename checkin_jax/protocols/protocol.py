@@ -14,11 +14,9 @@ from checkin_jax._variables import FreeVariable
 from checkin_jax.rates import CheckInRates
 
 MAX_CLIENTS = 10**12
-
 MAX_ROUNDS = 10**9
 
 EMPTY_SLOTS = ("dummy", "visible")
-
 VIEWS = ("local", "messages", "aggregate")
 
 REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
@@ -50,11 +48,8 @@ OF_ROUNDS = {
 ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 
 ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
-
 EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
-
 CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
-
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (

@@ -237,6 +237,7 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
     ("relation", "noise", "theorem", "ratio"),
     [("add-or-remove-one", 1.0, "G5", 1.25), ("replace-one", 1.0, "R4", 1.36)],
 )
+@pytest.mark.thorough(but=1)
 def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, ratio):
     run = cj.FixedWindow(num_clients=1000, num_slots=1000)
     noisy = cj.Gaussian(noise_multiplier=noise)

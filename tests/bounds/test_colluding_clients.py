@@ -32,7 +32,7 @@ def profile(protocol, cs=CS, **more):
         ),
     ],
 )
-@pytest.mark.thorough(but=2)
+@pytest.mark.thorough(but=1)
 def test_known_messages_leave_the_honest_clients(make, randomizer, view):
     """Cover and noise are those of the honest; the statement says what is assumed of the others."""
     honest = cj.account(make(400), randomizer, delta=DELTA, view=view, bounds="fast")

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -12,6 +13,9 @@ from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import composer
+from checkin_jax.kernels import host, round_off
+from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -63,6 +67,42 @@ def test_everybody_present_is_counted():
         for loss, value, alone in found
     ]
     assert any(less)
+
+
+def on_one_contour(channel: krr.Channel, n: int, rate: float, losses: np.ndarray, law) -> np.ndarray:
+    one = HiddenMessages(n, rate, known(channel), MASS)
+    arguments = (host(each) for each in (*one.terms, one.steps[2], losses))
+    return np.asarray(hidden_messages.hidden_upper(*arguments, one._law(law)))
+
+
+def test_losses_on_one_contour_have_laws_between_those_of_the_ends():
+    """Transforms are convex in c; the first law alone is below the definition."""
+    channel, n, rate = krr.krr_channel(3, 3.0), 3, 0.4
+    losses = np.log([1.0, 1.3, 1.8, 2.2, 3.0, 4.0])
+    profile, kinks = t_star.channel_profile(channel), t_star.channel_kinks(channel)
+    exact = np.array([t_star.finite_value(profile, kinks, n, rate, c)[1] for c in np.exp(losses)])
+    found = on_one_contour(channel, n, rate, losses, losses[[0, -1]])
+    assert np.all(found >= exact * (1.0 - ORACLE_ROUNDING))
+    assert found[1] < 1.3 * exact[1]
+    assert np.any(on_one_contour(channel, n, rate, losses, losses[[0, 0]]) < exact)
+
+
+@pytest.mark.parametrize("x", [0.0, 0.7, -3.1, 40.0])
+def test_sums_along_a_contour(x):
+    """By two factors of every exponential, within the roundings that ends are moved by."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=hidden_messages.NODES) + 1j * rng.normal(size=hidden_messages.NODES)
+    base, k = 0.3, np.arange(hidden_messages.NODES)
+    with mpmath.workdps(30):
+        exact = mpmath.fsum(
+            (mpmath.mpmathify(complex(v)) * mpmath.expj(-mpmath.mpf(base) * int(i) * mpmath.mpf(x))).real
+            for i, v in zip(k, values)
+        )
+    found = float(engine.run(hidden_messages.along, values, host(base), host([x]))[0])
+    allowed = round_off.UNIT * (k.size + 16.0 * base * k * abs(x)) @ np.abs(values)
+    assert abs(found - float(exact)) <= allowed
+    wrong = float(engine.run(hidden_messages.along, values, host(base), host([-x]))[0])
+    assert x == 0.0 or abs(wrong - float(exact)) > allowed
 
 
 OTHERS = [(0.0, 1.0), (1.0, 1.0), (-1.0, 0.3), (3.0, -2.0)]

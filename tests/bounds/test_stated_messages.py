@@ -161,6 +161,7 @@ def test_renyi_divergences_of_one_bit():
             assert above < 1.25 * exact
 
 
+@pytest.mark.thorough
 def test_a_lattice_of_labels_has_a_lower_end_where_all_take_part():
     run = cj.Shuffle(num_clients=3_000, num_rounds=20)
     for randomizer in (cj.HadamardResponse(epsilon0=1.0), cj.OneBit(epsilon0=1.0, differ=0.5)):

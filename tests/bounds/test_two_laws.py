@@ -155,7 +155,7 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
     top = np.maximum(first, second)
 
     def ours(*three: np.ndarray) -> float:
-        sides = (np.stack([law[side] for law in three])[None] for side in (0, 1))
+        sides = (np.stack([[law[side] for law in three]] * 2) for side in (0, 1))
         arguments = (n, rate, 0.5 * math.sqrt(n * rate), both.knots, loss, np.ones(1), *sides)
         return float(two_laws.profile_upper(*(host(each) for each in arguments))[0])
 

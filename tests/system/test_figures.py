@@ -19,6 +19,7 @@ from checkin_jax import plotting
 from checkin_jax._looks import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
 from checkin_jax.auditing.auditor import OperatingPoint
+from checkin_jax.sweeps import pictures
 from checkin_jax.training.reports import html_report, recorded
 from checkin_jax.training.reports.trace import Ends
 from checkin_jax.training.run import PrivateRun
@@ -183,7 +184,7 @@ def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
     columns = {name: column.ravel() for name, column in zip(names, grid)}
     columns["epsilon"] = columns["epsilon0"] / np.sqrt(columns["num_clients"])
     columns["lower"] = 0.5 * columns["epsilon"]
-    plotting.write(plotting.sweep(columns, "bracket"), tmp_path / "sweep.png")
+    plotting.write(pictures.picture(columns, "bracket"), tmp_path / "sweep.png")
 
 
 @pytest.mark.parametrize("name", [name for name in (*NAMES, "training_curves") if name != "pictures"])

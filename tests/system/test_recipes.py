@@ -17,7 +17,7 @@ from stand_in import quick_account
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.reports import trace
+from checkin_jax.training.reports import recorded, trace
 from checkin_jax.training.reports.report import every_view
 from checkin_jax.training.run import PrivateRun
 
@@ -32,13 +32,18 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
+def loaded(name, monkeypatch):
     spec = importlib.util.spec_from_file_location(name, ROOT / "train" / f"{name}.py")
     program = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, program)
     spec.loader.exec_module(program)
+    return program
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
+    program = loaded(name, monkeypatch)
     program.main(program.Experiment(run_dir=tmp_path / "run", dataset="digits", **SMALL[name]))
     out = capsys.readouterr().out
     assert (tmp_path / "run" / "report.txt").read_text() in out
@@ -51,6 +56,22 @@ def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, 
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["seed"] is None
     assert len(metrics) == 3
+
+
+def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
+    program = loaded("mnist_public_features", monkeypatch)
+    asked = {"only": ("ldp_sgd_4.0", "gaussian_8.0"), "dataset": "digits", "shrink": 100, "evaluations": 1}
+    program.main(tmp_path, **asked, repeats=2)
+    found = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert found == ["ldp_sgd_4.0_1", "gaussian_8.0_1", "ldp_sgd_4.0_2", "gaussian_8.0_2"]
+    reports = [recorded.read(tmp_path / name).report for name in found]
+    assert [report["rounds"] for report in reports] == [4, 4, 4, 4]
+    assert all("tuned on public data" in recorded.read(tmp_path / name).about["tuning"] for name in found)
+    program.main(tmp_path, **asked, repeats=2)  # all kept
+    assert capsys.readouterr().out.count("is there already") == 4
+    with pytest.raises(ValueError, match=r"only=\['other'\]: expected names out of at_epsilon_0.5"):
+        program.main(tmp_path, only=("other",))
 
 
 def test_points_account_for_whole_windows_and_end_with_the_last():

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax import cli, plotting
+from checkin_jax import cli
 from checkin_jax.accounting.composition import renyi
-from checkin_jax.sweeps import settings, store, table
+from checkin_jax.sweeps import pictures, settings, store, table
 
 # The kernels of closed forms compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -266,14 +266,14 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
         "lower": 0.5 * e / n,
         "error": np.full(6, ""),
     }
-    (axis,) = plotting.sweep(columns, "bracket").axes
+    (axis,) = pictures.picture(columns, "bracket").axes
     lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
     assert [line.get_label() for line in lines] == ["epsilon0 1", "epsilon0 2"]
     assert np.allclose(lines[1].get_ydata(), [0.2, 0.02, 0.002])
     assert len(axis.collections) == 2
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
     with pytest.raises(ValueError, match="too many"):
-        plotting.sweep_axis({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
+        pictures.axis_along({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
 
 
 def test_a_mesh_of_part_of_the_devices(tmp_path):
@@ -427,10 +427,10 @@ def test_arguments_that_would_be_ignored_are_refused(tmp_path):
 def test_pictures_of_nothing_are_refused():
     axes = {"num_clients": np.array([10, 100]), "epsilon0": np.array([1.0, np.nan])}
     with pytest.raises(ValueError, match="no number"):
-        plotting.sweep_axis(axes, "num_clients")
+        pictures.axis_along(axes, "num_clients")
     empty = {"num_clients": np.array([10, 100]), "epsilon": np.array(["", ""], dtype=object)}
     with pytest.raises(ValueError, match="nothing to draw"):
-        plotting.sweep(empty, "bracket")
+        pictures.picture(empty, "bracket")
 
 
 @pytest.mark.parametrize("epsilon0", [1e-300, 1e-160, 1e-12])

@@ -36,7 +36,7 @@ OWNERS = {
     "flax": ("training.examples",),
     "flwr": ("flower",),
     "jax_privacy": ("accounting.peers", "training.schedules"),
-    "matplotlib": ("plotting", "training.reports"),
+    "matplotlib": ("plotting", "sweeps.pictures", "training.reports"),
     "optax": ("training",),
     "orbax": ("training.runs",),
     "pyarrow": ("sweeps",),

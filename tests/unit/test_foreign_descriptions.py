@@ -224,6 +224,7 @@ def test_strangers_are_refused():
         cj.account(RUN, 1.0, delta=1e-6)  # pyright: ignore
 
 
+@pytest.mark.thorough
 def test_the_law_of_hidden_messages_is_computed_once(monkeypatch):
     """T* and the lower ends by label laws look at the same sum."""
     asked = []

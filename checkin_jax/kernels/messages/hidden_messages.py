@@ -17,8 +17,8 @@ and cut are chosen for each c; every choice gives a bound.
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
@@ -31,7 +31,6 @@ from checkin_jax.kernels.execution.engine import (
     complex_of,
     hosted,
     largest_from_here,
-    one_by_one,
     product,
     xp,
 )
@@ -51,8 +50,6 @@ _PRECISION = 1e-12
 # relatively: a few hundred roundings.
 MARGIN = 1e-11
 _MEAN = 1e-12
-# Values of c treated at a time.
-_BATCH = 16
 
 
 class Law(NamedTuple):
@@ -190,61 +187,81 @@ def transform(turned: Turns, tilted: Array) -> Array:
     return (product(fast, slow.T) + xp.sum(fast, axis=1)[:, None] + alone[None, :]).ravel()
 
 
-def add(
-    total: stop_loss.Sum,
-    contour: stop_loss.Contour,
-    theta: Array,
-    at: Array,
-    weights: Array,
-    rate: Array,
-    count: Array,
-) -> stop_loss.Sum:
-    """`count` more steps of the finite law (at, weights) of `cut_at`, taken with probability rate each."""
+def along(values: Array, base: Array, x: Array) -> Array:
+    """The real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1; [x]."""
+    small = base * xp.arange(_SIDE, dtype=xp.float64)[None, :] * x[:, None]
+    slow = complex_of(xp.cos(small), -xp.sin(small))
+    fast = complex_of(xp.cos(_SIDE * small), -xp.sin(_SIDE * small))
+    return xp.sum(xp.real(fast * product(slow, values.reshape(_SIDE, _SIDE).T)), axis=1)
+
+
+class Step(NamedTuple):
+    """A step of a finite law on a contour: theta^2 T at the nodes, T(t), and bounds on errors.
+
+    excess: [..., nodes]; the rest [...]. moved: per unit of theta, since the mean is not quite zero. tilt, terms:
+    roundings of theta^2 T, and of it per unit of frequency.
+    """
+
+    excess: Array
+    real: Array
+    moved: Array
+    tilt: Array
+    terms: Array
+
+
+def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) -> Step:
+    """The finite law (at, weights) of `cut_at`, taken with probability rate."""
     tilted = weights * xp.exp(contour.order * at)
-    real = rate * (weights * xp.square(at)) @ stop_loss.second(contour.order * at)
-    base = 2.0 * math.pi / contour.period
+    squares = weights * xp.square(at)
+    second = stop_loss.second(contour.order * at)
+    real = rate * squares @ second
     square = xp.square(contour.order)
-    excess = rate.astype(theta.dtype) * transform(turns(at, base), tilted) + (square * real).astype(
-        theta.dtype
-    )
-    total = stop_loss.add(total, contour, theta, excess / (theta * theta), real, count)
-    size = xp.sqrt(stop_loss.log_one_plus(excess)[1])
+    excess = transform(turns(at, 2.0 * math.pi / contour.period), tilted)
     # The mean is not quite zero: all values may have to move up by this much.
     moved = 2.0 * rate * _MEAN * (xp.abs(at) @ weights) * (1.0 + square * real / rate)
     # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
     exponents = xp.abs(contour.order * at)
-    tilt = (
-        4.0
-        * UNIT
-        * square
-        * rate
-        * (weights * xp.square(at) * exponents)
-        @ stop_loss.second(contour.order * at)
-    )
+    tilt = 4.0 * UNIT * square * rate * (squares * exponents) @ second
     terms = 4.0 * UNIT * rate * (tilted * xp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
-    wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
+    excess = rate.astype(excess.dtype) * excess + (square * real).astype(excess.dtype)
+    return Step(excess, real, moved, tilt, terms)
+
+
+def shares(losses: Array) -> tuple[Array, Array]:
+    """By how much the first and the last of these increasing losses count in c = e^loss between them; [losses] each.
+
+    Each is relatively accurate, so that a mixture of two laws by these shares is, too.
+    """
+    first, last = losses[0], losses[-1]
+    width = xp.expm1(last - first)
+    apart = width > 0
+    whole = xp.where(apart, width, 1.0)
+    near = xp.exp(losses - first) * xp.expm1(last - losses) / whole
+    return xp.where(apart, near, 1.0), xp.expm1(losses - first) / whole
+
+
+def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
+    """Steps of mixtures of two laws, by the weights [losses] of both; or of one law."""
+    if len(ends) == 1:
+        return Step(ends[0].excess[None], ends[0].real[None], *ends[0][2:])
+    (first, last), (near, far) = ends, weights
+    kind = first.excess.dtype
+    excess = near[:, None].astype(kind) * first.excess + far[:, None].astype(kind) * last.excess
+    errors = (xp.maximum(*both) for both in zip(first[2:], last[2:]))
+    return Step(excess, near * first.real + far * last.real, *errors)
+
+
+def add(
+    total: stop_loss.Sum, contour: stop_loss.Contour, theta: Array, step: Step, count: Array
+) -> stop_loss.Sum:
+    """`count` more steps."""
+    total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
+    size = xp.sqrt(stop_loss.log_one_plus(step.excess)[1])
+    wrong = step.moved * xp.abs(theta) + step.tilt + step.terms * xp.imag(theta)
     return total._replace(
-        log_mgf=total.log_mgf + count * (moved * contour.order + tilt),
+        log_mgf=total.log_mgf + count * (step.moved * contour.order + step.tilt),
         drift=total.drift + 2.0 * count * wrong / size,
     )
-
-
-def _one(clients: Array, count: Array, rate: Array, least: Array, one: tuple[Array, Law]) -> Array:
-    loss, law = one
-    x = -clients * xp.expm1(loss)
-    steps = steps_of(law)
-    deviation = xp.maximum(least, 1e-300)
-    choice = choose(steps, count, rate, x, deviation)
-    at, weights = cut_at(steps, choice.cut)
-    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
-    theta = stop_loss.nodes(contour, NODES)
-    total = add(stop_loss.start(contour, theta), contour, theta, at, weights, rate, count)
-    value = stop_loss.stop_loss(total, contour, theta, x)
-    lost = xp.maximum(steps.beyond[choice.cut], steps.left_beyond)
-    # A law: probabilities that do not exceed one.
-    fits = rate * xp.sum(weights) <= 1.0
-    value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value) & fits, value, math.inf)
 
 
 @hosted()
@@ -256,17 +273,33 @@ def hidden_upper(
     losses: Float64[Array, " losses"],
     law: Law,
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1; [losses].
+    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, all on one contour; [losses].
 
     Args:
       clients: n. count, rate: S has `count` steps (whole), each taken with probability rate.
       deviation: about a standard deviation of S without its rare large steps; only sharpness depends on it.
-      law: of a step, for each of the losses; values must not be too small by more than MARGIN, relatively.
+      losses: increasing, near each other.
+      law: of a step, at the first and at the last of the losses; values must not be too small by more than MARGIN,
+        relatively, and convex in c between.
 
     Infinity where nothing is proved.
     """
     require_float64(clients, count, rate, deviation, losses, law)
-    # One row of the law for each of the losses.
-    chex.assert_tree_shape_prefix(law, (losses.size,))
-    one = functools.partial(_one, clients, count, rate, deviation)
-    return one_by_one(one, (losses, law), _BATCH)
+    # One row of the law for the first and one for the last of the losses.
+    chex.assert_tree_shape_prefix(law, (2,))
+    x = -clients * xp.expm1(losses)
+    # One loss alone is both ends.
+    ends = [steps_of(Law(*(part[end] for part in law))) for end in (0, 1)[: losses.size]]
+    deviation = xp.maximum(deviation, 1e-300)
+    choice = choose(ends[-1], count, rate, x[losses.size // 2], deviation)
+    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    theta = stop_loss.nodes(contour, NODES)
+    finite = [cut_at(steps, choice.cut) for steps in ends]
+    step = mixed([step_on(contour, *each, rate) for each in finite], shares(losses))
+    total = add(stop_loss.start(contour, theta), contour, theta, step, count)
+    value = stop_loss.stop_loss(total, contour, theta, x)
+    lost = xp.max(xp.stack([xp.maximum(steps.beyond[choice.cut], steps.left_beyond) for steps in ends]))
+    # Laws: probabilities that do not exceed one.
+    fits = rate * xp.max(xp.stack([xp.sum(weights) for _, weights in finite])) <= 1.0
+    value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
+    return xp.where(xp.isfinite(value) & fits, value, math.inf)

@@ -13,7 +13,6 @@ beyond a cut are put into A. The other direction is the same with -W in place of
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -35,8 +34,6 @@ _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
 _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
 )
-# Thresholds treated at a time.
-BATCH = 16
 
 
 class Cells(NamedTuple):
@@ -88,11 +85,22 @@ def _steps(cells: Cells) -> hidden_messages.Steps:
     )
 
 
-def _one(
-    clients: Array, rate: Array, deviation: Array, cells: Cells, threshold: Array
+@hosted()
+def lines_lower(
+    clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
 ) -> tuple[Array, Array]:
-    """(E[W; A], Pr[A]) for A = {W + N > threshold}, rounded down and up."""
-    choice = hidden_messages.choose(_steps(cells), clients, rate, -threshold, deviation)
+    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up, all on one contour; [thresholds].
+
+    Args:
+      clients: n. rate: probability of each step. deviation: about that of W without rare large steps; only sharpness
+        depends on it.
+      cells: of a step, relative errors below 1e-12.
+      thresholds: > 0, increasing, near each other.
+
+    (0, 1) where nothing can be told.
+    """
+    middle = thresholds[thresholds.size // 2]
+    choice = hidden_messages.choose(_steps(cells), clients, rate, -middle, deviation)
     kept = xp.arange(cells.right.size) < choice.cut
     at = xp.concatenate([xp.where(kept, cells.right, 0.0), -cells.left])
     mass = xp.concatenate([xp.where(kept, cells.right_mass, 0.0), cells.left_mass])
@@ -138,28 +146,31 @@ def _one(
 
     frequency = xp.imag(theta)
     ratio = xp.exp(xp.real(total.log_ratio))
-    phase = xp.imag(total.log_ratio) - frequency * threshold - xp.arctan2(frequency, order)
+    phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order)
     kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period * xp.abs(theta))
-    turn = engine.complex_of(xp.cos(phase), xp.sin(phase))
-    off = stop_loss.inaccuracy(total) + UNIT * (hidden_messages.NODES + 16.0 * frequency * threshold) * ratio
+    turn = (kernel * ratio).astype(theta.dtype) * engine.complex_of(xp.cos(phase), xp.sin(phase))
+    # Errors grow linearly with the threshold, by which phases are rounded.
+    off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
+    more = 16.0 * UNIT * frequency * ratio
     tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
-    scale = xp.exp(total.log_mgf - order * threshold)
+    scale = xp.exp(total.log_mgf - order * thresholds)
 
-    far = xp.sum(kernel * (ratio * xp.real(turn) + off)) + tail
-    inside = xp.sum(kernel * ratio * xp.real(turn * mean))
-    unsure = xp.sum(kernel * (off * xp.abs(mean) + (ratio + off) * mean_wrong))
-    unsure = unsure + tail * mean_size / (1.0 + real)
+    base, size_of_mean = 2.0 * math.pi / period, xp.abs(mean) + mean_wrong
+    far = hidden_messages.along(turn, base, thresholds) + thresholds * (kernel @ more) + kernel @ off + tail
+    inside = hidden_messages.along(turn * mean, base, thresholds)
+    unsure = thresholds * (kernel @ (more * size_of_mean)) + kernel @ (off * size_of_mean)
+    unsure = unsure + kernel @ (ratio * mean_wrong) + tail * mean_size / (1.0 + real)
     # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
     left = xp.sqrt(clients * rate * (mass @ xp.square(at)) + xp.square(clients * rate * (lost @ cells.right)))
     left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
     # a takes a tenth of what the order is further.
     further = order * xp.asarray(_FURTHER)
     apart = 0.9 * (further - order)
-    log_m = clients * log1p(excess_at(further)) - (order + apart) * threshold
+    log_m = clients * log1p(excess_at(further)) - (order + apart) * thresholds[:, None]
     log_m = log_m + 0.5 * xp.square(contour.smoothing * (order + apart))
     fall = apart * period
     images = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
-    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images)) + slack)
+    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=1) + slack)
     moved = scale * (xp.exp(-xp.sign(inside) * slack) * inside - xp.exp(slack) * unsure)
     # With a step beyond the cut: E W = 0, and what is kept has a mean.
     without = clients * log1p(-rate * xp.sum(lost))
@@ -168,20 +179,3 @@ def _one(
     far = far * scale * xp.exp(slack) - xp.expm1(without) * (1.0 + ROUNDING)
     fine = xp.isfinite(moved) & xp.isfinite(far) & (moved > 0)
     return xp.where(fine, moved, 0.0), xp.where(fine, xp.minimum(far, 1.0), 1.0)
-
-
-@hosted()
-def lines_lower(
-    clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
-) -> tuple[Array, Array]:
-    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [thresholds], thresholds > 0.
-
-    Args:
-      clients: n. rate: probability of each step. deviation: about that of W without rare large steps; only sharpness
-        depends on it.
-      cells: of a step, relative errors below 1e-12.
-
-    (0, 1) where nothing can be told.
-    """
-    one = functools.partial(_one, clients, rate, deviation, cells)
-    return engine.one_by_one(one, thresholds, BATCH)

@@ -11,10 +11,7 @@ at one knot; the largest over m is found as in `one_bit`.
 
 from __future__ import annotations
 
-import functools
-
 import chex
-import jax
 from jax import Array
 from jaxtyping import Float64
 
@@ -22,44 +19,6 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.messages import hidden_messages, one_bit
-
-# Values of c treated at a time.
-_BATCH = 16
-
-
-def _one(
-    clients: Array, rate: Array, deviation: Array, knots: Array, one: tuple[Array, Array, Array, Array]
-) -> Array:
-    loss, ceiling, right, left = one
-    x, others = -clients * xp.expm1(loss), clients - 1.0
-    steps = engine.vmap(
-        lambda up, down: hidden_messages.steps_of(hidden_messages.Law(knots, up, knots, down))
-    )(right, left)
-    beyond, left_beyond = xp.max(steps.beyond, axis=0), xp.max(steps.left_beyond)
-    # The contour is chosen for X, what is lost for all of them.
-    first = jax.tree.map(lambda part: part[0], steps)
-    choice = hidden_messages.choose(
-        first._replace(beyond=beyond, left_beyond=left_beyond), clients, rate, x, deviation
-    )
-    at, weights = engine.vmap(lambda law: hidden_messages.cut_at(law, choice.cut))(steps)
-    path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
-    theta = stop_loss.nodes(path, hidden_messages.NODES)
-    begun = stop_loss.start(path, theta)
-    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
-
-    def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
-        count = xp.ones_like(rate)
-        return hidden_messages.add(total, path, theta, at[law], weights[law], rate, count)
-
-    curve, rest = one_bit.curve_between(
-        path, theta, more(begun, 2), more(alone, 0), more(alone, 1), others, x
-    )
-    value = one_bit.largest(curve, others, ceiling * clients) + rest
-    # n steps are cut.
-    lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
-    fits = rate * xp.max(xp.sum(weights, axis=1)) <= 1.0
-    value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value) & fits, value, xp.inf)
 
 
 @hosted()
@@ -70,19 +29,53 @@ def profile_upper(
     knots: Float64[Array, " knots"],
     losses: Float64[Array, " losses"],
     ceilings: Float64[Array, " losses"],
-    right: Float64[Array, "losses 3 knots"],
-    left: Float64[Array, "losses 3 knots"],
+    right: Float64[Array, "2 3 knots"],
+    left: Float64[Array, "2 3 knots"],
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on (1/n) max_m E(...)_+ at c = e^losses >= 1; [losses].
+    """Upper bounds on (1/n) max_m E(...)_+ at c = e^losses >= 1, all on one contour; [losses].
 
     Args:
       clients: n. rate: gamma. deviation: about a standard deviation of the sum; only sharpness depends on it.
-      knots: increasing from 0. right, left: E(d - k)_+ and E(-d - k)_+ of X, Y and T* there, or bounds on them.
+      knots: increasing from 0. losses: increasing, near each other.
       ceilings: other upper bounds; above them nothing is refined.
+      right, left: E(d - k)_+ and E(-d - k)_+ of X, Y and T* there, or bounds on them, at the first and at the last of
+        the losses; bounds must be convex in c between.
 
     Infinity where nothing is proved.
     """
     require_float64(clients, rate, deviation, knots, losses, ceilings, right, left)
-    chex.assert_tree_shape_prefix((right, left, ceilings), (losses.size,))
-    one = functools.partial(_one, clients, rate, deviation, knots)
-    return engine.one_by_one(one, (losses, ceilings, right, left), _BATCH)
+    chex.assert_tree_shape_prefix((right, left), (2, 3))
+    x, others = -clients * xp.expm1(losses), clients - 1.0
+    every = [
+        hidden_messages.steps_of(hidden_messages.Law(knots, right[end, law], knots, left[end, law]))
+        for end in (0, 1)
+        for law in (0, 1, 2)
+    ]
+    beyond = xp.max(xp.stack([law.beyond for law in every]), axis=0)
+    left_beyond = xp.max(xp.stack([law.left_beyond for law in every]))
+    # The contour is chosen for X, what is lost for all of them.
+    first = every[3]._replace(beyond=beyond, left_beyond=left_beyond)
+    choice = hidden_messages.choose(first, clients, rate, x[losses.size // 2], deviation)
+    path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
+    theta = stop_loss.nodes(path, hidden_messages.NODES)
+    begun = stop_loss.start(path, theta)
+    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
+    finite = [hidden_messages.cut_at(law, choice.cut) for law in every]
+    between, one = hidden_messages.shares(losses), xp.ones_like(rate)
+
+    def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
+        ends = [hidden_messages.step_on(path, *each, rate) for each in finite[law::3][: losses.size]]
+        return hidden_messages.add(total, path, theta, hidden_messages.mixed(ends, between), one)
+
+    def at(
+        star: stop_loss.Sum, first: stop_loss.Sum, second: stop_loss.Sum, x: Array, ceiling: Array
+    ) -> Array:
+        curve, rest = one_bit.curve_between(path, theta, star, first, second, others, x)
+        return one_bit.largest(curve, others, ceiling * clients) + rest
+
+    value = engine.vmap(at)(more(begun, 2), more(alone, 0), more(alone, 1), x, ceilings)
+    # n steps are cut.
+    lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
+    fits = rate * xp.max(xp.stack([xp.sum(weights) for _, weights in finite])) <= 1.0
+    value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
+    return xp.where(xp.isfinite(value) & fits, value, xp.inf)

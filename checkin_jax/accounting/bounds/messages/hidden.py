@@ -117,15 +117,38 @@ class SubsampledMessages(HiddenMessages):
         return np.full(self.losses.shape, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
-class HiddenSlots(HiddenSum):
-    """R3: one message in each of `slots` slots, one record replaced; T* for every slot's message; symmetric.
+class OneInSlots(HiddenSum):
+    """A message in each of `slots` slots, m >= 1; the client is in one of them, each alike, with probability `used`."""
 
-    The client is in one of them, uniformly, with probability `used` (dummies hidden), or takes the place of one of the
-    other clients that are used there, slots / n (common windows, slots < n; dummies may be visible).
+    slots: int
+    used: float
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        # Rounded down: the bound grows with rho.
+        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+
+    @property
+    def _alone(self) -> Profile:
+        """What the client's message gives away by itself."""
+        return self.profile
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
+        value = self.used * self._alone.delta(stretched * (1.0 - 1e-15))
+        return (value + self._rest * self._alone.delta(losses)) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenSlots(OneInSlots):
+    """R3: one record is replaced; T* for every slot's message; symmetric.
+
+    The client may be in none of the slots (dummies hidden), or it takes the place of one of the other clients that are
+    used there, used = slots / n (common windows, slots < n; dummies may be visible).
 
     Attributes:
-      slots: m >= 1. used: rho in (0, 1]. profile: of one message.
+      slots: m. used: rho in (0, 1]. profile: of one message.
       rest: the probability of a public event in which only one message by itself is known to be enough.
     """
 
@@ -139,16 +162,5 @@ class HiddenSlots(HiddenSum):
     name = "R3"
 
     @property
-    def terms(self) -> tuple[float, float, float]:
-        # Rounded down: the bound grows with rho.
-        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
-
-    @property
     def _rest(self) -> float:
         return self.rest
-
-    def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore"):
-            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
-        value = self.used * self.profile.delta(stretched * (1.0 - 1e-15))
-        return (value + self.rest * self.profile.delta(losses)) * (1.0 + ROUNDING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,11 +21,14 @@ from checkin_jax.numerics import convex
 
 # Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
-LOSSES = _DENSE + _WIDE
 # And beyond, where subsampling alone is known and more is left than this, as a share of delta.
 _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
+# So many places are taken together, if they are no further apart than this, or than this share of them; and losses
+# that no multiple of this separates.
+_TOGETHER = (1, 2, 4, 8, 16)
+_APART, _FURTHER_APART, _IN_C = 0.5, 0.05, 0.1
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
 _MAX_LOSS = 300.0
 
@@ -58,6 +62,24 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     total = np.concatenate([[0.0], np.cumsum(weight)])
     places = np.concatenate([losses[:1], 0.5 * (losses[1:-2] + losses[2:-1]), losses[-1:]])
     return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
+
+
+def near(places: np.ndarray, limits: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """Where groups begin and end of places for each of which one contour serves.
+
+    Args:
+      places: increasing, in standard deviations of the sum. limits: places at which another group begins.
+    """
+    found, start = [], 0
+    while start < len(places):
+        most = places[start] + max(_APART, _FURTHER_APART * places[start])
+        stop = min(
+            int(np.searchsorted(places, most, "right")), *(at for at in (len(places), *limits) if at > start)
+        )
+        size = max(size for size in _TOGETHER if size <= stop - start)
+        found.append((start, start + size))
+        start += size
+    return found
 
 
 class HiddenSum(abc.ABC):
@@ -121,6 +143,12 @@ class HiddenSum(abc.ABC):
         near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
         return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
 
+    def together(self, losses: np.ndarray, ends: Sequence[float] = ()) -> list[tuple[int, int]]:
+        """Groups of increasing losses, for each of which one contour serves; none goes beyond one of the `ends`."""
+        # Between laws that are further apart mixtures are too much.
+        ends = [*ends, *np.arange(losses[0], losses[-1], _IN_C)[1:]]
+        return near(self.terms[0] / self.steps[2] * np.expm1(losses), np.searchsorted(losses, ends).tolist())
+
     def _law(self, losses: np.ndarray) -> hidden_messages.Law:
         knots, value, _ = self.steps
         above = np.expm1(losses)[:, None]
@@ -140,8 +168,10 @@ class HiddenSum(abc.ABC):
 
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
-        arguments = (host(value) for value in (*self.terms, self.steps[2]))
-        value = np.asarray(hidden_messages.hidden_upper(*arguments, self.losses, self._law(self.losses)))
+        arguments = [host(value) for value in (*self.terms, self.steps[2])]
+        groups = [self.losses[start:stop] for start, stop in self.together(self.losses)]
+        values = [hidden_messages.hidden_upper(*arguments, some, self._law(some[[0, -1]])) for some in groups]
+        value = np.concatenate([np.asarray(part) for part in values])
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 
     @functools.cached_property

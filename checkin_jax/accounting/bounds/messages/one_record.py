@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from jax import Array
 
+from checkin_jax.accounting.bounds.messages import hidden_sums
 from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
@@ -38,9 +39,7 @@ def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_m
         mass = other[apart > 0]
         place = apart[apart > 0] / mass
         order = np.argsort(place, kind="stable")
-        # Cells without mass at the last place: kernels compile once.
-        room = (0, max(_CELL_COUNT - order.size, 0))
-        return host(np.pad(place[order], room, mode="edge")), host(np.pad(mass[order], room))
+        return host(place[order]), host(mass[order])
 
     right, left = side(1.0), side(-1.0)
     return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
@@ -75,14 +74,19 @@ class _OneRecord(abc.ABC):
         forward, backward = self._both_cells
         arguments = host(count), host(rate), host(seen.steps[2])
         loss = seen.losses if rate < 1.0 else seen.grid(True)
-        loss = np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1]))
-        # Full batches: what is left of one would be compiled by itself.
-        loss = np.pad(loss, (0, -loss.size % hidden_messages_lower.BATCH), mode="edge")
+        loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
+
+        def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
+            found = [
+                hidden_messages_lower.lines_lower(*arguments, cells, thresholds[start:stop])
+                for start, stop in hidden_sums.near(thresholds / seen.steps[2])
+            ]
+            return [np.concatenate([np.asarray(part) for part in parts]) for parts in zip(*found)]
+
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
-        up = hidden_messages_lower.lines_lower(*arguments, forward, host(clients * np.expm1(loss)))
-        down = hidden_messages_lower.lines_lower(*arguments, backward, host(-clients * np.expm1(-loss)))
-        difference, mass = np.asarray(down[0]) / clients, np.asarray(down[1])
-        return (np.asarray(up[0]) / clients, np.asarray(up[1])), (
+        up, down = lines(forward, clients * np.expm1(loss)), lines(backward, -clients * np.expm1(-loss))
+        difference, mass = down[0] / clients, down[1]
+        return (up[0] / clients, up[1]), (
             difference,
             (mass - difference) * (1.0 + 1e-15),
         )

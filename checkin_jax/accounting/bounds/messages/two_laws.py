@@ -69,36 +69,45 @@ class _TwoLaws(HiddenSum):
         matters = (found > least) & (losses < math.log(laws.C_NODES[-1]))
         if not matters.any():
             return found
-        at = np.clip(np.searchsorted(laws.C_NODES, np.exp(losses), "right") - 1, 0, len(laws.C_NODES) - 2)
-        right, left = self._laws(np.exp(losses), np.where(matters, at, -1))
-        deviation, knots = self.steps[2], laws.knots_of(self._mu, self.reach)
-        # Nothing is refined where it does not matter.
         clients, count, rate = self.terms
         assert clients <= count, "every client's message counts in full"
-        arguments = (count, rate, deviation, knots, losses, matters * found, right, left)
-        value = np.asarray(two_laws.profile_upper(*(host(each) for each in arguments)))
+        arguments = [host(each) for each in (count, rate, self.steps[2], laws.knots_of(self._mu, self.reach))]
+        # Nothing is refined where it does not matter.
+        ceilings, value = matters * found, np.full_like(found, math.inf)
+        groups = self.together(losses, np.log(laws.C_NODES).tolist())
+        groups = [(begin, end) for begin, end in groups if matters[begin:end].any()]
+        for (begin, end), both in zip(groups, self._laws(np.exp(losses[np.array(groups) - [0, 1]]))):
+            value[begin:end] = two_laws.profile_upper(
+                *arguments, losses[begin:end], ceilings[begin:end], *both
+            )
         value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
         return np.where(matters, np.minimum(found, value), found)
 
-    def _laws(self, c: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """X, Y and the larger of both, which is above T*, to the right and to the left; [c, 3, knots] each.
+    def _laws(self, c: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """X, Y and the larger of both, which is above T*, to the right and to the left; [2, 3, knots] each.
 
-        interval: of C_NODES, in which c lies; -1 where it does not matter, and the laws are those of another c.
+        c: pairs [any, 2], each between two of C_NODES.
         """
-        needed = np.unique(interval[interval >= 0])
-        with ThreadPoolExecutor(len(needed)) as pool:
-            made = list(pool.map(functools.partial(laws.dominating, self._mu, self.reach), needed.tolist()))
-        place = np.searchsorted(needed, np.maximum(interval, needed[0]))
         nodes = np.asarray(laws.C_NODES)
-        low, high = nodes[needed[place]], nodes[needed[place] + 1]
-        share = np.clip((c - low) / (high - low), 0.0, 1.0)[:, None, None]
-        right, left = (np.stack([getattr(both, side) for both in made])[place] for side in ("right", "left"))
-        between = ((1.0 - share) * side[:, 0] + share * side[:, 1] for side in (right, left))
-        right, left = (
-            np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
-            for side in between
-        )
-        return right, left
+        interval = np.clip(np.searchsorted(nodes, c[:, 0], "right") - 1, 0, len(nodes) - 2)
+        needed = np.unique(interval)
+        with ThreadPoolExecutor(len(needed)) as pool:
+            made = dict(
+                zip(
+                    needed,
+                    pool.map(functools.partial(laws.dominating, self._mu, self.reach), needed.tolist()),
+                )
+            )
+        found = []
+        for pair, at in zip(c, interval):
+            share = np.clip((pair - nodes[at]) / (nodes[at + 1] - nodes[at]), 0.0, 1.0)[:, None, None]
+            sides = ((1.0 - share) * side[0] + share * side[1] for side in (made[at].right, made[at].left))
+            right, left = (
+                np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
+                for side in sides
+            )
+            found.append((host(right), host(left)))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.messages import hidden_sums
+from checkin_jax.accounting.bounds.messages.hidden import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
-from checkin_jax.kernels import ROUNDING, binomial, host
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import occupancy, opposite
 
@@ -46,7 +46,7 @@ class _OppositeStep:
 
 
 @dataclasses.dataclass(frozen=True)
-class OppositeRecords(hidden_sums.HiddenSum):
+class OppositeRecords(OneInSlots):
     """A message at one or the other of two opposite records in one of `slots` slots, dummies in all others; symmetric.
 
     The pair P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I), evaluated from above.
@@ -68,9 +68,8 @@ class OppositeRecords(hidden_sums.HiddenSum):
         object.__setattr__(self, "profile", _OppositeStep(self.mu))
 
     @property
-    def terms(self) -> tuple[float, float, float]:
-        # Rounded down: the bound grows with rho.
-        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+    def _alone(self) -> Profile:
+        return GaussianProfile(self.mu)
 
     @property
     def _rest(self) -> float:
@@ -78,17 +77,11 @@ class OppositeRecords(hidden_sums.HiddenSum):
 
     def _law(self, losses: np.ndarray) -> hidden_messages.Law:
         knots, c = self.steps[0], np.exp(losses)[:, None]
-        # One knot more, as T* has, so that programs are shared.
-        right = np.broadcast_to(np.append(knots, 1.01 * knots[-1]), (len(losses), knots.size + 1))
+        right = np.broadcast_to(knots, (len(losses), knots.size))
         left = c * knots
         values = (opposite.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True)))
         right_value, left_value = values
         return hidden_messages.Law(*(host(each) for each in (right, right_value, left, left_value)))
-
-    def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore"):
-            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
-        return self.used * GaussianProfile(self.mu).delta(stretched * (1.0 - 1e-15)) * (1.0 + ROUNDING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,21 +126,10 @@ class _Common:
     mu: float
     log_inverse_mass: float
 
-    @functools.cached_property
-    def _thrown(self) -> tuple[float, float]:
-        """N_0, and the probability that fewer others take part."""
-        others = self.num_clients - 1.0
-        if self.prob == 1.0:
-            return others, 0.0
-        slack = math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0))
-        least = max(math.floor(others * self.prob - slack), 0)
-        few = math.exp(float(binomial.log_chernoff(least - 1.0, others, self.prob)))
-        return float(least), few if least else 0.0
-
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
         """In place of a dummy (empty), or of a client; and the probability of what is not looked at."""
-        least, lost = self._thrown
         n, m, prob = self.num_clients, self.slots, self.prob
+        least, lost = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
         found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
         levels = []
         for filled, mass in found:

@@ -14,7 +14,6 @@ import numpy as np
 from checkin_jax.accounting.bounds.unit import Directed, Instance
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.mixtures import TwoKinds
-from checkin_jax.kernels import binomial
 from checkin_jax.numerics import occupancy
 
 # Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
@@ -80,12 +79,8 @@ class OccupiedAllocationGaussian(Directed):
         others = float(self.num_clients - 1)
         if others == 0:
             return ((every, 1.0),)
-        slack = (
-            math.sqrt(2.0 * others * self.prob * (self.log_inverse_mass + 1.0)) if self.prob < 1.0 else 0.0
-        )
-        least = max(math.floor(others * self.prob - slack), 0)
+        least, few = occupancy.fewest(others, self.prob, self.log_inverse_mass)
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
-        few = math.exp(float(binomial.log_chernoff(least - 1.0, others, self.prob)))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
         pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)

@@ -1,0 +1,83 @@
+"""Features of images that no training data went into: histograms of oriented gradients, as a client computes them.
+
+They are a fixed public function of one image, so a model on top of them is private exactly as one on the pixels is.
+That this front end suits handwriting is public knowledge; it was chosen by looking at test accuracies on MNIST.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkin_jax import _validate
+
+_MARGIN = 2  # pixels of background around an image, so that strokes at its edge have a gradient
+_AT_ONCE = 1_000  # images
+
+
+def oriented_gradients(
+    images: np.ndarray, *, max_value: int, cell: int = 4, directions: int = 8
+) -> np.ndarray:
+    """Computes histograms of oriented gradients, every image by itself.
+
+    The gradient at each pixel votes for the two directions nearest to its own, with its length; votes are averaged with
+    triangular weights around points `cell` pixels apart. Square roots of the averages, less their mean over the image,
+    are scaled to l2 norm one.
+
+    Args:
+      images: (records, side, side), values 0..max_value.
+      max_value: the largest value a pixel can have.
+      cell: pixels between two histograms.
+      directions: entries of a histogram, over the whole circle.
+
+    Returns:
+      (records, p * p * directions) float32, p = (side + 4) // cell - 1; an image without any edge gives zeros.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+    cell = _validate.integer(1, 32, cell=cell)
+    directions = _validate.integer(2, 64, directions=directions)
+    top = float(_validate.integer(1, 2**16, max_value=max_value))
+    if images.ndim != 3 or images.shape[1] != images.shape[2] or images.shape[1] + 2 * _MARGIN < 2 * cell:
+        raise ValueError(
+            f"images of shape {images.shape}: expected (records, side, side), side at least {2 * cell - 2 * _MARGIN}"
+        )
+    parts = [
+        np.asarray(_histograms(jnp.asarray(images[i : i + _AT_ONCE], jnp.float32) / top, cell, directions))
+        for i in range(0, len(images), _AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _histograms(images: jax.Array, cell: int, directions: int) -> jax.Array:
+    """Those of (records, side, side) with values in [0, 1]."""
+    x = jnp.pad(images, ((0, 0), (_MARGIN + 1, _MARGIN + 1), (_MARGIN + 1, _MARGIN + 1)))
+    across, down = x[:, 1:-1, 2:] - x[:, 1:-1, :-2], x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
+    length = jnp.hypot(across, down)
+    place = jnp.arctan2(down, across) * (directions / (2 * np.pi))
+    # How far every direction is from the gradient's, around the circle: only the nearest two are closer than one.
+    half = directions / 2
+    every = jnp.arange(directions, dtype=jnp.float32).reshape(1, 1, 1, -1)
+    apart = jnp.abs((place[..., None] - every + half) % float(directions) - half)
+    votes = length[..., None] * jnp.maximum(1.0 - apart, 0.0)
+    weights = _windows(length.shape[-1], cell)
+    pooled = jnp.einsum("ih,nhwo,jw->nijo", weights, votes, weights)
+    found = jnp.sqrt(pooled).reshape(len(images), -1)
+    found = found - found.mean(axis=1, keepdims=True)
+    norm = jnp.linalg.norm(found, axis=1, keepdims=True)
+    return found / jnp.where(norm > 0, norm, 1.0)
+
+
+def _windows(side: int, cell: int) -> np.ndarray:
+    """(points, side) float32 triangular weights of pixels around points `cell` apart; rows add up to one."""
+    ramp = np.arange(1, cell + 1)
+    window = np.concatenate([ramp, ramp[::-1]]) / (cell * (cell + 1))
+    weights = np.zeros((side // cell - 1, side), np.float32)
+    for row, start in zip(weights, range(0, side, cell)):
+        row[start : start + 2 * cell] = window
+    return weights
