@@ -2,14 +2,17 @@
 
     python accountants/training_curves.py --runs runs/curves --out curves.png
 
-Reads config.json and metrics.jsonl of every folder under `runs` (see train/mnist_curves.py). Epsilon is certified and
-that of the run's report: as the run wrote it in view "messages", accounted for from its configuration in "aggregate".
+Reads config.json and metrics.jsonl of every folder under `runs` (see train/mnist_curves.py); runs of equal settings are
+one curve, their mean, with a band from the least to the most accurate. Epsilon is certified and that of the run's
+report: as the run wrote it in view "messages", accounted for from its configuration in "aggregate".
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import tyro
@@ -17,6 +20,7 @@ from rich.progress import track
 
 from checkin_jax import plotting
 from checkin_jax.training.reports import recorded
+from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import guarantee
 
 
@@ -29,18 +33,33 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
       view: What the adversary sees.
     """
     plotting.check(out)
-    folders = sorted(path.parent for path in runs.glob("*/metrics.jsonl"))
-    if not folders:
+    found = [recorded.read(path.parent) for path in sorted(runs.glob("*/metrics.jsonl"))]
+    if not found:
         raise SystemExit(f"runs={str(runs)!r}: no run directories there")
     drawn, (left, right) = plotting.figure(2, height=4.2)
     rows: list[dict[str, Any]] = []
-    colored = [*zip(folders, (color for _ in folders for color in plotting.SERIES))]
-    for folder, color in track(colored, "accounting"):
-        curve = read(folder, view)
-        rows += curve
-        accuracy = [row["accuracy"] for row in curve]
-        left.plot([row["epsilon"] for row in curve], accuracy, ".-", color=color, label=folder.name)
-        right.plot([row["round"] for row in curve], accuracy, ".-", color=color)
+    groups = recorded.of_equal_settings(found)
+    looks = itertools.product(("-", "--", ":"), plotting.SERIES)
+    for (name, group), (dashes, color) in track([*zip(groups.items(), looks)], "accounting"):
+        curves = [curve(run, view) for run in group]
+        rows += itertools.chain(*curves)
+        # Runs of equal settings are tested after the same rounds, unless one was stopped.
+        points = [*zip(*curves)]
+        accuracies = [[row["accuracy"] for row in point] for point in points]
+        for panel, what in ((left, "epsilon"), (right, "round")):
+            x = [point[0][what] for point in points]
+            panel.plot(
+                x,
+                [*map(fmean, accuracies)],
+                dashes,
+                marker=".",
+                color=color,
+                label=name if panel is left else None,
+            )
+            if len(group) > 1:
+                panel.fill_between(
+                    x, [*map(min, accuracies)], [*map(max, accuracies)], color=color, alpha=0.2, linewidth=0
+                )
     delta = rows[0]["delta"]
     left.set(xscale="log", xlabel=f"certified $\\varepsilon$ (nats) at $\\delta$ = {delta:g}, view {view!r}")
     left.set(ylabel="test accuracy", title="(3a, 3b) privacy and utility")
@@ -49,9 +68,8 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
     print(*plotting.save(drawn, out, rows))
 
 
-def read(folder: Path, view: str) -> list[dict[str, Any]]:
+def curve(run: RecordedRun, view: str) -> list[dict[str, Any]]:
     """One row for each evaluation of a run that has figures of privacy."""
-    run = recorded.read(folder)
     rows = []
     for line in run.metrics:
         if "epsilon" not in line:
@@ -62,7 +80,7 @@ def read(folder: Path, view: str) -> list[dict[str, Any]]:
             lower, upper, method = g.lower, g.epsilon, g.method
         rows.append(
             {
-                "run": folder.name,
+                "run": run.path.name,
                 "dataset": run.about["dataset"],
                 "round": line["round"],
                 "accuracy": line["accuracy"],

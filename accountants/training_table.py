@@ -9,10 +9,8 @@ and named. Epsilons are upper ends from the reports, of all planned rounds where
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,6 @@ HEAD = (
     "epsilon, messages",
     "epsilon, aggregate",
 )
-# What runs of equal settings may differ in.
-OWN = ("seed", "entropy")
 
 
 def main(runs: Path) -> None:
@@ -43,26 +39,21 @@ def main(runs: Path) -> None:
       runs: Folder with run directories.
     """
     found = [recorded.read(path.parent) for path in sorted(runs.glob("*/config.json"))]
-    equal: dict[str, list[RecordedRun]] = defaultdict(list)
-    for run in found:
-        if run.report is not None:
-            settings = {name: value for name, value in run.about.items() if name not in OWN}
-            equal[json.dumps(settings, sort_keys=True)].append(run)
+    equal = recorded.of_equal_settings(run for run in found if run.report is not None)
     if not equal:
         raise SystemExit(f"runs={str(runs)!r}: no run that has ended there")
     print("| " + " | ".join(HEAD) + " |")
     print("| --- " * len(HEAD) + "|")
-    for group in equal.values():
-        print("| " + " | ".join(line(group)) + " |")
+    for name, group in equal.items():
+        print("| " + " | ".join(line(name, group)) + " |")
     for run in found:
         if run.report is None:
             print(f"\n{run.path.name} has not ended, after {run.rounds:,} rounds.")
 
 
-def line(group: list[RecordedRun]) -> list[str]:
+def line(name: str, group: list[RecordedRun]) -> list[str]:
     """One line, of runs of equal settings."""
-    names, reports = [run.path.name for run in group], [run.report or {} for run in group]
-    name = names[0] if len(names) == 1 else names[0].rpartition("_")[0] or names[0]
+    reports = [run.report or {} for run in group]
     arrived = statistics.fmean(line["check_ins"] for run in group for line in run.metrics)
     rounds = sorted({run.rounds for run in group})
     accuracies = [report["accuracy"] for report in reports]

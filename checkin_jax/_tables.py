@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sys
 import textwrap
@@ -10,11 +11,28 @@ from collections.abc import Sequence
 
 # A last column that would be narrower is not broken.
 _NARROWEST = 16
+# A line of a statement up to its text, which stands beside its name.
+_NAMED = re.compile(r"  (?=.{11}\S)(\S+(?: \S+)?  +|randomizer |prior [.\d]+ )")
 
 
 def terminal_width() -> int | None:
     """The columns of the terminal that is printed to; None where it is a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+
+
+def broken(text: str, width: int | None) -> str:
+    """Text whose lines are broken between words; what goes on below a named line of a statement stands beside its name.
+
+    width: of the lines at most, as far as words allow; None: the text as it is.
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        hang = " " * (len(found[0]) if (found := _NAMED.match(line)) else len(line) - len(line.lstrip(" ")))
+        breaks = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": hang}
+        lines += textwrap.wrap(line, width, **breaks) if len(line) > width else [line]
+    return "\n".join(lines)
 
 
 def columns(

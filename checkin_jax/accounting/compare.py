@@ -12,6 +12,7 @@ from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
+from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import gaussian
 from checkin_jax.kernels.execution.devices import float64
@@ -73,7 +74,12 @@ def compare(
       TypeError, ValueError: with the argument, its value and its legal range.
     """
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
-    g = account(protocol, randomizer, delta=delta)
+    return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
+
+
+def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
+    """The rows of `compare` for a guarantee in the view "messages": its own ends, then published bounds on its run."""
+    protocol, randomizer, delta = g.protocol, g.randomizer, g.delta
     rows = [
         ComparedBound(
             method=g.method,

@@ -15,6 +15,7 @@ from checkin_jax._rounding import down, up
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
+from checkin_jax.cli.pages import say
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
 
@@ -81,7 +82,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
             except ValueError as error:  # labels of theorems that do not apply
                 raise UsageError(str(error)) from error
             if not self.json:
-                print(answer.headline, flush=True)
+                say(answer.headline)
             others = (view for view in (wanted if self.json else shown) if view != asked)
             found = {asked: answer} | {view: _in_view(answer, view) for view in others}
             told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
@@ -98,10 +99,10 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
             print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
             if self.verbose:
                 texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
-                print("", "\n\n".join(texts), sep="\n")
+                say("", "\n\n".join(texts))
                 return
             below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[asked])
-            print("", *([below.lstrip("\n"), ""] if below else []), MORE, sep="\n")
+            say("", *([below.lstrip("\n"), ""] if below else []), MORE)
 
         return job
 
@@ -204,13 +205,13 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     def _print(self, found: Calibration, views: Sequence[str]) -> None:
         """The value, what it promises in the view asked for, and then in the others."""
         g, attack = found.guarantee, self.target_advantage is not None
-        print(f"{found.name} = {found.value:.10g}\n{g.headline}", flush=True)
+        say(f"{found.name} = {found.value:.10g}", g.headline)
         rows = [g if view == g.view else _in_view(g, view) for view in views]
         print("", _views(rows, in_markdown=self.markdown), sep="\n")
         if self.verbose:
-            print("", g.statement(attack=attack), sep="\n")
+            say("", g.statement(attack=attack))
         else:
-            print("", *_notes(g, attack=attack), MORE, sep="\n")
+            say("", *_notes(g, attack=attack), MORE)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -237,12 +238,12 @@ class Compare(RunOptions):
     """Print the table in Markdown."""
 
     def prepare(self) -> Job:
-        """Checks the arguments; the job prints the table."""
+        """Checks the arguments; the job prints the certified answer, and then the table."""
         if self.banded:
             return self._beside_banded()
         from checkin_jax import plotting
-        from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.accounting.compare import compare
+        from checkin_jax.accounting.account import MIN_DELTA, account
+        from checkin_jax.accounting.compare import beside
 
         protocol = self.build_protocol()
         out = None if self.out is None else plotting.check(self.out)
@@ -253,13 +254,16 @@ class Compare(RunOptions):
             delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
 
         def job() -> None:
-            rows = compare(protocol, randomizer, delta=delta, delta0=delta0)
+            answer = account(protocol, randomizer, delta=delta)
+            if not self.json:  # published bounds take longer than the answer
+                say(answer.headline)
+            rows = beside(answer, delta0=delta0)
             if out is not None:
                 plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
             if self.json:
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return
-            print(_table(rows, in_markdown=self.markdown))
+            print("", _table(rows, in_markdown=self.markdown), sep="\n")
 
         return job
 
@@ -307,10 +311,12 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
         lines.append((epsilon, row.validity, f"{row.method} {marks}".rstrip()))
     lines.sort(key=lambda line: line[1] == "invalid")
     shown = [("epsilon", "validity", "bound"), *lines]
-    below = [f"[{number}] {text}" for text, number in notes.items()]
+    below = [(f"[{number}]", text) for text, number in notes.items()]
     if in_markdown:
-        return "\n".join([markdown(shown), "", *(f"* {note}" for note in below)])
-    return "\n".join([columns(shown, " ", (13, 10), terminal_width()), "", *below])
+        return "\n".join([markdown(shown), "", *(f"* {mark} {text}" for mark, text in below)])
+    width = terminal_width()
+    parts = [columns(shown, " ", (13, 10), width), *(["", columns(below, " ", width=width)] if below else [])]
+    return "\n".join(parts)
 
 
 def _views_of(protocol: CheckInProtocol, relation: str, asked: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE
 from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
-from checkin_jax.cli.pages import page_of
+from checkin_jax.cli.pages import page_of, say
 from checkin_jax.protocols import VIEWS
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class LedgerAdd(RunOptions):
                 with replacing(self.ledger) as file:
                     text = json.dumps(latest.state_dict(), indent=1, allow_nan=False)
                     file.write(f"{text}\n".encode())
-            print(f"added to {self.ledger}: {protocol.what}; {randomizer.words}; view {self.view!r}")
-            print(*(f"note: {note}" for note in latest.notes), sep="\n", end="\n" * bool(latest.notes))
+            added = f"added to {self.ledger}: {protocol.what}; {randomizer.words}; view {self.view!r}"
+            say(added, *(f"note: {note}" for note in latest.notes))
 
         return job
 
@@ -103,11 +103,11 @@ class LedgerShow:
             if self.json:
                 print(json.dumps(found.as_dict(), allow_nan=False))
             elif self.verbose:
-                print(found.statement(attack=self.attack))
+                say(found.statement(attack=self.attack))
             else:
                 terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
                 noted = (f"note: {note}" for note in found.warnings)
-                print(found.headline, "", *found.composed, *terms, *noted, "", MORE, sep="\n")
+                say(found.headline, "", *found.composed, *terms, *noted, "", MORE)
 
         return job
 

@@ -1,4 +1,4 @@
-"""The job of commands that write a page about a ledger or a plan."""
+"""What commands write: lines on standard output, pages about a ledger or a plan."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkin_jax._files import replacing
+from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.options import Job, UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
+
+
+def say(*lines: str) -> None:
+    """Prints lines at once, broken between words where a terminal is narrower."""
+    width = terminal_width()
+    print(*(broken(line, width) for line in lines), sep="\n", flush=True)
 
 
 def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:

@@ -19,7 +19,7 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
-from checkin_jax._tables import columns, markdown
+from checkin_jax._tables import broken, columns, markdown, terminal_width
 from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
 from checkin_jax.disclosure.declared import Deployment, of_table
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
@@ -84,11 +84,10 @@ class Plan:
 
         def job() -> None:
             rows = answers(wanted, bounds)
-            print(
-                json.dumps(_plain(rows, wanted), allow_nan=False)
-                if self.json
-                else _text(rows, wanted, in_markdown=self.markdown)
-            )
+            if self.json:
+                print(json.dumps(_plain(rows, wanted), allow_nan=False))
+            else:
+                print(_text(rows, wanted, in_markdown=self.markdown))
 
         return job
 
@@ -96,8 +95,9 @@ class Plan:
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
     from checkin_jax.accounting.account import account
+    from checkin_jax.accounting.remembered import remembered
 
-    ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
+    ask = functools.partial(remembered(account), wanted.protocol, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
     for each in wanted.messages:
         randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
@@ -216,15 +216,23 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
         lines.append([row[wanted.view].randomizer.words, *ends, _meets(row, wanted)])
         assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
-    out.append(markdown(lines) if in_markdown else columns(lines))
-    mark = "*" if in_markdown else " "
+    width = None if in_markdown else terminal_width()
+    if in_markdown:
+        out.append(markdown(lines))
+    elif width is None or max(map(len, columns(lines).split("\n"))) <= width:
+        out.append(columns(lines))
+    else:  # a message below the other, its views below it
+        head = lines[0]
+        for message, *cells in lines[1:]:
+            below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
+            out += [message, *([columns(below)] if below else []), ""]
     if assumed:
+        out += ["", "To be checked, by somebody who knows the fleet:"]
         out += [
-            "",
-            "To be checked, by somebody who knows the fleet:",
-            *(f"{mark} [ ] {each}" for each in assumed),
+            f"* [ ] {each}" if in_markdown else columns([("  [ ]", each)], " ", width=width)
+            for each in assumed
         ]
-    return "\n".join(out)
+    return "\n".join(broken(text, width) for text in out)
 
 
 def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tyro
 
 from checkin_jax.cli.ledger import LedgerReport
 from checkin_jax.cli.options import Job, UsageError, bounds_of
-from checkin_jax.cli.pages import page_of
+from checkin_jax.cli.pages import page_of, say
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
@@ -30,14 +30,18 @@ class SpentBudget:
     def prepare(self) -> Job:
         """Reads the ledger; the job accounts for it and prints."""
         from checkin_jax.accounting.account import account
+        from checkin_jax.accounting.remembered import remembered
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
         run = recorded.read(self.run_dir)
 
         def job() -> None:
-            found = budget_of(run, account)
-            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            found = budget_of(run, remembered(account))
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            else:
+                say(str(found))
 
         return job
 
@@ -90,6 +94,7 @@ class ReportPage:
     def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax import plotting
         from checkin_jax.accounting.account import account
+        from checkin_jax.accounting.remembered import remembered
         from checkin_jax.training.reports import html_report, recorded
 
         for name in ("delta", "bounds"):
@@ -105,7 +110,11 @@ class ReportPage:
 
         def job() -> None:
             try:
-                print(html_report.write(run, out, account, attack=self.attack, deployment=deployment))
+                print(
+                    html_report.write(
+                        run, out, remembered(account), attack=self.attack, deployment=deployment
+                    )
+                )
             except ValueError as error:  # declarations that fit nothing
                 raise UsageError(str(error)) from error
 
@@ -153,6 +162,7 @@ class Statement:
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and prints the statement."""
         from checkin_jax.accounting.account import account
+        from checkin_jax.accounting.remembered import remembered
         from checkin_jax.training.reports import recorded, statement
 
         run = recorded.read(self.run_dir)
@@ -161,9 +171,12 @@ class Statement:
         _ = run.audit  # before any work: is it whole, and of this run?
 
         def job() -> None:
-            print(
-                statement.FORMATS[self.format](statement.record(run, account, attack=not self.no_attack)),
-                end="",
+            written = statement.FORMATS[self.format](
+                statement.record(run, remembered(account), attack=not self.no_attack)
             )
+            if self.format == "text":
+                say(written.removesuffix("\n"))
+            else:
+                print(written, end="")
 
         return job

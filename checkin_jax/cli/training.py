@@ -13,6 +13,7 @@ import tyro
 
 from checkin_jax import _validate
 from checkin_jax.cli.options import Count, HostOptions, Job, RunOptions, UsageError, View
+from checkin_jax.cli.pages import say
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
@@ -163,7 +164,7 @@ class _TrainingOptions(HostOptions, RunOptions):
                 if self.json:
                     print(json.dumps(report.as_dict(), allow_nan=False))
                 else:
-                    print(f"{report}\nSaved in {self.run_dir}")
+                    say(str(report), f"Saved in {self.run_dir}")
 
         return job
 
@@ -172,7 +173,7 @@ class _TrainingOptions(HostOptions, RunOptions):
         if self.json:
             print(json.dumps(finished.report, allow_nan=False))
         else:
-            print(f"{finished.statement}\nSaved in {self.run_dir}")
+            say(str(finished.statement), f"Saved in {self.run_dir}")
 
     def _tuning(self, rate: float, by_rule: bool) -> str:
         """How the learning rate was chosen, for the report."""

@@ -226,7 +226,7 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
     ]
     says = page.warnings(wrong) + page.paragraphs(which)
     notes = page.warnings(dict.fromkeys(each for g in d.stated for each in g.warnings))
-    return page.section("What this run promises", told, says, *tables, notes, *more)
+    return page.section("What is promised", told, says, *tables, notes, *more)
 
 
 def _answer(texts: Iterable[str | None], declared: Sequence[tuple[str, str | None]] = ()) -> str:
@@ -256,9 +256,11 @@ def _asked(d: Disclosure) -> str:
         if d.clients is None
         else f"Delta times the number of clients is {up(first.delta * d.clients, 3)}; it should be well below 1."
     )
-    methods = "".join(
-        f"<p>Upper end: {theorems.linked(g.method, d.theorems)}; lower end: {html.escape(g.lower_method)}.</p>"
-        for g in {(g.method, g.lower_method): g for g in d.stated}.values()
+    methods = dict.fromkeys(
+        f"<p>View {view}, upper end: {theorems.linked(g.method, d.theorems)}; lower end: "
+        f"{html.escape(g.lower_method)}.</p>"
+        for each in d.promises
+        for view, g in each.guarantees.items()
     )
     checks = said.checks(d.assumptions)
     done = sum(each is not None for each in checks)
@@ -302,7 +304,7 @@ def _asked(d: Disclosure) -> str:
         (
             "How was it accounted for?",
             _DPFY,
-            _answer([page.sentence(ACCOUNTING)]) + methods + _answer([f"Software: {d.software}."]),
+            _answer([page.sentence(ACCOUNTING)]) + "".join(methods) + _answer([f"Software: {d.software}."]),
         ),
         (
             "Do the assumptions hold?",

@@ -44,7 +44,7 @@ def of_ledger(
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
     return Disclosure(
         title=f"Privacy of {name}",
-        lead=f"{units:,} unit{'s' * (units != 1)} of work on the same clients, composed",
+        lead=f"{units:,} rounds or windows of the same clients, composed",
         promises=(
             Promise(guarantees={**others, seen: found} if seen != COMPOSED else {seen: found, **others}),
         ),

@@ -81,6 +81,6 @@ class AveragedUpdates(CommonSlots):
     def what(self) -> str:
         """The run in words."""
         return (
-            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, all clients of a slot averaged, "
-            f"{self._taking_part}"
+            f"over {self.num_epochs:,} window{'s' * (self.num_epochs != 1)} of {self.num_slots:,} slots, "
+            f"all clients of a slot averaged, {self._taking_part}"
         )

@@ -245,7 +245,7 @@ class FixedWindow(CommonSlots):
     def what(self) -> str:
         """The run in words."""
         return (
-            f"over {self.num_epochs:,} windows of {self.num_slots:,} slots, "
+            f"over {self.num_epochs:,} window{'s' * (self.num_epochs != 1)} of {self.num_slots:,} slots, "
             f"one client used per slot{_summed(self.minibatch)}, {self._taking_part}"
         )
 

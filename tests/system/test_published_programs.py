@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_training_curves_read_run_directories(tmp_path):
     # A run directory's files, as the trainer writes them.
     for name, randomizer in (
         ("a", {"kind": "PureLDP", "epsilon0": 1.0}),
-        ("b", {"kind": "Gaussian", "noise_multiplier": 2.0}),
+        ("b_1", {"kind": "Gaussian", "noise_multiplier": 2.0}),
+        ("b_2", {"kind": "Gaussian", "noise_multiplier": 2.0}),
     ):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
@@ -84,17 +86,28 @@ def test_training_curves_read_run_directories(tmp_path):
         named = {"view": "messages", "method": "T1, PLD"}
         lines: list[dict[str, object]] = [{"round": t, "check_ins": 9} for t in range(1, 21)]
         for t in (10, 20):
-            lines[t - 1] |= {"accuracy": t / 40, "epsilon": t / 10, "epsilon_lower": t / 20, **named}
+            lines[t - 1] |= {
+                "accuracy": t / (20 if name == "b_2" else 40),
+                "epsilon": t / 10,
+                "epsilon_lower": t / 20,
+                **named,
+            }
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     curves = program("accountants/training_curves.py")
+    curves.main(tmp_path / "runs", tmp_path / "curves.svg")
+    # Two curves: those of equal settings are one.
+    drawn = (tmp_path / "curves.svg").read_text()
+    assert re.findall(r"<!-- (a|b|b_1|b_2) -->", drawn) == ["a", "b"]
     curves.main(tmp_path / "runs", tmp_path / "curves.png")
     assert_picture(tmp_path / "curves.png")
     rows = read(tmp_path / "curves.csv")
     assert [(row["run"], row["round"], row["epsilon"]) for row in rows] == [
         ("a", "10", "1.0"),
         ("a", "20", "2.0"),
-        ("b", "10", "1.0"),
-        ("b", "20", "2.0"),
+        ("b_1", "10", "1.0"),
+        ("b_1", "20", "2.0"),
+        ("b_2", "10", "1.0"),
+        ("b_2", "20", "2.0"),
     ]
     with pytest.raises(SystemExit, match="no run directories there"):
         curves.main(tmp_path / "nothing", tmp_path / "curves.png")

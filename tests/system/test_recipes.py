@@ -70,7 +70,7 @@ def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatc
     assert all("tuned on public data" in recorded.read(tmp_path / name).about["tuning"] for name in found)
     program.main(tmp_path, **asked, repeats=2)  # all kept
     assert capsys.readouterr().out.count("is there already") == 4
-    with pytest.raises(ValueError, match=r"only=\['other'\]: expected names out of ldp_sgd_1.0"):
+    with pytest.raises(ValueError, match=r"only=\['other'\]: expected names out of at_epsilon_0.5"):
         program.main(tmp_path, only=("other",))
 
 

@@ -1,6 +1,6 @@
 """Tables of texts in columns and in Markdown."""
 
-from checkin_jax._tables import columns, markdown
+from checkin_jax._tables import broken, columns, markdown
 
 ROWS = [("view", "epsilon"), ("a long name", "1"), ("nothing is known",), ("b", "a | b")]
 
@@ -28,4 +28,18 @@ def test_markdown_fills_rows_and_escapes_bars():
         "| a long name | 1 |",
         "| nothing is known |  |",
         "| b | a \\| b |",
+    ]
+
+
+def test_lines_break_between_words_and_go_on_below_their_text():
+    text = "one two three\n  upper end  four five six seven\n  randomizer four five six\n  an indented line of words"
+    assert broken(text, None) == text
+    assert broken(text, 24).split("\n") == [
+        "one two three",
+        "  upper end  four five",
+        "             six seven",
+        "  randomizer four five",
+        "             six",
+        "  an indented line of",
+        "  words",
     ]

@@ -6,11 +6,14 @@ View "messages", replace-one. Arguments broadcast; Renyi divergences have one mo
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
 from checkin_jax.accounting.published import counts, least_divergence, record, series
@@ -153,43 +156,69 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
     )
 
 
+class _Corners(NamedTuple):
+    """What is known of each run of k, at its worst corner and at its best: arrays of shape [2, runs].
+
+    Attributes:
+      log_mass: log probability of the run, from above and from below.
+      share: k/n. epsilon, delta: what Lemma 3 is applied to.
+    """
+
+    log_mass: Array
+    share: Array
+    epsilon: Array
+    delta: Array
+
+
 @functools.partial(jax.jit, static_argnames=("size", "single", "sample_first"))
-def _approach(
+def _corners(
     n: Array,
     gamma: Array,
     epsilon0: Array,
     delta0: Array,
     shuffle_delta: Array,
     low: Array,
+    *,
+    size: int,
+    single: bool,
+    sample_first: bool,
+) -> _Corners:
+    r = counts.runs(n, gamma, low, size, single)
+    share = jnp.stack([r.last, r.first]) / n
+    epsilon, delta = shuffled(jnp.stack([r.first, r.last]), epsilon0, delta0, shuffle_delta)
+    if sample_first:
+        epsilon, delta = sampled(epsilon, jnp.minimum(delta, 1.0), share)
+    return _Corners(jnp.stack([r.log_upper, r.log_lower]), share, epsilon, delta)
+
+
+@functools.partial(jax.jit, static_argnames=("sample_first",))
+def _over_runs(corners: _Corners, log_excess: Array, tab: series.Table, *, sample_first: bool) -> Array:
+    """Renyi divergences of a round from above and from below, [2, orders], from Lemma 3's log(A - 1), [2 runs, J]."""
+    # A delta of one or more allows every pair, equal laws among them.
+    log_excess = jnp.where(corners.delta.ravel()[:, None] >= 1.0, -jnp.inf, log_excess)
+    if not sample_first:
+        # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
+        weights = _sampled_weights(log_excess, corners.share.ravel()[:, None], tab)
+        log_excess = jax.lax.map(lambda w: series.order_sum(w, tab), weights)
+    terms = corners.log_mass[:, :, None] + log_excess.reshape(*corners.log_mass.shape, -1)
+    return jax.vmap(series.renyi, (0, None))(logsumexp(terms, axis=1), tab)
+
+
+def _approach(
+    setting: Sequence[np.ndarray],
+    low: float,
     tab: series.Table,
     *,
     size: int,
     single: bool,
     sample_first: bool,
-) -> tuple[Array, Array]:
-    def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
-        n, gamma, epsilon0, delta0, shuffle_delta, low = args
-        r = counts.runs(n, gamma, low, size, single)
-
-        def log_excess(g_count: Array, k: Array) -> Array:
-            share = g_count[:, None] / n
-            epsilon, delta = shuffled(k[:, None], epsilon0, delta0, shuffle_delta)
-            # A delta of one or more allows every pair, equal laws among them.
-            if sample_first:
-                less, thinner = sampled(epsilon, jnp.minimum(delta, 1.0), share)
-                excess = least_divergence.log_least_excess(less, thinner, tab.orders[None, :])
-                return jnp.where(thinner >= 1.0, -jnp.inf, excess)
-            # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
-            base = least_divergence.log_least_excess(epsilon, delta, tab.degrees[None, :])
-            base = jnp.where(delta >= 1.0, -jnp.inf, base)
-            return jax.lax.map(lambda w: series.order_sum(w, tab), _sampled_weights(base, share, tab))
-
-        upper = jax.nn.logsumexp(r.log_upper[:, None] + log_excess(r.last, r.first), axis=0)
-        keep = slice(0, size)
-        lower = jax.nn.logsumexp(r.log_lower[keep, None] + log_excess(r.first[keep], r.last[keep]), axis=0)
-        return series.renyi(upper, tab), series.renyi(lower, tab)
-
-    return jax.lax.map(one, (n, gamma, epsilon0, delta0, shuffle_delta, low))
+) -> np.ndarray:
+    """Both ends at one setting, [2, orders]. Lemma 3, which takes longest to compile, is one program for all."""
+    corners = _corners(*map(host, setting), host(low), size=size, single=single, sample_first=sample_first)
+    given = (host(np.ravel(column)[:, None]) for column in (corners.epsilon, corners.delta))
+    orders = tab.orders if sample_first else tab.degrees
+    log_excess = least_divergence.log_least_excess(*given, host(orders[None, :]))
+    return np.asarray(_over_runs(corners, log_excess, tab, sample_first=sample_first))
 
 
 def _approaches(
@@ -213,10 +242,10 @@ def _approaches(
     with float64():
         tab = series.table(checked)
         for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], _WINDOWS).items():
-            ready = functools.partial(_approach, size=size, single=single, sample_first=sample_first)
-            group = [column[index] for column in columns]
-            upper, lower = counts.in_batches(ready, [*group, lows], tab, sizes=(1,))
-            ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
+            for i, low in zip(index, lows):
+                setting = [column[i] for column in columns]
+                found = _approach(setting, low, tab, size=size, single=single, sample_first=sample_first)
+                ends[:, i] = found[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)
     return PublishedBound(

@@ -15,7 +15,8 @@ from checkin_jax.kernels.elementary import log1p
 # All but 2 e^-60 of the law is in the window; the rest is in the runs of the two tails.
 _LOG_INVERSE_MASS = 60.0
 _TAIL_RUNS = 128
-# Windows of up to this many values are summed value by value; longer ones in _CELLS runs.
+# Windows of up to this many values are summed value by value; longer ones in _CELLS runs, or in as many as the
+# largest window has values.
 WINDOWS = (256, 4096, 32768)
 _CELLS = 4096
 
@@ -53,7 +54,7 @@ def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Window
         if need <= size:
             # A window that fits with room to spare reaches further up, or down to 0.
             return Window(max(0.0, min(low, n + 1.0 - size)), size, True)
-    return Window(low, _CELLS, False)
+    return Window(low, min((_CELLS, *windows[-1:])), False)
 
 
 def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:

@@ -38,6 +38,7 @@ def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
     return jnp.where(large, y + log1p(-jnp.where(large, tail, 0.0)), value)
 
 
+@jax.jit
 def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
     """log(A - 1) of Lemma 3's minimum, at broadcast scalars; -inf at delta = 0, inf at delta >= 1.
 
@@ -77,13 +78,11 @@ def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
             jnp.where(go_left, at_kept, at_probe),
         )
 
-    state = (low, high, left, right, excess(left), excess(right))
+    at_left, at_right = jax.vmap(excess)(jnp.stack([left, right]))
+    state = (low, high, left, right, at_left, at_right)
     state = jax.lax.fori_loop(0, _STEPS, halve, state)
     value = jnp.minimum(state[4], state[5])
     return jnp.where(proper, value, jnp.where(delta >= 1.0, jnp.inf, -jnp.inf))
-
-
-_least = jax.jit(log_least_excess)
 
 
 def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
@@ -103,7 +102,7 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     lam = record.real_orders(2.0, record.MAX_ORDER, orders)
     with float64():
         e, d = (host(column[:, None]) for column in columns)
-        log_excess = np.asarray(_least(e, d, host(lam[None, :])))
+        log_excess = np.asarray(log_least_excess(e, d, host(lam[None, :])))
     value = np.logaddexp(0.0, log_excess) / (lam - 1)
     return PublishedBound(
         value=value.reshape(*shape, len(lam)),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -19,9 +20,11 @@ from checkin_jax._plain import from_plain
 from checkin_jax.disclosure import evidence
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.training.model import Model, from_named_arrays
-from checkin_jax.training.private.clients import Parameters
 from checkin_jax.training.run import PrivateRun
+
+if TYPE_CHECKING:
+    from checkin_jax.training.model import Model
+    from checkin_jax.training.private.clients import Parameters
 
 # Numbers of an evaluation that are not the model's own.
 LINE = (
@@ -39,6 +42,8 @@ LINE = (
     "noise_norm",
 )
 
+# What runs of equal settings may differ in.
+OWN = ("seed", "entropy")
 # Of an audit and of its run: the same.
 AUDITED = ("protocol", "randomizer", "clip_norm", "simulate")
 
@@ -95,6 +100,24 @@ class RecordedRun:
         if not self.rounds:
             return self.run.before
         return (*self.run.before, (self.run.schedule.so_far(self.rounds), self.run.randomizer))
+
+
+def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Groups runs that differ in their entropy alone, by the name that `NAME_1`, `NAME_2` ... have in common.
+
+    Returns:
+      Groups in the order of their first runs; one of a single run has its folder's name.
+    """
+    groups: dict[str, list[RecordedRun]] = collections.defaultdict(list)
+    for run in runs:
+        settings = {name: value for name, value in run.about.items() if name not in OWN}
+        groups[json.dumps(settings, sort_keys=True)].append(run)
+    named = {}
+    for group in groups.values():
+        first = group[0].path.name
+        common = first if len(group) == 1 else first.rpartition("_")[0]
+        named[first if not common or common in named else common] = group
+    return named
 
 
 def read(run_dir: str | Path) -> RecordedRun:
@@ -165,6 +188,8 @@ def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
         raise ValueError(f"{file}: damaged: {error}") from error
     if model is None:
         return _nested(arrays)
+    from checkin_jax.training.model import from_named_arrays  # whoever has a model has loaded it
+
     try:
         return from_named_arrays(jax.eval_shape(model.init, jax.random.key(0)), arrays)
     except ValueError as error:
