@@ -148,8 +148,8 @@ def part_of(values: Array, start: Array, size: int, axis: int) -> Array:
     """`size` entries along an axis from `start` on, or the last ones."""
     if not _HERE.numpy:
         return jax.lax.dynamic_slice_in_dim(values, start, size, axis)
-    start = min(int(start), values.shape[axis] - size)
-    return values[start : start + size] if axis == 0 else values[:, start : start + size]
+    first = min(int(start), values.shape[axis] - size)
+    return values[first : first + size] if axis == 0 else values[:, first : first + size]
 
 
 def crossing(

@@ -175,8 +175,8 @@ def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
     height = (orders * x)[:, None] + log_m
     periods = [xp.maximum(deviations * deviation, share * far) for deviations, share in _PERIODS]
 
-    def best(height: Array, lost: Array) -> tuple[Array, Array, Array]:
-        """Of these cuts: cost, row and column, each for every period."""
+    def best(height: Array, lost: Array) -> tuple[Array, ...]:
+        """Which period, order and one of these cuts cost least."""
         costs = []
         size = xp.exp(height)
         for period in periods:
@@ -189,7 +189,8 @@ def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
             noise = _PRECISION * (0.5 + 1.0 / (orders * period)) / orders
             cost = images + size * (spread + noise)[:, None] + lost[None, :]
             costs.append(xp.where(xp.isnan(cost), math.inf, cost))
-        return _least(xp.stack(costs))
+        every = xp.stack(costs)
+        return xp.unravel_index(xp.argmin(every), every.shape)
 
     _, _, column = best(height[:, ::-_EVERY], paths.lost[::-_EVERY])
     cuts = height.shape[1]
@@ -199,11 +200,6 @@ def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
         engine.part_of(height, start, size, 1), engine.part_of(paths.lost, start, size, 0)
     )
     return _Choice(orders[row], start + column + 1, xp.stack(periods)[period])
-
-
-def _least(values: Array) -> tuple[Array, ...]:
-    """Where the least of [periods, orders, cuts] is."""
-    return xp.unravel_index(xp.argmin(values), values.shape)
 
 
 def _turn(phase: Array) -> Array:

@@ -195,7 +195,7 @@ class HiddenSum(abc.ABC):
                 ends = hidden_messages.Law(*(part[2 * i : 2 * i + 2] for part in laws))
                 some = host(self.losses[start:stop])
                 value[start:stop] = hidden_messages.hidden_upper(*arguments, paths, some, ends)
-            if value[stop - 1] < least:
+            if value[groups[-1][1] - 1] < least:
                 break
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 

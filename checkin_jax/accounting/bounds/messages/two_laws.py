@@ -81,7 +81,8 @@ class _TwoLaws(HiddenSum):
                 continue
             made = self._laws(np.exp(losses[np.array(groups) - [0, 1]]))
             right, left = (side[0] for side in made[len(made) // 2])
-            middle = hidden_messages.Law(*np.broadcast_arrays(knots, right, knots, left))
+            at = host(np.broadcast_to(knots, right.shape))
+            middle = hidden_messages.Law(at, host(right), at, host(left))
             paths = hidden_messages.paths_of(arguments[1], arguments[0], host(orders), middle)
             for (start, stop), both in zip(groups, made):
                 value[start:stop] = two_laws.profile_upper(
