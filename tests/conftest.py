@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 import jax
-import jaxtyping
 import pytest
+import shapes
 from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Before anything imports the kernels: their signatures are checked, see shapes.py.
-jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
+shapes.install()
 
 from checkin_jax import _compiled  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402

@@ -1,7 +1,8 @@
-"""Checks the shapes in the kernels' signatures while the tests run; `conftest.py` hooks it into their import."""
+"""Checks the shapes in the kernels' signatures while the tests run; `conftest.py` installs it before any import."""
 
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,29 @@ import jax
 import jaxtyping
 
 
+class _WhereArraysAreJaxs(type(jaxtyping.config)):
+    """Leaves out kernels that run in NumPy: their arrays would pass, and looking at each call takes longer than it."""
+
+    @property
+    def jaxtyping_disable(self) -> bool:
+        engine = sys.modules.get("checkin_jax.kernels.execution.engine")
+        return engine is None or engine._HERE.numpy
+
+    @jaxtyping_disable.setter
+    def jaxtyping_disable(self, value: bool) -> None:
+        raise AttributeError("shapes are checked in all tests")
+
+
+def install() -> None:
+    """Has the signatures of all kernels checked that are imported from now on."""
+    jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
+    jaxtyping.config.__class__ = _WhereArraysAreJaxs
+
+
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose JAX arrays must have the shapes and types that its signature states.
 
-    Kernels see tracers, so this costs something while they compile only. Numbers and arrays of the host, which `jit`
+    Tracers are, so this costs something while kernels compile only. Numbers and arrays of the host, which `jit`
     has yet to turn into arrays of JAX, pass; so does everything that is not annotated by jaxtyping.
     """
     signature = inspect.signature(function)

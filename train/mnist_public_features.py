@@ -45,7 +45,6 @@ from checkin_jax.training.examples.features import oriented_gradients
 from checkin_jax.training.examples.networks import NUM_CLASSES, cross_entropy
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
-CLIP_NORM = 0.1
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.
 STEPS = 20.0
 TUNING = (
@@ -59,11 +58,12 @@ RATES = np.exp(np.linspace(math.log(0.02), math.log(0.3), CLIENTS // 100))
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is run, and up to which epsilon in view "messages", if not to the end."""
+    """What is run, and up to which epsilon in which view, if not to the end."""
 
     protocol: CheckInProtocol
     randomizer: Randomizer
     target_epsilon: float | None = None
+    target_view: str = "messages"
 
 
 def shuffled(num_rounds: int, num_clients: int = CLIENTS, check_in_prob: float = 0.1) -> ShuffledCheckIn:
@@ -84,6 +84,8 @@ def settings() -> dict[str, Setting]:
     return {
         "at_epsilon_0.5": Setting(shuffled(2_000), Gaussian(noise_multiplier=1.35), 0.5),
         "at_epsilon_1.0": Setting(shuffled(3_000), Gaussian(noise_multiplier=1.2), 1.0),
+        "at_epsilon_1.0_long": Setting(shuffled(10_000), Gaussian(noise_multiplier=1.5), 1.0),
+        "at_epsilon_1.0_of_sums": Setting(shuffled(2_000), Gaussian(noise_multiplier=0.3), 1.0, "aggregate"),
         **found,
         "gaussian_8.0_of_1e7": Setting(
             shuffled(2_000, 10**7, 1e-4), Gaussian.from_local(epsilon0=8.0, delta0=1e7**-1.5)
@@ -104,6 +106,12 @@ def main(
     evaluations: int = 10,
     shrink: int = 1,
     seed: int | None = None,
+    steps: float = STEPS,
+    momentum: float = 0.0,
+    adam: bool = False,
+    averaging: float = 0.0,
+    clip_norm: float = 0.1,
+    directions: int = 8,
 ) -> None:
     """Trains every setting into a folder of its own under `runs`.
 
@@ -116,12 +124,18 @@ def main(
       evaluations: How often each run is tested.
       shrink: Divides the numbers of rounds and windows, for a trial.
       seed: Makes the runs reproducible, and not private against whoever knows it; repeats take the numbers that follow.
+      steps: Learning rate in those of the rule of thumb.
+      momentum: Of stochastic gradient descent.
+      adam: Steps by Adam in its place, of this many hundredths of those that the rule gives.
+      averaging: Average the parameters over this last fraction of the rounds.
+      clip_norm: l2 norm of a clipped gradient.
+      directions: Entries of a histogram of gradients.
     """
     known = settings()
     if unknown := sorted({*only} - {*known}):
         raise ValueError(f"only={unknown}: expected names out of {', '.join(known)}")
     images = data.mnist(data_dir) if dataset == "mnist" else data.digits()
-    records, model = prepared(images)
+    records, model = prepared(images, directions)
     accountant = functools.cache(account)  # repeats ask the same questions
     for repeat, name in itertools.product(range(repeats), only or known):
         folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
@@ -132,11 +146,13 @@ def main(
         run = PrivateRun(
             protocol=setting.protocol.repeated(max(1, setting.protocol.repeats // shrink)),
             randomizer=setting.randomizer,
-            clip_norm=CLIP_NORM,
+            clip_norm=clip_norm,
             target_epsilon=setting.target_epsilon,
+            target_view=setting.target_view,
         )
         planned = rounds_within(run, accountant)
-        rate = STEPS * suggested_learning_rate(run, planned)
+        rate = steps * suggested_learning_rate(run, planned) * (0.01 if adam else 1.0 - momentum)
+        schedule = optax.linear_schedule(rate, 0.0, planned)
         with Interrupts(folder) as interrupts:
             with RoundBar(planned) as bar:
                 report = train(
@@ -144,24 +160,33 @@ def main(
                     model,
                     records,
                     folder,
-                    optimizer=optax.sgd(optax.linear_schedule(rate, 0.0, planned)),
+                    optimizer=optax.adam(schedule)
+                    if adam
+                    else optax.sgd(schedule, momentum=momentum or None),
+                    averaging=averaging,
                     eval_every=max(1, planned // evaluations),
                     on_round=interrupts.watching(bar),
                     performance=Performance(microbatch=2_000),
                     seed=None if seed is None else seed + repeat,
-                    about={"learning_rate": rate, "decay": "linear"},
+                    about={
+                        "learning_rate": rate,
+                        "decay": "linear",
+                        "momentum": momentum,
+                        "adam": adam,
+                        "directions": directions,
+                    },
                     tuning=TUNING,
                     account_fn=accountant,
                 )
             print(f"{folder.name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
 
 
-def prepared(images: data.LabelledImages) -> tuple[Dataset, Model]:
+def prepared(images: data.LabelledImages, directions: int) -> tuple[Dataset, Model]:
     """Features and labels, and softmax regression on them."""
     cell = 4 if images.image_side == 28 else 2
 
     def features(of: np.ndarray) -> np.ndarray:
-        return oriented_gradients(of, max_value=images.max_value, cell=cell)
+        return oriented_gradients(of, max_value=images.max_value, cell=cell, directions=directions)
 
     train_features, test_features = features(images.train_images), features(images.test_images)
     width = train_features.shape[1]

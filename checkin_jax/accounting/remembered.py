@@ -2,7 +2,7 @@
 
 They lie beside the accountant's programs (`checkin_jax._compiled`), under a name that is made from everything an answer
 rests on: the sources of the whole package, releases, platform and what was asked. Nothing else finds them, and no other
-version's answer is ever shown.
+version's answer is ever shown. What is said of a class from elsewhere rests on its source too: it is asked anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from checkin_jax import _compiled
-from checkin_jax._plain import to_plain
+from checkin_jax._plain import Part, to_plain
 from checkin_jax.accounting.account import account as genuine
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution import ahead, devices
@@ -38,6 +38,8 @@ def remembered(account_fn: Callable[..., Guarantee]) -> Callable[..., Guarantee]
 
 def _account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> Guarantee:
     before = how.get("before", ())
+    if not all(_ours(each) for one in ((protocol, randomizer), *before) for each in one):
+        return genuine(protocol, randomizer, **how)
     runs = [(to_plain(one), to_plain(its)) for one, its in ((protocol, randomizer), *before)]
     rest = {name: value for name, value in sorted(how.items()) if name != "before"}
     place = sha256(f"{json.dumps(runs)} {rest!r} {_surroundings(devices.in_use())}".encode()).hexdigest()
@@ -56,6 +58,14 @@ def _account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> G
         genuine, protocol, randomizer, **{name: each for name, each in how.items() if name != "client_rate"}
     )
     return Guarantee(**told, protocol=protocol, randomizer=randomizer, before=tuple(before), asked=asked)
+
+
+def _ours(described: Any) -> bool:
+    """Whether this is of a class of the package, and all of its parts are."""
+    if type(described).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return False
+    values = [getattr(described, field.name) for field in dataclasses.fields(described)]
+    return not any(map(callable, values)) and all(_ours(each) for each in values if isinstance(each, Part))
 
 
 @functools.cache

@@ -1,11 +1,15 @@
 """What README.md, the pages and the docstrings show runs as shown."""
 
+import collections
+import csv
 import doctest
 import importlib
+import importlib.util
 import inspect
 import re
 import runpy
 import shlex
+import sys
 import types
 from pathlib import Path
 
@@ -21,6 +25,8 @@ from checkin_jax.cli import help
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 API = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
+# Drawn from real runs; what they show lies beside them.
+REAL_RUNS = {"mnist_paper_network.svg", "mnist_public_features.svg"}
 # A comment right below a print is what it prints; a longer output follows in further comments.
 PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
 
@@ -141,6 +147,44 @@ def test_the_training_results_show_todays_epsilon():
             assert up(checkin_jax.account(*run, delta=1e-6, view=view).epsilon, 4) == shown, (name, view)
 
 
+@pytest.mark.parametrize("picture", sorted(REAL_RUNS))
+def test_curves_of_real_runs_end_as_the_tables_say(picture):
+    page, ends = (ROOT / "docs" / "results.md").read_text(), {}
+    with (ROOT / "docs" / "pictures" / picture).with_suffix(".csv").open() as file:
+        for row in csv.DictReader(file):
+            ends[row["run"]] = row
+    groups = collections.defaultdict(list)
+    for name, end in ends.items():
+        repeated = re.fullmatch(r"(.+)_[123]", name) if picture == "mnist_public_features.svg" else None
+        groups[repeated[1] if repeated else name].append(end)
+    for name, last in groups.items():
+        (line,) = re.findall(rf"^\| {re.escape(name)}(?:_1)? \|.*$", page, re.MULTILINE)
+        mean = sum(float(end["accuracy"]) for end in last) / len(last)
+        assert f"| {int(last[0]['round']):,} | {len(last)} | {mean:.1%} " in line
+        assert f"| {up(float(last[0]['epsilon']))} |" in line
+
+
+@pytest.mark.slow
+def test_the_linear_models_results_hold_of_its_settings(monkeypatch):
+    spec = importlib.util.spec_from_file_location("features", ROOT / "train" / "mnist_public_features.py")
+    program = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "features", program)
+    spec.loader.exec_module(program)
+    section = (ROOT / "docs" / "results.md").read_text().split("\n## ")[1]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.count(" | ") == 7][2:]
+    settings = program.settings()
+    assert {name.removesuffix("_1") for name, *_ in rows} == {*settings}
+    for name, clients, _, rounds, *_, messages, aggregate in rows:
+        setting = settings[name.removesuffix("_1")]
+        run = checkin_jax.training.PrivateRun(protocol=setting.protocol, randomizer=setting.randomizer)
+        assert int(clients.replace(",", "")) == run.protocol.num_clients
+        ran = run.schedule.so_far(int(rounds.replace(",", "")))
+        for view, shown in (("messages", messages), ("aggregate", aggregate)):
+            found = checkin_jax.account(ran, run.randomizer, delta=1e-6, view=view)
+            assert found.lower <= float(shown), (name, view)
+            assert found.epsilon <= float(shown) * (1 + 1e-6), (name, view)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_option_that_is_named_exists(page):
     """Of the command, or of a program in train/ or benchmarks/, or of the tools that the pages name."""
@@ -166,7 +210,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
     runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
     drawn = {picture.name for picture in tmp_path.iterdir()}
     shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
-    assert drawn == shown
+    assert drawn == shown - REAL_RUNS
     for name in drawn:
         kept = ROOT / "docs" / "pictures" / name
         assert kept.stat().st_size < 100_000

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import numpy as np
 import pytest
 
 import checkin_jax as cj
@@ -66,3 +67,17 @@ def test_nothing_else_is_answered_by_what_was_kept(kept, monkeypatch):
 def test_other_accountants_are_left_as_they_are():
     quick = functools.partial(account, bounds="fast")
     assert remembered.remembered(quick) is quick
+
+
+@dataclasses.dataclass(frozen=True)
+class Loud(cj.PureLDP):
+    """A class from elsewhere, whose source is in no name."""
+
+
+def test_what_is_said_of_a_foreign_class_is_asked_anew(kept, monkeypatch):
+    ask = remembered.remembered(account)
+    runs = [(RUN, Loud(epsilon0=1.0), HOW), (RUN, PURE, {**HOW, "before": ((RUN, Loud(epsilon0=1.0)),)})]
+    runs.append((RUN, cj.KnownProfile(function=lambda loss: np.maximum(1.0 - 0.2 * np.exp(loss), 0.0)), HOW))
+    for protocol, randomizer, how in runs:
+        ask(protocol, randomizer, **how)
+    assert not [path for path in kept.rglob("*") if path.is_file() and b'"epsilon": ' in path.read_bytes()]
