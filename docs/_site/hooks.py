@@ -46,6 +46,7 @@ AMBIGUOUS = {"A", "B", "S", "U"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 # As `--help` has them; those of a command's own come before the last.
 GROUPS = ["arguments", "protocol", "randomizer", "guarantee", "", "output"]
+CODE = re.compile(r"<code>[\w/.]{24,}</code>")
 # From so many on, a table's rows are cards on a phone.
 COLUMNS = 3
 # A page, as docstrings name it.
@@ -98,8 +99,8 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
 
 
 def _cards(found: re.Match[str]) -> str:
-    """A table whose cells know their columns, for phones (style.css)."""
-    table = found[0]
+    """A table whose cells know their columns, for phones (style.css); long names of files and functions may break."""
+    table = CODE.sub(lambda code: re.sub(r"(?<=[/_])(?=\w)(?!code>)", "<wbr>", code[0]), found[0])
     heads = [
         re.sub(r"<[^>]*>", "", head).strip() for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
     ]
