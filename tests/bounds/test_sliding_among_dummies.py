@@ -1,6 +1,7 @@
 """G6 and R5: sliding windows whose empty slots hide all who share one with the client; and what is NOT a bound."""
 
 import collections
+import dataclasses
 import itertools
 import math
 from fractions import Fraction
@@ -12,6 +13,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.windows import among, sliding
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
 from checkin_jax.numerics import overlaps
@@ -213,6 +215,17 @@ def test_little_noise_in_long_windows():
         )
         assert old.lower == pytest.approx(new.lower, rel=1e-3)
         assert new.lower < new.epsilon < 0.45 * old.epsilon
+
+
+def test_few_slots_much_noise_and_long_sums_are_left_to_others():
+    long, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=1.0)
+    short = dataclasses.replace(long, num_clients=1_010)
+    summed = dataclasses.replace(long, minibatch=2)
+    for run, noise, view in ((short, 1.0, "messages"), (long, 1.5, "messages"), (summed, 1.0, "aggregate")):
+        unit = Unit(run, dataclasses.replace(noisy, noise_multiplier=noise), view, "replace-one", MASS)
+        assert sliding.r5(unit) is None
+    assert sliding.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
+    assert sliding.g6(Unit(long, noisy, "messages", "replace-one", MASS)) is None
 
 
 def test_colluders_tell_the_others_apart():

@@ -266,11 +266,13 @@ class RecordsSliding:
 
 def _windows(unit: Unit, least: float, narrow: float) -> Windows | None:
     window, mu = unit.protocol.sliding_window, unit.randomizer.gaussian_mu
-    if window is None or mu is None or unit.view == "local" or window < _FEWEST_SLOTS:
+    slots = unit.slots
+    if window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
         return None
-    if not _LEAST_MU <= mu <= MOST_LATTICE_MU:
+    # Sums say no more than the slots do, and have less to hide where they are of many.
+    size = slots.minibatch if unit.summed_slots else 1
+    if not _LEAST_MU * math.sqrt(size) <= mu <= MOST_LATTICE_MU:
         return None
-    # Sums say no more than the slots do.
     return Windows(window, mu, unit.log_inverse_mass, least, narrow)
 
 
