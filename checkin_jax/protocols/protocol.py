@@ -340,6 +340,14 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     @property
+    def sliding_window(self) -> int | None:
+        """The length m of windows where each client j of all throws uniformly into the slots j .. j + m - 1.
+
+        The slots from the m-th to the n-th show one of their clients each, drawn uniformly, or a hidden dummy.
+        """
+        return None
+
+    @property
     def averaged_throws(self) -> Throws | None:
         """Common slots of which each shows all clients who chose it: their sum, in the view "aggregate"."""
         return None

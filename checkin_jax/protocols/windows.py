@@ -308,6 +308,11 @@ class SlidingWindow(CheckInProtocol):
         return self.num_clients - self.window + 1
 
     @property
+    def sliding_window(self) -> int | None:
+        """The windows' length; None where clients collude, whose messages tell the others' apart."""
+        return None if self.num_colluding else self.window
+
+    @property
     def known_slots(self) -> KnownSlots | None:
         """The slots of one client's window; each colluder is in one of them at most."""
         if not self.num_colluding:

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import among, slots
+from checkin_jax.accounting.bounds.windows import among, sliding, slots
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
@@ -249,6 +249,22 @@ BOUNDS: tuple[Bound, ...] = (
         0.5,
         among.g5,
         assumes=(_COUNTED,),
+    ),
+    Bound(
+        "G6",
+        "sliding windows, Gaussian messages: the client, and all others in its slot, are hidden among the empty slots "
+        "that are in all of their windows",
+        "docs/theory_allocation.md",
+        3.0,
+        sliding.g6,
+    ),
+    Bound(
+        "R5",
+        "sliding windows, Gaussian messages: both records, and all others in the client's slot, are hidden among the "
+        "empty slots that are in all of their windows",
+        "docs/theory_allocation.md",
+        3.0,
+        sliding.r5,
     ),
     Bound(
         "G4",

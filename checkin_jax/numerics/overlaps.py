@@ -1,0 +1,65 @@
+"""Who is in one slot of a sliding window together, and in how many slots all of them might have been.
+
+In A_sldw client j throws into one of the slots j .. j + m - 1, uniformly. A group of clients that share a slot with a
+given one could have been together in any slot of the overlap of all their windows. Bounds on the law of a group's size
+and of its overlap that hold for every client, also where the server does not output every slot
+[docs/theory_allocation.md, section 2b]. Host code, numpy float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from checkin_jax.kernels import binomial
+
+# Rounding of a share, absolute, and of a probability, relative, with wide margins.
+_SHARE, _PROBABILITY = 1e-13, 1e-11
+
+
+def sizes(window: int, log_inverse_mass: float) -> tuple[np.ndarray, float]:
+    """Pr[s others are in a slot], s = 1, 2, ..., each of m - 1 with probability 1/m, rounded up; and of more than that.
+
+    Args:
+      window: m >= 2. log_inverse_mass: what is more than that has probability exp(-log_inverse_mass) at most.
+    """
+    found, power = [], 1.0
+    for s in range(1, window):
+        power *= (window - s) / (window * s)
+        # No larger than 1/s!, and what follows adds up to less than twice the first.
+        if 2.0 * power < math.exp(-log_inverse_mass):
+            return np.array(found), 2.0 * power
+        found.append(power * math.exp((window - 1.0 - s) * math.log1p(-1.0 / window)) * (1.0 + _PROBABILITY))
+    return np.array(found), 0.0
+
+
+def shares(window: int, others: int, at: np.ndarray) -> np.ndarray:
+    """Upper bounds on the share of slots and groups of so many others whose overlap is `at` or less, at = 0 .. m.
+
+    (s + 1) C(R - 1, s - 1) groups have places that reach over R, the given client's included, each in m - R slots;
+    so C(r, s + 1) + (m - r) C(r, s) of C(m, s + 1) have a larger overlap, r = m - 1 - at.
+
+    Args:
+      window: m. others: s, from 1 to m - 1. at: whole numbers.
+    """
+    at = np.asarray(at, dtype=np.float64)
+    rest = window - 1.0 - at
+    choose = np.ones_like(at)
+    for j in range(others):
+        choose = choose * np.maximum(rest - j, 0.0) / (window - j)
+    # C(rest, s) / C(m, s + 1), and C(rest, s + 1) / C(m, s + 1).
+    beyond = choose * ((at + 1.0) * (others + 1.0) + np.maximum(rest - others, 0.0)) / (window - others)
+    share = np.where(at <= 0.0, 0.0, np.minimum(1.0 - beyond + _SHARE, 1.0))
+    return np.maximum.accumulate(np.where(at >= window, 1.0, share))
+
+
+def fewest(number: np.ndarray, prob: float, exponents: np.ndarray) -> np.ndarray:
+    """v with Pr[Bin(number, prob) < v] <= exp(-exponent) by Chernoff, whole numbers; broadcast."""
+    number, exponents = np.broadcast_arrays(np.asarray(number, dtype=np.float64), exponents)
+    low, high = np.full(number.shape, -1.0), number * prob
+    for _ in range(70):
+        middle = 0.5 * (low + high)
+        seldom = np.asarray(binomial.log_chernoff(middle, np.maximum(number, 1.0), prob)) <= -exponents
+        low, high = np.where(seldom, middle, low), np.where(seldom, high, middle)
+    return np.where(number > 0.0, np.floor(low) + 1.0, 0.0)

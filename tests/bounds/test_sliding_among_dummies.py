@@ -1,0 +1,234 @@
+"""G6 and R5: sliding windows whose empty slots hide all who share one with the client; and what is NOT a bound."""
+
+import collections
+import dataclasses
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+from scipy.special import ndtr
+from scipy.stats import binom
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.windows import among, sliding
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.numerics import overlaps
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 1.7])
+
+
+def rivals(m: int) -> list[int]:
+    """Everybody who can be in a slot of client 0, whose window is 0 .. m - 1."""
+    return [k for k in range(1 - m, m) if k]
+
+
+def configurations(m: int):
+    """All throws of the client's rivals: for each slot of its window who is in it."""
+    for picks in itertools.product(*(range(k, k + m) for k in rivals(m))):
+        yield [[k for k, pick in zip(rivals(m), picks) if pick == slot] for slot in range(m)]
+
+
+def overlap(m: int, group: list[int]) -> list[int]:
+    """The slots that are in the windows of the client and of all of the group."""
+    return [slot for slot in range(m) if all(k <= slot < k + m for k in group)]
+
+
+@pytest.mark.parametrize("m", [2, 3, 5, 6])
+def test_groups_and_overlaps_are_counted(m):
+    sizes, rest = overlaps.sizes(m, 40.0)
+    assert rest == 0.0
+    for s in range(1, m):
+        counts = np.zeros(m + 1)
+        for slot in range(m):
+            near = [k for k in range(slot - m + 1, slot + 1) if k]
+            for group in itertools.combinations(near, s):
+                counts[len(overlap(m, list(group)))] += 1.0
+        share = np.cumsum(counts) / counts.sum()
+        found = overlaps.shares(m, s, np.arange(m + 1.0))
+        assert (found >= share - 1e-15).all()
+        np.testing.assert_allclose(found, share, atol=1e-12)
+        assert sizes[s - 1] == pytest.approx(binom.pmf(s, m - 1, 1.0 / m))
+
+
+def test_few_are_as_rare_as_they_should_be():
+    numbers, exponents = np.array([0.0, 1.0, 7.0, 40.0, 1000.0]), np.array([0.1, 1.0, 4.0, 20.0])
+    found = overlaps.fewest(numbers[:, None], 0.37, exponents)
+    assert (binom.cdf(found - 1.0, numbers[:, None], 0.37) <= np.exp(-exponents)).all()
+    assert found[-1, 0] > 300.0
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_whoever_shares_the_slot_could_all_have_been_elsewhere(m):
+    """Given all others and the group, each empty slot of the overlap is as likely, with the same chance to be taken."""
+    seen: dict = {}
+    for members in configurations(m):
+        for slot, group in enumerate(members):
+            if group:
+                rest = tuple(tuple(who) if i != slot else () for i, who in enumerate(members))
+                seen.setdefault((rest, tuple(group)), set()).add(slot)
+    for (rest, group), slots in seen.items():
+        assert slots == {slot for slot in overlap(m, list(group)) if not rest[slot]}
+
+
+@pytest.mark.parametrize("m", [2, 3, 4])
+@pytest.mark.parametrize(("least", "narrow"), [(0.0, 1.0), (1.0, 0.4)])
+def test_tails_are_on_their_sides(m, least, narrow):
+    """How many slots are empty, what the thresholds add up to, and the empty slots that a group has to hide in."""
+    windows = sliding.Windows(m, 1.0, MASS, least, narrow)
+    groups = windows.groups
+    stretch = dict(zip(groups.overlap, groups.stretch))
+    empty, taken, hidden = [], [], {}
+    every = list(configurations(m))
+    for members in every:
+        empty.append(sum(not who for who in members))
+        taken.append(sum(stretch[len(overlap(m, who))] for who in members if who) / m)
+        for who in members:
+            if who:
+                shared = overlap(m, who)
+                free = 1 + sum(not members[slot] for slot in shared)
+                hidden.setdefault((len(shared), len(who)), []).append(free)
+    for tail, most, total in zip(windows.tails, windows.empty, windows.taken):
+        assert np.mean((np.array(empty) > most) | (np.array(taken) > total + 1e-12)) <= math.exp(-tail)
+    for (size, _), found in hidden.items():
+        column = int(np.flatnonzero(groups.overlap == size)[0])
+        for pair, _ in windows.hidden:
+            fewer = sum(part[column] for each, part in windows.hidden if each.slots <= pair.slots)
+            assert np.mean(np.array(found) <= pair.slots) <= fewer + 1e-12
+
+
+def bound(m: int, mu: float, scale: float, dummy=False, charged=True) -> tuple[np.ndarray, ...]:
+    """G6 in both directions and R5, thresholds of this scale over c - 1, from all throws one by one.
+
+    dummy: whoever is displaced is taken for a dummy. charged: the groups' thresholds are taken off the whole.
+    """
+    every = list(configurations(m))
+    displaced, alone = collections.Counter(), collections.Counter()
+    for members in every:
+        parts = [0.5 * m / len(overlap(m, who)) for who in members if who]
+        alone[m - len(parts), charged * scale * sum(parts) / m] += 1.0 / len(every)
+        for who in members:
+            if who:
+                others, size = len(who), len(overlap(m, who))
+                free = 1 + sum(not members[slot] for slot in overlap(m, who))
+                displaced[free, others, size] += 1.0 / len(every) / (m * (others + 1.0))
+    theta = 1.0 - max(part for _, part in alone)
+    pairs = {free: among.OppositeRecords(free, 1.0, mu, MASS) for free, _, _ in displaced}
+    above, below = np.expm1(LOSSES), -np.expm1(-LOSSES)
+    forward, backward, replaced = np.zeros((3, LOSSES.size))
+    for (free, others, size), weight in displaced.items():
+        apart = 0.5 * (others + 1.0) * m / size * scale
+        pair = AllocationGaussian(free, 1.0, 0.5 * mu, MASS) if dummy else pairs[free]
+        forward += weight * pair.upper(np.log1p(apart * above))
+        replaced += weight * pair.upper(np.log1p(apart * above))
+        left = np.maximum(1.0 - apart * below, 1e-250)
+        backward += np.exp(LOSSES) * weight * left * pair.upper(-np.log(left))
+    dummies = {e: AllocationGaussian(e, e / m, 0.5 * mu, MASS) for e, _ in alone if e}
+    records = {e: among.OppositeRecords(e, e / m / theta, mu, MASS) for e in dummies if e / m <= theta}
+    for (e, part), weight in alone.items():
+        if e:
+            ahead, back = np.log1p((1.0 - part) * above), -np.log1p(-(1.0 - part) * below)
+            forward += weight * dummies[e].upper_sides(ahead)[0]
+            backward += weight * np.exp(LOSSES - back) * dummies[e].upper_sides(back)[1]
+            too_many = e / m + (e / m - theta) * above
+            replaced += weight * (theta * records[e].upper(LOSSES) if e in records else too_many)
+    return forward, backward, replaced
+
+
+def cells(records: tuple[float, ...], mu: float, number: int) -> np.ndarray:
+    """A channel: what a message at each record, or at zero, shows in cells."""
+    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
+    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
+
+
+def used(n: int, m: int, target: int, present: bool) -> brute.Used:
+    """Who is used in the slots m .. n of A_sldw, the client that is meant there or not; clients by number from 0."""
+    choices: dict = {}
+    for picks in itertools.product(*(range(j, j + m) for j in range(1, n + 1))):
+        kept = picks if present else (*picks[:target], 0, *picks[target + 1 :])
+        choices[kept] = choices.get(kept, 0) + Fraction(1, m**n)
+    return brute.one_of_each_slot(choices, range(m, n + 1))
+
+
+def truths(n, m, target, mu, number, others):
+    """Divergences at LOSSES: with the client (at record 0) against without; the reverse; against record 1."""
+    tree = brute.constant_tree(cells((1.0, -1.0, 0.3), mu, number), n - m + 1)
+    views = [
+        brute.output_law(used(n, m, target, there), (*others[:target], record, *others[target + 1 :]), tree)
+        for there, record in ((True, 0), (False, 0), (True, 1))
+    ]
+    pairs = ((0, 1), (1, 0), (0, 2))
+    return np.array(
+        [[brute.hockey_stick(views[a], views[b], math.exp(loss)) for loss in LOSSES] for a, b in pairs]
+    )
+
+
+@pytest.mark.thorough(but=1)
+@pytest.mark.parametrize(("n", "m", "target", "number"), [(3, 2, 1, 12), (4, 2, 0, 8), (5, 3, 2, 6)])
+def test_the_algorithm_is_below(n, m, target, number):
+    """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
+    mu = 2.0
+    forward, backward, replaced = bound(m, mu, 0.4)
+    for others in ((1,) * n, (1, 0) * n, (2, 1) * n):
+        truth = truths(n, m, target, mu, number, others[:n])
+        assert (truth[0] <= forward + 1e-12).all()
+        assert (truth[1] <= backward + 1e-12).all()
+        assert (truth[2] <= replaced + 1e-12).all()
+
+
+@pytest.mark.thorough
+def test_the_algorithm_is_below_what_is_evaluated():
+    n, m, mu = 5, 3, 2.0
+    forward, backward = sliding.SlidingAmongDummies(sliding.Windows(m, mu, MASS, 0.0, 1.0)).upper_sides(
+        LOSSES
+    )
+    replaced = sliding.RecordsSliding(sliding.Windows(m, mu, MASS, 1.0, 0.2)).upper(LOSSES)
+    for others in ((1,) * n, (1, 0) * n):
+        truth = truths(n, m, 2, mu, 6, others[:n])
+        for found, one in zip(truth, (forward, backward, replaced)):
+            assert (found <= one + 1e-12).all()
+
+
+def test_whoever_is_displaced_is_no_dummy_and_thresholds_are_not_free():
+    truth = truths(3, 2, 1, 2.0, 16, (1, 1, 1))
+    right = bound(2, 2.0, 0.8)
+    assert (truth[:2] <= np.array(right[:2])).all()
+    assert (truth[0] > 1.2 * bound(2, 2.0, 0.8, dummy=True)[0]).any()
+    assert (truth[1] > 1.5 * bound(2, 2.0, 1.5, charged=False)[1]).any()
+
+
+@pytest.mark.thorough
+def test_little_noise_in_long_windows():
+    run, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=1.0)
+    for relation, before, theorem in (
+        ("add-or-remove-one", ("G3", "R1'"), "G6"),
+        ("replace-one", ("R1", "R2", "R3"), "R5"),
+    ):
+        old, new = (
+            cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
+            for bounds in (before, (*before, theorem))
+        )
+        assert old.lower == pytest.approx(new.lower, rel=1e-3)
+        assert new.lower < new.epsilon < 0.45 * old.epsilon
+
+
+def test_few_slots_much_noise_and_long_sums_are_left_to_others():
+    long, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=1.0)
+    short = dataclasses.replace(long, num_clients=1_010)
+    summed = dataclasses.replace(long, minibatch=2)
+    for run, noise, view in ((short, 1.0, "messages"), (long, 1.5, "messages"), (summed, 1.0, "aggregate")):
+        unit = Unit(run, dataclasses.replace(noisy, noise_multiplier=noise), view, "replace-one", MASS)
+        assert sliding.r5(unit) is None
+    assert sliding.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
+    assert sliding.g6(Unit(long, noisy, "messages", "replace-one", MASS)) is None
+
+
+def test_colluders_tell_the_others_apart():
+    run = cj.SlidingWindow(num_clients=400, window=200, num_colluding=1)
+    assert run.sliding_window is None
+    assert cj.SlidingWindow(num_clients=400, window=200).sliding_window == 200
