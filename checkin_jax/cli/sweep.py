@@ -43,7 +43,7 @@ class Sweep(ProcessOptions):
 
     out: Path
     """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting."""
-    what: Literal["bracket", "rdp", "rdp-epsilon", "published", "calibration"] = "bracket"
+    what: Literal["bracket", "rdp", "rdp-bracket", "rdp-epsilon", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
     protocol: ProtocolName = "shuffled-check-in"
@@ -93,7 +93,7 @@ class Sweep(ProcessOptions):
     neighboring_relation: Axis = None
     """Axis: replace-one (default), add-or-remove-one, or both."""
     order: Axis = None
-    """Axis: orders of --what rdp."""
+    """Axis: orders of --what rdp and rdp-bracket."""
     bound: Axis = None
     """Axis: bounds of --what published: theorem-2,theorem-3,theorem-1,..."""
     target_epsilon: Axis = None
@@ -146,7 +146,7 @@ class Sweep(ProcessOptions):
             if self.mechanism != OWN[name]:
                 raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
         rows = None if self.table is None else table.load(self.table)
-        if self.what != "rdp" and (rows is None or "delta" not in rows.columns):
+        if self.what not in ("rdp", "rdp-bracket") and (rows is None or "delta" not in rows.columns):
             given.setdefault("delta", "1e-6")
         arguments = {
             "what": self.what,

@@ -95,7 +95,9 @@ def table(
     its heads before the cells, in place of columns. pairs: the first column is a name of the second.
     """
     named = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
-    out = [f'<tr class="heads">{named}</tr>'] if any(heads) else []
+    # In a head of its own, so that paper has it on top of every page.
+    top = f'<thead><tr class="heads">{named}</tr></thead>' if any(heads) else ""
+    out = []
     for i, row in enumerate(rows):
         cells = []
         for j, cell in enumerate(row):
@@ -109,7 +111,7 @@ def table(
         marked = ' class="applies"' if i == applies else ""
         out.append(f"<tr{marked}>{''.join(cells)}</tr>")
     kinds = " ".join(["cards"] * cards + ["pairs"] * pairs)
-    return f'<div class="wide"><table class="{kinds}">{"".join(out)}</table></div>'
+    return f'<div class="wide"><table class="{kinds}">{top}<tbody>{"".join(out)}</tbody></table></div>'
 
 
 class Drawn(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,18 +35,22 @@ _LANES, _ORDERS = 256, (4, 16, 64)
 def run(
     inputs: Mapping[str, np.ndarray],
     build: Callable[[Mapping[str, Any]], UnitCurve],
+    below: Callable[[Mapping[str, Any], np.ndarray], np.ndarray] | None,
     results: Results,
     workers: Workers,
     done: Callable[[int], None],
 ) -> None:
-    """Fills the rows of a block; build makes the run of a setting, or raises what is wrong with it."""
+    """Fills the rows of a block; build makes the run of a setting, or raises what is wrong with it.
+
+    below: lower ends of a setting at some orders, if they are wanted.
+    """
     orders = np.asarray(inputs["order"], dtype=np.float64)
     legal = (orders > 1.0) & (orders < np.inf)
     groups: dict[tuple[Any, ...], list[int]] = {}
     names = [name for name in inputs if name != "order"]
     for i, key in enumerate(zip(*(inputs[name].tolist() for name in names))):
         groups.setdefault(key, []).append(i)
-    settings: list[tuple[UnitCurve, np.ndarray]] = []
+    settings: list[_Setting] = []
     for key, members in groups.items():
         index = np.array(members)
         try:
@@ -57,12 +61,13 @@ def run(
         for i in index[~legal[index]]:
             results.errors[i] = refusal(functools.partial(_check_order, order=inputs["order"][i].item()))
         if legal[index].any():
-            settings.append((one, index[legal[index]]))
+            lower = None if below is None else functools.partial(below, dict(zip(names, key)))
+            settings.append(_Setting(one, index[legal[index]], lower))
     done(int(np.count_nonzero(results.errors != "")))
     with workers.device(), float64():
-        wide = not batching.looped()
-        together = [_lanes(one, orders[index]) if wide else None for one, index in settings]
-    served = [(*setting, lanes) for setting, lanes in zip(settings, together) if lanes is not None]
+        wide = below is None and not batching.looped()
+        together = [_lanes(one, orders[index]) if wide else None for one, index, _ in settings]
+    served = [(*setting[:2], lanes) for setting, lanes in zip(settings, together) if lanes is not None]
     rest = [setting for setting, lanes in zip(settings, together) if lanes is None]
     tasks = [
         _alone(rest[start : start + _TOGETHER], orders, results, done)
@@ -76,16 +81,29 @@ def run(
 _check_order = functools.partial(_validate.real, 1, np.inf, open_low=True, open_high=True)
 
 
+class _Setting(NamedTuple):
+    """A run, its rows, and its lower ends at some orders, if wanted."""
+
+    one: UnitCurve
+    rows: np.ndarray
+    below: Callable[[np.ndarray], np.ndarray] | None
+
+    def answer(self, orders: np.ndarray) -> dict[str, Any]:
+        above = _answer(self.one.curve(orders))
+        return above if self.below is None else {**above, "lower": self.below(orders)}
+
+
 def _alone(
-    settings: Sequence[tuple[UnitCurve, np.ndarray]],
+    settings: Sequence[_Setting],
     orders: np.ndarray,
     results: Results,
     done: Callable[[int], None],
 ) -> Task:
     def task() -> None:
-        for one, index in settings:
-            results.attempt(index, lambda one=one, index=index: _answer(one.curve(orders[index])))
-            done(len(index))
+        for setting in settings:
+            at = orders[setting.rows]
+            results.attempt(setting.rows, functools.partial(setting.answer, at))
+            done(len(at))
 
     return task
 

@@ -16,6 +16,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.unit import ShuffledGaussian, UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
+from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
@@ -41,10 +42,11 @@ def evaluate(
     results = Results(question, count)
     if question.what == "published":
         published.run_published(question, inputs, results, workers, done)
-    elif question.what == "rdp":
+    elif question.what in ("rdp", "rdp-bracket"):
         curves.run(
             inputs,
             lambda given: unit_curve(*_described(question, given), _view(given)),
+            functools.partial(_rdp_below, question) if question.what == "rdp-bracket" else None,
             results,
             workers,
             done,
@@ -201,6 +203,10 @@ def _by_rdp(question: Question, row: Row) -> dict[str, Any]:
     return {"epsilon": epsilon, "optimal_order": order, "method": f"{name}, RDP", "validity": "certified"}
 
 
+def _rdp_below(question: Question, given: Mapping[str, Any], orders: np.ndarray) -> np.ndarray:
+    return rdp_lower(*_described(question, given), orders, view=_view(given))
+
+
 def _of(guarantee: Guarantee, *names: str) -> dict[str, Any]:
     return {name: getattr(guarantee, name) for name in names}
 
@@ -217,7 +223,12 @@ def check(question: Question, names: Sequence[str]) -> None:
             raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
         wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
         allowed += ["client_rate"]
-    own_columns = {"rdp": ["order"], "rdp-epsilon": ["delta"], "published": ["delta", "bound"]}
+    own_columns = {
+        "rdp": ["order"],
+        "rdp-bracket": ["order"],
+        "rdp-epsilon": ["delta"],
+        "published": ["delta", "bound"],
+    }
     if question.what in own_columns:
         wanted += own_columns[question.what]
         if question.what != "published":

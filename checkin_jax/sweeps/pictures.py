@@ -74,7 +74,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     along = axis_along(axes, along)
     several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
     lines, panels = _groups({name: count for name, count in several.items() if count > 1})
-    shown = {"rdp": "rdp", "calibration": "value"}.get(what, "epsilon")
+    shown = {"rdp": "rdp", "rdp-bracket": "rdp", "calibration": "value"}.get(what, "epsilon")
     if np.asarray(columns[shown]).dtype.kind not in "if":  # a file of empty cells
         raise ValueError("nothing to draw: no setting has a result")
     drawn, places = figure(len(_values(axes, panels)))
@@ -87,7 +87,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
             x, y = axes[along][order], columns[shown][order]
             y = np.where(np.isfinite(y), y, np.nan)
             color, dashes = _look(axes, line)
-            if what == "bracket":
+            if what in ("bracket", "rdp-bracket"):
                 lower = np.where(np.isnan(y), np.nan, columns["lower"][order])
                 axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
             mark = "." if len(x) < 30 else None

@@ -19,6 +19,7 @@ from checkin_jax.sweeps.table import Columns
 RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
     "rdp": (("rdp",), ("method", "validity")),
+    "rdp-bracket": (("rdp", "lower"), ("method", "validity")),
     "rdp-epsilon": (("epsilon", "optimal_order"), ("method", "validity")),
     "published": (("epsilon", "optimal_order"), ("method", "validity")),
     "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
@@ -41,7 +42,7 @@ class Question:
     """What is asked of every setting.
 
     Attributes:
-      what: "bracket", "rdp", "rdp-epsilon", "published" or "calibration".
+      what: "bracket", "rdp", "rdp-bracket", "rdp-epsilon", "published" or "calibration".
       protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
       bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
     """

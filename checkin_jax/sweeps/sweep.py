@@ -31,7 +31,14 @@ from checkin_jax.sweeps.table import Sweep
 from checkin_jax.sweeps.workers import Workers
 
 # Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
-BLOCK_ROWS = {"bracket": 2048, "rdp": 16_384, "rdp-epsilon": 1024, "published": 65_536, "calibration": 256}
+BLOCK_ROWS = {
+    "bracket": 2048,
+    "rdp": 16_384,
+    "rdp-bracket": 4096,
+    "rdp-epsilon": 1024,
+    "published": 65_536,
+    "calibration": 256,
+}
 ROWS = ("product", "zip")
 Progress = Callable[[int, int], None]
 
@@ -173,6 +180,7 @@ def sweep(
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, an argument more: column rdp.
+        "rdp-bracket": `rdp_lower` beside it, at about three times the cost: columns rdp, lower.
         "rdp-epsilon": `epsilon_by_rdp`: columns epsilon, optimal_order.
         "published": epsilon by a published `bound`, an argument more: theorem-2, theorem-3, theorem-3-sharper,
           theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of

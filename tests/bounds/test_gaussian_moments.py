@@ -203,6 +203,21 @@ def test_a_sweep_gives_the_same_numbers():
     )
     np.testing.assert_array_equal(found["rdp"], ours(60_000, 0.1, 1.42, [1.5, 8.0]))
     assert found["method"].tolist() == ["G1, RDP"] * 2
+    both = cj.sweep(
+        what="rdp-bracket",
+        num_clients=60_000,
+        check_in_prob=0.1,
+        noise_multiplier=1.42,
+        order=[1.5, 0.5, 8.0],
+        view="aggregate",
+    )
+    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
+    np.testing.assert_array_equal(both["rdp"][[0, 2]], found["rdp"])
+    lower = cj.rdp_lower(run, cj.Gaussian(noise_multiplier=1.42), [1.5, 8.0], view="aggregate")
+    np.testing.assert_array_equal(both["lower"][[0, 2]], lower)
+    assert np.all(0.9 * found["rdp"] < both["lower"][[0, 2]])
+    assert np.all(both["lower"][[0, 2]] <= found["rdp"])
+    assert "order" in both["error"][1]
     epsilon = cj.sweep(
         what="rdp-epsilon",
         num_clients=60_000,

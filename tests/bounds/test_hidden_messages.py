@@ -71,8 +71,11 @@ def test_everybody_present_is_counted():
 
 def on_one_contour(channel: krr.Channel, n: int, rate: float, losses: np.ndarray, law) -> np.ndarray:
     one = HiddenMessages(n, rate, known(channel), MASS)
-    arguments = (host(each) for each in (*one.terms, one.steps[2], losses))
-    return np.asarray(hidden_messages.hidden_upper(*arguments, one._law(law)))
+    far, ends = n * np.expm1(losses), one._law(law)
+    arguments = [host(each) for each in (*one.terms, one.steps[2])]
+    orders = host(hidden_messages.orders(far[0], far[-1], one.steps[2]))
+    paths = hidden_messages.paths_of(arguments[2], arguments[1], orders, ends)
+    return np.asarray(hidden_messages.hidden_upper(*arguments, paths, host(losses), ends))
 
 
 def test_losses_on_one_contour_have_laws_between_those_of_the_ends():
@@ -103,6 +106,17 @@ def test_sums_along_a_contour(x):
     assert abs(found - float(exact)) <= allowed
     wrong = float(engine.run(hidden_messages.along, values, host(base), host([-x]))[0])
     assert x == 0.0 or abs(wrong - float(exact)) > allowed
+
+
+@pytest.mark.parametrize("phase", [1e-9, 0.01, 1.0, 3.1, 80.0])
+def test_powers_of_a_turn_keep_their_digits(phase):
+    """Within the roundings of k |phase| that contours count."""
+    found = engine.run(hidden_messages.turns, host([1.0]), host(phase))
+    for k in (1, 2, 7, 16, 31):
+        for turned, each in ((found.slow, k * phase), (found.fast, 32 * k * phase)):
+            with mpmath.workdps(40):
+                exact = mpmath.expj(mpmath.mpf(phase) * (k if turned is found.slow else 32 * k)) - 1
+            assert abs(complex(turned[k, 0]) - complex(exact)) <= 32.0 * round_off.UNIT * each
 
 
 OTHERS = [(0.0, 1.0), (1.0, 1.0), (-1.0, 0.3), (3.0, -2.0)]

@@ -10,7 +10,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import triples, two_laws
+from checkin_jax.kernels.messages import hidden_messages, triples, two_laws
 from checkin_jax.numerics import two_laws as laws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -156,8 +156,15 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
 
     def ours(*three: np.ndarray) -> float:
         sides = (np.stack([[law[side] for law in three]] * 2) for side in (0, 1))
-        arguments = (n, rate, 0.5 * math.sqrt(n * rate), both.knots, loss, np.ones(1), *sides)
-        return float(two_laws.profile_upper(*(host(each) for each in arguments))[0])
+        deviation, far = 0.5 * math.sqrt(n * rate), n * math.expm1(loss[0])
+        right, left = (host(side) for side in sides)
+        at = host(np.broadcast_to(both.knots, right[0].shape))
+        law = hidden_messages.Law(at, right[0], at, left[0])
+        orders = hidden_messages.orders(far, far, deviation)
+        paths = hidden_messages.paths_of(host(rate), host(n), host(orders), law)
+        arguments = (host(each) for each in (n, rate, deviation, both.knots))
+        rest = (host(each) for each in (loss, np.ones(1)))
+        return float(two_laws.profile_upper(*arguments, paths, *rest, right, left)[0])
 
     near = [on_lattice(mu, c, step, low, high, angles) for angles in ((0.5, 89.9), (89.9, 0.5), (45.0, 45.0))]
     assert all(law.min() > -1e-9 for law in near)

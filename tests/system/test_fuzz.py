@@ -413,6 +413,7 @@ def sweeping_arguments(axis, spoilt):
         randomizer = st.sampled_from(["epsilon0", "noise_multiplier"] if what == "bracket" else ["epsilon0"])
         needed = {
             "rdp": ["order"],
+            "rdp-bracket": ["order"],
             "published": ["bound", "delta"],
             "calibration": ["delta", "target_epsilon"],
         }

@@ -144,6 +144,14 @@ def placed(values: Array, at: Array, value: Array) -> Array:
     return values
 
 
+def part_of(values: Array, start: Array, size: int, axis: int) -> Array:
+    """`size` entries along an axis from `start` on, or the last ones."""
+    if not _HERE.numpy:
+        return jax.lax.dynamic_slice_in_dim(values, start, size, axis)
+    first = min(int(start), values.shape[axis] - size)
+    return values[first : first + size] if axis == 0 else values[:, first : first + size]
+
+
 def crossing(
     value: Callable[[Any], Any], low: Any, high: Any, halvings: int, monotone: bool = True
 ) -> tuple[Any, Any]:

@@ -22,11 +22,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
+import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.engine import (
     complex_of,
     hosted,
@@ -41,8 +43,9 @@ _SIDE = 32
 NODES = _SIDE * _SIDE
 # Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
 SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
-# Orders tried for each c, and periods: in standard deviations of the sum, or in -x, whichever is longer.
-_ORDERS = 40
+# Orders tried for each c: so many from _LEAST over x and a deviation; of cuts every fourth and its neighbours.
+_LEAST, _RATIO, _WINDOW, _EVERY = 0.3, 1.12, 56, 4
+# Periods: in standard deviations of the sum, or in -x, whichever is longer.
 _PERIODS = ((20.0, 0.0), (20.0, 2.5), (20.0, 10.0))
 # Rounding relative to e^{t x} M(t) / t^2, about: only choices depend on it.
 _PRECISION = 1e-12
@@ -115,8 +118,24 @@ def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
     return at, xp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
 
 
-def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Array:
-    """log M at real orders for every cut, [orders, knots - 1]: entry j is for cut j + 1."""
+class Paths(NamedTuple):
+    """What contours are chosen from: orders, log M at each for every cut, and what every cut loses.
+
+    orders: [orders], each _RATIO times the one before. log_m: [orders, cuts], entry j is for cut j + 1. lost: [cuts].
+    """
+
+    orders: Array
+    log_m: Array
+    lost: Array
+
+
+def orders(near: float, far: float, deviation: float) -> np.ndarray:
+    """Those for contours of sums of this deviation at places x with near <= -x <= far."""
+    least, most = _LEAST / (far + deviation), _LEAST / (near + deviation)
+    return least * _RATIO ** np.arange(math.ceil(math.log(most / least) / math.log(_RATIO)) + _WINDOW)
+
+
+def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     knots = steps.right[1:]
     part = xp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
     falls = steps.fall
@@ -129,43 +148,72 @@ def _log_moments(steps: Steps, count: Array, rate: Array, orders: Array) -> Arra
     )
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
-    return xp.where(xp.isnan(log_m), math.inf, log_m)
+    log_m = xp.where(xp.isnan(log_m), math.inf, log_m)
+    return Paths(orders, log_m, count * rate * xp.maximum(steps.beyond[1:], steps.left_beyond))
 
 
-def choose(steps: Steps, count: Array, rate: Array, x: Array, deviation: Array) -> _Choice:
-    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut."""
+@hosted()
+def paths_of(
+    rate: Float64[Array, ""], count: Float64[Array, ""], orders: Float64[Array, " orders"], laws: Law
+) -> Paths:
+    """Paths for sums of `count` steps of the first of these laws, taken with probability rate; all laws are cut."""
+    require_float64(rate, count, orders, laws)
+    steps = [steps_of(Law(*(part[i] for part in laws))) for i in range(laws.right.shape[0])]
+    beyond = xp.max(xp.stack([law.beyond for law in steps]), axis=0)
+    left_beyond = xp.max(xp.stack([law.left_beyond for law in steps]))
+    return paths(steps[0]._replace(beyond=beyond, left_beyond=left_beyond), count, rate, orders)
+
+
+def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
+    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut.
+
+    The best of every few cuts first, then the best of those that are near it.
+    """
     far = -x
-    low = 0.3 / (far + deviation)
-    orders = low * ((2.0 * far / deviation + 6.0) / deviation / low) ** xp.linspace(0.0, 1.0, _ORDERS)
-    log_m = _log_moments(steps, count, rate, orders)
+    first = xp.searchsorted(paths.orders, _LEAST / (far + deviation) * (1.0 - 1e-9))
+    orders, log_m = (engine.part_of(part, first, _WINDOW, 0) for part in paths[:2])
     height = (orders * x)[:, None] + log_m
-    lost = count * rate * xp.maximum(steps.beyond[1:], steps.left_beyond)
-    best, found = math.inf, None
-    for deviations, share in _PERIODS:
-        period = xp.maximum(deviations * deviation, share * far)
-        above = -largest_from_here(orders[:, None] * period - height)
-        above = xp.append(above[1:], xp.full_like(above[:1], math.inf), axis=0) + (orders * period)[:, None]
-        images = xp.exp(above) / orders[:, None] + (period * xp.exp(-orders * period))[:, None]
-        spread = 0.1 * xp.square(orders * period * SMOOTHING)[:, None] / orders[:, None]
-        noise = _PRECISION * (0.5 + 1.0 / (orders * period))[:, None] / orders[:, None]
-        cost = images + xp.exp(height) * (spread + noise) + lost[None, :]
-        cost = xp.where(xp.isnan(cost), math.inf, cost)
-        at = xp.argmin(cost)
-        order, cut = orders[at // cost.shape[1]], at % cost.shape[1] + 1
-        if found is None:
-            best, found = cost.ravel()[at], _Choice(order, cut, period)
-        else:
-            better = cost.ravel()[at] < best
-            best = xp.where(better, cost.ravel()[at], best)
-            mine = _Choice(order, cut, period)
-            found = _Choice(*(xp.where(better, new, old) for new, old in zip(mine, found)))
-    assert found is not None
-    return found
+    periods = [xp.maximum(deviations * deviation, share * far) for deviations, share in _PERIODS]
+
+    def best(height: Array, lost: Array) -> tuple[Array, ...]:
+        """Which period, order and one of these cuts cost least."""
+        costs = []
+        size = xp.exp(height)
+        for period in periods:
+            above = -largest_from_here((orders * period)[:, None] - height)
+            above = (
+                xp.append(above[1:], xp.full_like(above[:1], math.inf), axis=0) + (orders * period)[:, None]
+            )
+            images = xp.exp(above) / orders[:, None] + (period * xp.exp(-orders * period))[:, None]
+            spread = 0.1 * xp.square(orders * period * SMOOTHING) / orders
+            noise = _PRECISION * (0.5 + 1.0 / (orders * period)) / orders
+            cost = images + size * (spread + noise)[:, None] + lost[None, :]
+            costs.append(xp.where(xp.isnan(cost), math.inf, cost))
+        every = xp.stack(costs)
+        return xp.unravel_index(xp.argmin(every), every.shape)
+
+    _, _, column = best(height[:, ::-_EVERY], paths.lost[::-_EVERY])
+    cuts = height.shape[1]
+    start = xp.clip(cuts - 1 - _EVERY * column - _EVERY, 0, max(cuts - 2 * _EVERY, 0))
+    size = min(2 * _EVERY, cuts)
+    period, row, column = best(
+        engine.part_of(height, start, size, 1), engine.part_of(paths.lost, start, size, 0)
+    )
+    return _Choice(orders[row], start + column + 1, xp.stack(periods)[period])
 
 
 def _turn(phase: Array) -> Array:
     """e^{i phase} - 1 without cancellation."""
     return complex_of(-2.0 * xp.square(xp.sin(0.5 * phase)), xp.sin(phase))
+
+
+def _powers(turn: Array) -> Array:
+    """(1 + turn)^k - 1 for k = 0 .. _SIDE - 1, within 30 roundings of k |turn|; [_SIDE, places]."""
+    rows = turn[None, :]
+    while rows.shape[0] < _SIDE:
+        last = rows[-1:]
+        rows = xp.concatenate([rows, rows + (last + rows * last)])
+    return xp.concatenate([xp.zeros_like(rows[:1]), rows[:-1]])
 
 
 class Turns(NamedTuple):
@@ -176,8 +224,7 @@ class Turns(NamedTuple):
 
 
 def turns(at: Array, base: Array) -> Turns:
-    small = base * xp.arange(_SIDE, dtype=xp.float64)[:, None] * at[None, :]
-    return Turns(_turn(small), _turn(_SIDE * small))
+    return Turns(_powers(_turn(base * at)), _powers(_turn(_SIDE * (base * at))))
 
 
 def transform(turned: Turns, tilted: Array) -> Array:
@@ -219,10 +266,11 @@ def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) 
     excess = transform(turns(at, 2.0 * math.pi / contour.period), tilted)
     # The mean is not quite zero: all values may have to move up by this much.
     moved = 2.0 * rate * _MEAN * (xp.abs(at) @ weights) * (1.0 + square * real / rate)
-    # e^{t k} is wrong by some roundings of t k; the matrix product by 2 |phase| a term at most, in any order.
+    # e^{t k} is wrong by some roundings of t k; each factor of the matrix product by some
+    # of |phase|, the product by 2 |phase| a term at most, in any order.
     exponents = xp.abs(contour.order * at)
     tilt = 4.0 * UNIT * square * rate * (squares * exponents) @ second
-    terms = 4.0 * UNIT * rate * (tilted * xp.abs(at)) @ (at.size + 16.0 + 2.0 * exponents)
+    terms = 4.0 * UNIT * rate * (tilted * xp.abs(at)) @ (at.size + 40.0 + 2.0 * exponents)
     excess = rate.astype(excess.dtype) * excess + (square * real).astype(excess.dtype)
     return Step(excess, real, moved, tilt, terms)
 
@@ -270,6 +318,7 @@ def hidden_upper(
     count: Float64[Array, ""],
     rate: Float64[Array, ""],
     deviation: Float64[Array, ""],
+    paths: Paths,
     losses: Float64[Array, " losses"],
     law: Law,
 ) -> Float64[Array, " losses"]:
@@ -277,21 +326,22 @@ def hidden_upper(
 
     Args:
       clients: n. count, rate: S has `count` steps (whole), each taken with probability rate.
-      deviation: about a standard deviation of S without its rare large steps; only sharpness depends on it.
+      deviation: about a standard deviation of S without its rare large steps. paths: of a law near these. Only
+        sharpness depends on them.
       losses: increasing, near each other.
       law: of a step, at the first and at the last of the losses; values must not be too small by more than MARGIN,
         relatively, and convex in c between.
 
     Infinity where nothing is proved.
     """
-    require_float64(clients, count, rate, deviation, losses, law)
+    require_float64(clients, count, rate, deviation, paths, losses, law)
     # One row of the law for the first and one for the last of the losses.
     chex.assert_tree_shape_prefix(law, (2,))
     x = -clients * xp.expm1(losses)
     # One loss alone is both ends.
     ends = [steps_of(Law(*(part[end] for part in law))) for end in (0, 1)[: losses.size]]
     deviation = xp.maximum(deviation, 1e-300)
-    choice = choose(ends[-1], count, rate, x[losses.size // 2], deviation)
+    choice = choose(paths, x[losses.size // 2], deviation)
     contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
     theta = stop_loss.nodes(contour, NODES)
     finite = [cut_at(steps, choice.cut) for steps in ends]

@@ -86,21 +86,32 @@ def _steps(cells: Cells) -> hidden_messages.Steps:
 
 
 @hosted()
+def paths_of(clients: Array, rate: Array, cells: Cells, orders: Array) -> hidden_messages.Paths:
+    """What `lines_lower` chooses its contours from."""
+    return hidden_messages.paths(_steps(cells), clients, rate, orders)
+
+
+@hosted()
 def lines_lower(
-    clients: Array, rate: Array, deviation: Array, cells: Cells, thresholds: Array
+    clients: Array,
+    rate: Array,
+    deviation: Array,
+    cells: Cells,
+    paths: hidden_messages.Paths,
+    middle: Array,
+    thresholds: Array,
 ) -> tuple[Array, Array]:
     """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up, all on one contour; [thresholds].
 
     Args:
-      clients: n. rate: probability of each step. deviation: about that of W without rare large steps; only sharpness
-        depends on it.
+      clients: n. rate: probability of each step.
+      deviation: about that of W without rare large steps. paths: of `paths_of`. Only sharpness depends on them.
       cells: of a step, relative errors below 1e-12.
-      thresholds: > 0, increasing, near each other.
+      middle: the threshold that the contour is chosen for. thresholds: > 0, near it.
 
     (0, 1) where nothing can be told.
     """
-    middle = thresholds[thresholds.size // 2]
-    choice = hidden_messages.choose(_steps(cells), clients, rate, -middle, deviation)
+    choice = hidden_messages.choose(paths, -middle, deviation)
     kept = xp.arange(cells.right.size) < choice.cut
     at = xp.concatenate([xp.where(kept, cells.right, 0.0), -cells.left])
     mass = xp.concatenate([xp.where(kept, cells.right_mass, 0.0), cells.left_mass])
@@ -123,7 +134,7 @@ def lines_lower(
     start = stop_loss.start(contour, theta)
     spread = tilted * xp.abs(at)
     exponents = xp.abs(order * at)
-    terms = 4.0 * UNIT * rate * spread @ (at.size + 16.0 + 2.0 * exponents)
+    terms = 4.0 * UNIT * rate * spread @ (at.size + 40.0 + 2.0 * exponents)
     # Places and masses are good to _CELLS, which moves the mean of a step and the exponent.
     wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * xp.abs(theta)
     wrong = wrong + 16.0 * UNIT * xp.abs(excess)
@@ -141,7 +152,7 @@ def lines_lower(
     inner = hidden_messages.transform(turned, tilted * at) + (tilted @ at).astype(theta.dtype)
     mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * inner / (1.0 + excess)
     mean_size = clients * rate * xp.sum(spread)
-    mean_wrong = clients * rate * spread @ (12.0 * (at.size + 16.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
+    mean_wrong = clients * rate * spread @ (12.0 * (at.size + 40.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
     mean_wrong = (mean_wrong + 2.0 * wrong * xp.abs(mean)) / xp.sqrt(size)
 
     frequency = xp.imag(theta)

@@ -27,6 +27,7 @@ def profile_upper(
     rate: Float64[Array, ""],
     deviation: Float64[Array, ""],
     knots: Float64[Array, " knots"],
+    paths: hidden_messages.Paths,
     losses: Float64[Array, " losses"],
     ceilings: Float64[Array, " losses"],
     right: Float64[Array, "2 3 knots"],
@@ -35,7 +36,8 @@ def profile_upper(
     """Upper bounds on (1/n) max_m E(...)_+ at c = e^losses >= 1, all on one contour; [losses].
 
     Args:
-      clients: n. rate: gamma. deviation: about a standard deviation of the sum; only sharpness depends on it.
+      clients: n. rate: gamma.
+      deviation: about a standard deviation of the sum. paths: for a law near X. Only sharpness depends on them.
       knots: increasing from 0. losses: increasing, near each other.
       ceilings: other upper bounds; above them nothing is refined.
       right, left: E(d - k)_+ and E(-d - k)_+ of X, Y and T* there, or bounds on them, at the first and at the last of
@@ -43,7 +45,7 @@ def profile_upper(
 
     Infinity where nothing is proved.
     """
-    require_float64(clients, rate, deviation, knots, losses, ceilings, right, left)
+    require_float64(clients, rate, deviation, knots, paths, losses, ceilings, right, left)
     chex.assert_tree_shape_prefix((right, left), (2, 3))
     x, others = -clients * xp.expm1(losses), clients - 1.0
     every = [
@@ -53,9 +55,7 @@ def profile_upper(
     ]
     beyond = xp.max(xp.stack([law.beyond for law in every]), axis=0)
     left_beyond = xp.max(xp.stack([law.left_beyond for law in every]))
-    # The contour is chosen for X, what is lost for all of them.
-    first = every[3]._replace(beyond=beyond, left_beyond=left_beyond)
-    choice = hidden_messages.choose(first, clients, rate, x[losses.size // 2], deviation)
+    choice = hidden_messages.choose(paths, x[losses.size // 2], deviation)
     path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
     theta = stop_loss.nodes(path, hidden_messages.NODES)
     begun = stop_loss.start(path, theta)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -29,6 +30,10 @@ _KNOTS, _SAMPLES = 191, 2048
 # that no multiple of this separates.
 _TOGETHER = (1, 2, 4, 8, 16)
 _APART, _FURTHER_APART, _IN_C = 0.5, 0.05, 0.1
+# A value below e^_STOP of what does not matter, e^-12 of delta, stands for all further ones.
+_STOP = 5.0
+# Losses no further apart share what contours are chosen by.
+_LIKE = 0.25
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
 _MAX_LOSS = 300.0
 
@@ -143,11 +148,22 @@ class HiddenSum(abc.ABC):
         near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
         return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
 
-    def together(self, losses: np.ndarray, ends: Sequence[float] = ()) -> list[tuple[int, int]]:
-        """Groups of increasing losses, for each of which one contour serves; none goes beyond one of the `ends`."""
+    def together(
+        self, losses: np.ndarray, ends: Sequence[float] = ()
+    ) -> Iterator[tuple[np.ndarray, list[tuple[int, int]]]]:
+        """Groups of increasing losses, for each of which one contour serves; none goes beyond one of the `ends`.
+
+        Each with the orders of contours, for some groups at a time whose laws differ little.
+        """
+        (clients, _, _), deviation = self.terms, self.steps[2]
         # Between laws that are further apart mixtures are too much.
         ends = [*ends, *np.arange(losses[0], losses[-1], _IN_C)[1:]]
-        return near(self.terms[0] / self.steps[2] * np.expm1(losses), np.searchsorted(losses, ends).tolist())
+        far = clients * np.expm1(losses)
+        groups = near(far / deviation, np.searchsorted(losses, ends).tolist())
+        for _, some in itertools.groupby(groups, lambda group: losses[group[0]] // _LIKE):
+            batch = list(some)
+            first, last = batch[0][0], batch[-1][1] - 1
+            yield hidden_messages.orders(far[first], far[last], deviation), batch
 
     def _law(self, losses: np.ndarray) -> hidden_messages.Law:
         knots, value, _ = self.steps
@@ -169,9 +185,18 @@ class HiddenSum(abc.ABC):
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
-        groups = [self.losses[start:stop] for start, stop in self.together(self.losses)]
-        values = [hidden_messages.hidden_upper(*arguments, some, self._law(some[[0, -1]])) for some in groups]
-        value = np.concatenate([np.asarray(part) for part in values])
+        # What is left of these no longer matters: the last value stands for it.
+        value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
+        for orders, groups in self.together(self.losses):
+            middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
+            paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
+            laws = self._law(self.losses[np.array(groups).ravel() - np.tile([0, 1], len(groups))])
+            for i, (start, stop) in enumerate(groups):
+                ends = hidden_messages.Law(*(part[2 * i : 2 * i + 2] for part in laws))
+                some = host(self.losses[start:stop])
+                value[start:stop] = hidden_messages.hidden_upper(*arguments, paths, some, ends)
+            if value[groups[-1][1] - 1] < least:
+                break
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 
     @functools.cached_property

@@ -19,9 +19,12 @@ from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import hidden_messages_lower
+from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.randomizers import LabelLaws
 
+# An event worth no more than e^_STOP of what does not matter ends the search for further ones. So many thresholds on
+# either side of a contour's own are tried on it, too.
+_STOP, _BESIDE = 8.0, 8
 # Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
 # places are accurate enough.
 _CELL_COUNT, _LEAST_MU = 128, 1e-3
@@ -74,14 +77,22 @@ class _OneRecord(abc.ABC):
         forward, backward = self._both_cells
         arguments = host(count), host(rate), host(seen.steps[2])
         loss = seen.losses if rate < 1.0 else seen.grid(True)
+        least = clients * math.exp(_STOP - seen.log_inverse_mass)
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
         def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
-            found = [
-                hidden_messages_lower.lines_lower(*arguments, cells, thresholds[start:stop])
-                for start, stop in hidden_sums.near(thresholds / seen.steps[2])
-            ]
-            return [np.concatenate([np.asarray(part) for part in parts]) for parts in zip(*found)]
+            orders = hidden_messages.orders(thresholds[0], thresholds[-1], seen.steps[2])
+            paths = hidden_messages_lower.paths_of(*arguments[:2], cells, host(orders))
+            found = []
+            for start, stop in hidden_sums.near(thresholds / seen.steps[2]):
+                # On this contour those beside them, too: which one gives more cannot be told beforehand.
+                some = host(thresholds[max(start - _BESIDE, 0) : stop + _BESIDE])
+                middle = host(thresholds[(start + stop) // 2])
+                found.append(hidden_messages_lower.lines_lower(*arguments, cells, paths, middle, some))
+                # What is further out is too rare to matter.
+                if found[-1][0][-1] < least:
+                    break
+            return [np.concatenate(parts) for parts in zip(*found)]
 
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up, down = lines(forward, clients * np.expm1(loss)), lines(backward, -clients * np.expm1(-loss))

@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, Hidden
 from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING, host
-from checkin_jax.kernels.messages import two_laws
+from checkin_jax.kernels.messages import hidden_messages, two_laws
 from checkin_jax.numerics import two_laws as laws
 
 # Fewer messages a round than this gain too little.
@@ -66,20 +66,28 @@ class _TwoLaws(HiddenSum):
         found, losses = self._star.values, self.losses
         # Where T* is this small nothing matters.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
-        matters = (found > least) & (losses < math.log(laws.C_NODES[-1]))
+        matters = (found > least) & np.isfinite(found) & (losses < math.log(laws.C_NODES[-1]))
         if not matters.any():
             return found
         clients, count, rate = self.terms
         assert clients <= count, "every client's message counts in full"
-        arguments = [host(each) for each in (count, rate, self.steps[2], laws.knots_of(self._mu, self.reach))]
+        knots = laws.knots_of(self._mu, self.reach)
+        arguments = [host(each) for each in (count, rate, self.steps[2], knots)]
         # Nothing is refined where it does not matter.
-        ceilings, value = matters * found, np.full_like(found, math.inf)
-        groups = self.together(losses, np.log(laws.C_NODES).tolist())
-        groups = [(begin, end) for begin, end in groups if matters[begin:end].any()]
-        for (begin, end), both in zip(groups, self._laws(np.exp(losses[np.array(groups) - [0, 1]]))):
-            value[begin:end] = two_laws.profile_upper(
-                *arguments, losses[begin:end], ceilings[begin:end], *both
-            )
+        ceilings, value = np.where(matters, found, 0.0), np.full_like(found, math.inf)
+        for orders, groups in self.together(losses, np.log(laws.C_NODES).tolist()):
+            groups = [(start, stop) for start, stop in groups if matters[start:stop].any()]
+            if not groups:
+                continue
+            made = self._laws(np.exp(losses[np.array(groups) - [0, 1]]))
+            right, left = (side[0] for side in made[len(made) // 2])
+            at = host(np.broadcast_to(knots, right.shape))
+            middle = hidden_messages.Law(at, host(right), at, host(left))
+            paths = hidden_messages.paths_of(arguments[1], arguments[0], host(orders), middle)
+            for (start, stop), both in zip(groups, made):
+                value[start:stop] = two_laws.profile_upper(
+                    *arguments, paths, losses[start:stop], ceilings[start:stop], *both
+                )
         value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
         return np.where(matters, np.minimum(found, value), found)
 
