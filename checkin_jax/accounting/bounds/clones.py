@@ -31,6 +31,8 @@ SPREADS = (
 # the two records.
 BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
 FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
+# Below so many messages, all of them known to be there, the losses of binary randomized response are listed.
+FEW_OUTCOMES = 170
 # Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
 MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 
@@ -145,10 +147,24 @@ class Binary:
     messages: binary_response.Messages
     epsilon0: float
     log_inverse_mass: float
+    # Whether there is one number of messages, which everybody knows.
+    known: bool = False
 
     name = "binary randomized response, all others at one of the two records"
     needs, single = BINARY, True
     symmetric = False
+
+    @functools.cached_property
+    def kinks(self) -> np.ndarray:
+        """|log(1 + kappa ((p + 1) k - m))| for k = 0, ..., m: the losses when k of m messages show the label."""
+        weight = np.asarray(self.messages.weight)
+        number, kappa = (
+            float(np.asarray(v)[weight.argmax()]) for v in (self.messages.number, self.messages.kappa)
+        )
+        if not self.known or number >= FEW_OUTCOMES:
+            return np.zeros(0)
+        shown = (math.exp(self.epsilon0) + 1.0) * np.arange(number + 1.0) - number
+        return np.abs(np.log1p(kappa * shown))
 
     @functools.cached_property
     def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
@@ -247,7 +263,7 @@ class ShuffledPureLDP(_Instances):
         mass = host(self.log_inverse_mass)
         buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
         messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
-        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=self.rate == 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,7 +313,7 @@ class SlotsPureLDP(_Instances):
     def binary(self) -> Binary:
         slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
         messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
-        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=True)
 
 
 @dataclasses.dataclass(frozen=True)

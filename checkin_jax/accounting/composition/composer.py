@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.search import SHRINK, Search, at_once, finish
+from checkin_jax.accounting.composition.search import MOST_KINKS, SHRINK, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
@@ -29,6 +30,16 @@ from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
+
+
+@runtime_checkable
+class Few(Protocol):
+    """An instance that may have so few outcomes that a grid beside their losses alone is much finer."""
+
+    @property
+    def kinks(self) -> np.ndarray:
+        """Absolute losses of all outcomes, [outcomes], in any order; empty where they are many."""
+        ...
 
 
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
@@ -155,7 +166,8 @@ class _Composer(Search):
         """The concrete instances P||Q and, unless all are symmetric, Q||P."""
         losses = [at * SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
-        sides = [(pld.side_lower(at, *p), pld.side_lower(at, *m)) for at, (p, m) in zip(losses, lines)]
+        few = bool(self.kinks)
+        sides = [[pld.side_lower(at, *side, few) for side in both] for at, both in zip(losses, lines)]
         forward = _stack([pld.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
         if all(one.symmetric for one in instances):
             return [forward]
@@ -175,7 +187,17 @@ class _Composer(Search):
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end."""
-        return finish(self.below(at_once(functools.partial(self.lowers, instances)), losses, upper))
+        return finish(
+            self.of(instances).below(at_once(functools.partial(self.lowers, instances)), losses, upper)
+        )
+
+    def of(self, instances: Sequence[Instance]) -> _Composer:
+        """The same for these instances, with knots beside the losses of their outcomes where these are few."""
+        found = copy.copy(self)
+        kinks = [one.kinks for one in instances if isinstance(one, Few)]
+        if len(kinks) == len(instances) and all(0 < len(each) <= MOST_KINKS for each in kinks):
+            found.kinks = kinks
+        return found
 
 
 class Curves(NamedTuple):
@@ -199,7 +221,9 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
     known = [(one.instances, count) for one, count in units if both and one.instances]
     for i in range(max((len(instances) for instances, _ in known), default=0)):
         instances = [each[min(i, len(each) - 1)] for each, _ in known]
-        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
+        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta).of(
+            instances
+        )
 
         def side(losses: Sequence[np.ndarray], which: int, of=instances, by=scaled) -> pld.Atoms:
             return by.lowers(of, losses)[which]

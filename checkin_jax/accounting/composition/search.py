@@ -27,6 +27,8 @@ _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 # would meet but for that, so many times as many, up to this size of the transform.
 _POINTS_PER_ROUND_SD = 15.0
 _FINER, _FINER_POINTS = 4.0, 2**19
+# The same for a law of few outcomes, whose knots lie beside their losses alone; and the most of these.
+_BESIDE, _BESIDE_POINTS, MOST_KINKS = 64.0, 2**17, 170
 _WINDOW_SDS = 9.0
 _PASSES = 4
 # Orders over the one whose tilt the lower end is off by more than a standard deviation.
@@ -104,6 +106,7 @@ class Search(abc.ABC):
     Attributes:
       counts: units of every event, [events]. tops: the largest loss of each, or infinity.
       reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
+      kinks: absolute losses of all outcomes of every event, [events] arrays; none unless all are few.
     """
 
     counts: Array
@@ -111,6 +114,7 @@ class Search(abc.ABC):
     reaches: Sequence[float]
     delta: float
     sharp: bool = False
+    kinks: Sequence[np.ndarray] = ()
 
     @abc.abstractmethod
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
@@ -295,7 +299,10 @@ class Search(abc.ABC):
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
-        if self.sharp:
+        kinks = () if upper else self.kinks
+        if kinks:
+            wanted = max(wanted, min(_BESIDE * wanted, _BESIDE_POINTS - 2.0))
+        elif self.sharp:
             wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
         # Few sizes, since each compiles once; a longer window than wanted costs little.
         points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
@@ -307,6 +314,12 @@ class Search(abc.ABC):
         if math.isfinite(largest):
             # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
             spacing = largest / max(math.floor(largest / spacing), 1)
+        if kinks:
+            beside = [_beside(spacing * SHRINK, each) for each in kinks]
+            size = next(s for s in _KNOT_LADDER if s >= max(map(len, beside)))
+            # Beyond the largest loss the profile is zero.
+            rows = [np.append(row, row[-1] + 1 + np.arange(size + 1 - len(row))) for row in beside]
+            return _placed(rows, spacing, low, points)
         uniform = 0
         for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
             width = math.sqrt(min(float(variance), 2.0 * float(bare)))
@@ -317,9 +330,22 @@ class Search(abc.ABC):
         if size * spacing > MAX_LOSS + 10.0:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
-        index = np.stack([_knots(spacing, uniform, reach, size) for reach in self.reaches])
-        both = np.concatenate([-index[:, :0:-1], index], axis=1)
-        return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+        rows = [_knots(spacing, uniform, reach, size) for reach in self.reaches]
+        return _placed(rows, spacing, low, points)
+
+
+def _placed(rows: Sequence[np.ndarray], spacing: float, low: float, points: int) -> Grid:
+    """The grid of these multiples of the spacing, for every event."""
+    index = np.stack(rows)
+    both = np.concatenate([-index[:, :0:-1], index], axis=1)
+    return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+
+
+def _beside(spacing: float, kinks: np.ndarray) -> np.ndarray:
+    """Zero and the whole multiples of the spacing beside every kink, one above and two below, increasing."""
+    below = np.floor(kinks / spacing).astype(np.int64)
+    # All values are lowered by the last one above zero: the second below the largest loss makes that small.
+    return np.unique(np.concatenate([[0, 1], np.maximum(below - 1, 0), below, below + 1]))
 
 
 def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:

@@ -61,11 +61,12 @@ def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots
     return Side(near, near * xp.exp(-losses[1:]), lost + xp.sum(scaled * xp.expm1(gaps)), lost)
 
 
-@hosted()
+@hosted(static=("capped",))
 def side_lower(
     losses: Float64[Array, " knots"],
     difference: Float64[Array, " knots-1"],
     far_mass: Float64[Array, " knots-1"],
+    capped: bool = False,
 ) -> Side:
     """A convex piecewise linear profile with its kinks at the knots that lies below H everywhere.
 
@@ -73,6 +74,8 @@ def side_lower(
       losses: knots 0 = l_0 < l_1 < ..., shape [knots].
       difference, far_mass: P(A) - Q(A) (rounded down) and Q(A) (rounded up) of any one set A for each interval,
         shape [knots - 1]; the line P(A) - c Q(A) is below H at every c. Take A = {loss > middle of the interval}.
+      capped: whether the profile may fall no faster than the first line, which lowers it at most. Where H has few kinks,
+        none at a knot, its lowered values would else make masses near zero that both sides together do not have.
 
     At each knot the lower of the two neighbouring lines is kept, so each chord lies below a line; the values are
     lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex
@@ -100,6 +103,8 @@ def side_lower(
     supports = lines[:, 1:] >= hull[None, 1:] * (1.0 - 1e-12)
     flattest = xp.min(xp.where(supports, chords[:, None], xp.inf), axis=0)
     slopes = xp.where(drops < 1e-9 * hull[:-1], xp.minimum(flattest, 1.0), xp.maximum(drops, 0.0) / steps)
+    if capped:
+        slopes = xp.minimum(slopes, far_mass[0])
     slopes = engine.smallest_so_far(slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, xp.sum(slopes * steps), lost)

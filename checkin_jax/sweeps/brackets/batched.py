@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
+from checkin_jax.accounting.bounds.clones import FEW_OUTCOMES, Binary, ShuffledPureLDP, Ternary
 from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, ShuffledGaussian
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
@@ -164,7 +164,11 @@ def serves(unit: object, repeats: int, delta: float) -> bool:
     """Whether the batched kernels have this setting; the others are `account`'s."""
     if isinstance(unit, ShuffledGaussian):
         return unit.summed and repeats > 1 and delta < 1.0
-    return isinstance(unit, ShuffledPureLDP) and unit.epsilon0 >= composer._MIN_LOSS and delta < 1.0
+    if not isinstance(unit, ShuffledPureLDP) or unit.epsilon0 < composer._MIN_LOSS:
+        return False
+    # Composed laws of few outcomes have knots of their own.
+    few = repeats > 1 and unit.rate == 1.0 and unit.num_clients < FEW_OUTCOMES
+    return delta < 1.0 and not few
 
 
 def pay(settings: Sequence[Setting]) -> bool:
