@@ -159,7 +159,9 @@ def test_groups_that_begin_at_a_node_have_the_laws_beyond_it(monkeypatch):
     for c in ([np.nextafter(node, 0.0), inside], [inside, np.nextafter(beyond, 2.0)], [node, node]):
         ((right, left),) = one._laws(np.array([c]))
         for side in (right, left):
-            np.testing.assert_allclose(np.asarray(side), np.broadcast_to(np.reshape(c, (2, 1, 1)), side.shape))
+            np.testing.assert_allclose(
+                np.asarray(side), np.broadcast_to(np.reshape(c, (2, 1, 1)), side.shape)
+            )
 
 
 @pytest.mark.parametrize(("n", "rate", "c"), [(40, 0.3, 1.02), (40, 0.3, 1.1), (150, 0.1, 1.03)])

@@ -185,8 +185,8 @@ class HiddenSum(abc.ABC):
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
-        # What is left of these no longer matters: the last value stands for it. (Given that not only one message by itself
-        # is known to be enough, the divergence does not grow with c; what is added below goes on falling.)
+        # What is left of these no longer matters: the last value stands for it. (Given that not only one message by
+        # itself is known to be enough, the divergence does not grow with c; what is added below goes on falling.)
         value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
         for orders, groups in self.together(self.losses):
             middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
