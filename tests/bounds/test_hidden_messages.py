@@ -90,6 +90,18 @@ def test_losses_on_one_contour_have_laws_between_those_of_the_ends():
     assert np.any(on_one_contour(channel, n, rate, losses, losses[[0, 0]]) < exact)
 
 
+@pytest.mark.parametrize(("n", "rate"), [(10**4, 0.999), (16, 0.95)])
+def test_what_stands_for_further_losses_leaves_out_everybody_present(n, rate):
+    """Where the sum no longer matters, the term of K = n still falls with c."""
+    one = HiddenMessages(n, rate, GaussianProfile(0.5), MASS)
+    alone = rate**n * one.profile.delta(one.losses)
+    assert np.all(np.isfinite(one.values))
+    assert np.all(one.values >= alone)
+    far = np.flatnonzero(one.values - alone < math.exp(6.0 - MASS))
+    assert far.size > 20
+    assert alone[far[0]] > 1e6 * alone[far[-1]]
+
+
 @pytest.mark.parametrize("x", [0.0, 0.7, -3.1, 40.0])
 def test_sums_along_a_contour(x):
     """By two factors of every exponential, within the roundings that ends are moved by."""
@@ -288,6 +300,17 @@ def test_bracket_is_narrow(n, rate, mu, rounds, delta):
     one = HiddenMessages(n, rate, GaussianProfile(mu), unit.log_inverse_mass(rounds, delta))
     found = composer.bracket([(one, rounds)], delta)
     assert 0 < found.lower <= found.upper <= 1.42 * found.lower
+
+
+def test_contours_that_tell_nothing_do_not_end_the_search_for_events():
+    """One client: the definition. The first contours fail."""
+    one = HiddenMessages(1, 0.5, GaussianProfile(2.0), MASS)
+    losses = np.linspace(0.1, 3.0, 8)
+    exact = 0.5 * one.profile.delta(losses)
+    for difference, mass in one.instances[0].lower(losses):
+        found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
+        assert np.all(found <= exact)
+        assert np.all(found >= 0.2 * exact)
 
 
 def test_swapped_measures_are_caught():

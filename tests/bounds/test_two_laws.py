@@ -8,7 +8,8 @@ from oracles import triples as oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.everybody import HiddenGaussian
-from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, TwoLawMessages, gains
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import hidden_messages, triples, two_laws
 from checkin_jax.numerics import two_laws as laws
@@ -141,6 +142,26 @@ def on_lattice(
     at = step * np.arange(low, high + 1)
     right, left = oracle.transforms(*oracle.triangle(mu, *angles), c, np.abs(at), 1001)
     return oracle.lattice_law(at, np.where(at >= 0, right, left - at), step, low, high)
+
+
+def test_groups_that_begin_at_a_node_have_the_laws_beyond_it(monkeypatch):
+    """e^loss may be rounded to the other side of the node."""
+    one = TwoLawMessages(100, 0.5, GaussianProfile(0.3), 40.0)
+    knots = laws.knots_of(0.3, one.reach)
+
+    def made(mu: float, reach: float, interval: int) -> laws.TwoLaws:
+        side = np.stack([np.full((2, knots.size), c) for c in laws.C_NODES[interval : interval + 2]])
+        return laws.TwoLaws(knots, side, side)
+
+    monkeypatch.setattr(laws, "dominating", made)
+    node, beyond = laws.C_NODES[1:3]
+    inside = 0.5 * (node + beyond)
+    for c in ([np.nextafter(node, 0.0), inside], [inside, np.nextafter(beyond, 2.0)], [node, node]):
+        ((right, left),) = one._laws(np.array([c]))
+        for side in (right, left):
+            np.testing.assert_allclose(
+                np.asarray(side), np.broadcast_to(np.reshape(c, (2, 1, 1)), side.shape)
+            )
 
 
 @pytest.mark.parametrize(("n", "rate", "c"), [(40, 0.3, 1.02), (40, 0.3, 1.1), (150, 0.1, 1.03)])

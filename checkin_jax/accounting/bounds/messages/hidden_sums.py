@@ -185,7 +185,8 @@ class HiddenSum(abc.ABC):
     def hidden(self) -> np.ndarray:
         """T* at the knots of the profile."""
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
-        # What is left of these no longer matters: the last value stands for it.
+        # What is left of these no longer matters: the last value stands for it. (Given that not only one message by
+        # itself is known to be enough, the divergence does not grow with c; what is added below goes on falling.)
         value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
         for orders, groups in self.together(self.losses):
             middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
@@ -195,7 +196,9 @@ class HiddenSum(abc.ABC):
                 ends = hidden_messages.Law(*(part[2 * i : 2 * i + 2] for part in laws))
                 some = host(self.losses[start:stop])
                 value[start:stop] = hidden_messages.hidden_upper(*arguments, paths, some, ends)
-            if value[groups[-1][1] - 1] < least:
+            last = groups[-1][1]
+            if value[last - 1] < least:
+                value[last:] = value[last - 1]
                 break
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 

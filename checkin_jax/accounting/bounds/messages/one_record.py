@@ -86,11 +86,12 @@ class _OneRecord(abc.ABC):
             found = []
             for start, stop in hidden_sums.near(thresholds / seen.steps[2]):
                 # On this contour those beside them, too: which one gives more cannot be told beforehand.
-                some = host(thresholds[max(start - _BESIDE, 0) : stop + _BESIDE])
+                begin = max(start - _BESIDE, 0)
+                some = host(thresholds[begin : stop + _BESIDE])
                 middle = host(thresholds[(start + stop) // 2])
                 found.append(hidden_messages_lower.lines_lower(*arguments, cells, paths, middle, some))
-                # What is further out is too rare to matter.
-                if found[-1][0][-1] < least:
+                # What is further out is too rare to matter; 0 says nothing of it.
+                if 0.0 < found[-1][0][stop - 1 - begin] < least:
                     break
             return [np.concatenate(parts) for parts in zip(*found)]
 

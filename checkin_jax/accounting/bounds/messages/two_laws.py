@@ -97,7 +97,8 @@ class _TwoLaws(HiddenSum):
         c: pairs [any, 2], each between two of C_NODES.
         """
         nodes = np.asarray(laws.C_NODES)
-        interval = np.clip(np.searchsorted(nodes, c[:, 0], "right") - 1, 0, len(nodes) - 2)
+        # By the middle: an end at a node may be rounded to the other side of it.
+        interval = np.clip(np.searchsorted(nodes, c.mean(axis=1), "right") - 1, 0, len(nodes) - 2)
         needed = np.unique(interval)
         with ThreadPoolExecutor(len(needed)) as pool:
             made = dict(
