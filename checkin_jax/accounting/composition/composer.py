@@ -187,9 +187,8 @@ class _Composer(Search):
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end."""
-        return finish(
-            self.of(instances).below(at_once(functools.partial(self.lowers, instances)), losses, upper)
-        )
+        found = self.of(instances)
+        return finish(found.below(at_once(functools.partial(found.lowers, instances)), losses, upper))
 
     def of(self, instances: Sequence[Instance]) -> _Composer:
         """The same for these instances, with knots beside the losses of their outcomes where these are few."""

@@ -93,7 +93,8 @@ def side_lower(
     value = xp.where(kept, value - lost, 0.0)
     c = xp.exp(losses)
     steps = c[:-1] * xp.expm1(xp.diff(losses))
-    chords = xp.clip((value[:-1] - value[1:]) / steps, 0.0, 1.0)
+    steepest = xp.minimum(far_mass[0], 1.0) if capped else 1.0
+    chords = xp.clip((value[:-1] - value[1:]) / steps, 0.0, steepest)
     intercept = xp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
     lines = intercept[:, None] - chords[:, None] * c[None, :]
     hull = xp.maximum(xp.max(lines, axis=0), 0.0)
@@ -103,9 +104,7 @@ def side_lower(
     supports = lines[:, 1:] >= hull[None, 1:] * (1.0 - 1e-12)
     flattest = xp.min(xp.where(supports, chords[:, None], xp.inf), axis=0)
     slopes = xp.where(drops < 1e-9 * hull[:-1], xp.minimum(flattest, 1.0), xp.maximum(drops, 0.0) / steps)
-    if capped:
-        slopes = xp.minimum(slopes, far_mass[0])
-    slopes = engine.smallest_so_far(slopes)
+    slopes = engine.smallest_so_far(xp.minimum(slopes, steepest) if capped else slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
 
