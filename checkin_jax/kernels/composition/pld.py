@@ -74,8 +74,8 @@ def side_lower(
       losses: knots 0 = l_0 < l_1 < ..., shape [knots].
       difference, far_mass: P(A) - Q(A) (rounded down) and Q(A) (rounded up) of any one set A for each interval,
         shape [knots - 1]; the line P(A) - c Q(A) is below H at every c. Take A = {loss > middle of the interval}.
-      capped: whether the profile may fall no faster than the first line, which lowers it at most. Where H has few kinks,
-        none at a knot, its lowered values would else make masses near zero that both sides together do not have.
+      capped: whether the profile may fall no faster than the first line, which only lowers it. Where H has few kinks,
+        none at a knot, its lowered values would else make masses near zero that the two sides together do not have.
 
     At each knot the lower of the two neighbouring lines is kept, so each chord lies below a line; the values are
     lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex
