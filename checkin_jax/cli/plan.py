@@ -71,8 +71,8 @@ class Plan:
 
     plan: tyro.conf.Positional[Path]
     """The file."""
-    bounds: str = "fast"
-    """Theorems to use: fast (those of a few hundredths of a second), best (all that apply), or labels: T1,T1+."""
+    bounds: str = "best"
+    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     json: bool = False
     """Print one JSON object instead of text."""
     markdown: bool = False

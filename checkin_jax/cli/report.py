@@ -71,7 +71,7 @@ class ReportPage:
     delta: float | None = None
     """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
     bounds: str | None = None
-    """Theorems for a ledger or a plan: best (when left out for a ledger), fast (for a plan), or labels: T1,T1+."""
+    """Theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+."""
     attack: bool = False
     """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 
@@ -132,7 +132,7 @@ class ReportPage:
 
         if self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
-        wanted, bounds = plan.read(self.subject), bounds_of(self.bounds or "fast")
+        wanted, bounds = plan.read(self.subject), bounds_of(self.bounds or "best")
 
         def made() -> Disclosure:
             return subjects.of_plan(

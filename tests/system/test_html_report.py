@@ -244,7 +244,7 @@ def pages(tmp_path, monkeypatch, capsys):
         for view in ("messages", "aggregate"):
             ledger.compose(cj.to_event(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), view=view))
     (tmp_path / "ledger.json").write_text(json.dumps(ledger.state_dict()))
-    cli.main(["report", str(tmp_path / "fleet.toml")])
+    cli.main(["report", str(tmp_path / "fleet.toml"), "--bounds", "fast"])
     cli.main(["report", str(tmp_path / "ledger.json"), "--delta", "1e-7", "--bounds", "fast"])
     assert capsys.readouterr().out.split() == [str(tmp_path / n) for n in ("fleet.html", "ledger.html")]
     return {name: (tmp_path / f"{name}.html").read_text() for name in ("fleet", "ledger")}, ledger
