@@ -10,7 +10,8 @@ from oracles import checkin_gaussian, krr, t_star
 
 from checkin_jax.accounting.bounds import unit
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages import one_record
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host, round_off
@@ -311,6 +312,16 @@ def test_contours_that_tell_nothing_do_not_end_the_search_for_events():
         found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
         assert np.all(found <= exact)
         assert np.all(found >= 0.2 * exact)
+
+
+def test_moments_that_vanish_leave_the_lower_end():
+    """A thousand steps, all taken: at some frequencies a step's moment is zero to a rounding."""
+    slots = HiddenSlots(1000, 0.01, GaussianProfile(1e-3), MASS)
+    losses = slots.losses[[2, 10, 20]]
+    for difference, mass in one_record.hidden_instances(slots, slots)[0].lower(losses):
+        found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
+        assert np.all(found <= slots.upper(losses))
+        assert np.all(found >= 0.9 * slots.upper(losses))
 
 
 def test_swapped_measures_are_caught():

@@ -150,7 +150,10 @@ def lines_lower(
 
     # M'/M: the tilted mean on the real axis.
     inner = hidden_messages.transform(turned, tilted * at) + (tilted @ at).astype(theta.dtype)
-    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * inner / (1.0 + excess)
+    # Where log_one_plus keeps |1 + excess| up, so is it here: both products with the mean, this one's and the true one,
+    # are below `absolute` times its modulus together.
+    kept_up = xp.where(xp.abs(1.0 + excess) > stop_loss.FLOOR, 1.0 + excess, stop_loss.FLOOR)
+    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * inner / kept_up
     mean_size = clients * rate * xp.sum(spread)
     mean_wrong = clients * rate * spread @ (12.0 * (at.size + 40.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
     mean_wrong = (mean_wrong + 2.0 * wrong * xp.abs(mean)) / xp.sqrt(size)
