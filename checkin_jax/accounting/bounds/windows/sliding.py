@@ -210,7 +210,7 @@ class SlidingAmongDummies(Directed):
             else:
                 value = pair.upper_sides(np.log1p(inside) * (1.0 - 1e-12))[0]
             # A sum Y + a with a >= 0 has the positive part E Y_+ + a at most.
-            total += weight * np.where(rest > 0.0, value, pair.used - rest)
+            total += weight * np.where(rest >= 0.0, value, pair.used - rest)
         return np.minimum(np.min(total, axis=1) * (1.0 + ROUNDING), 1.0)
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
