@@ -65,7 +65,7 @@ def run(
             settings.append(_Setting(one, index[legal[index]], lower))
     done(int(np.count_nonzero(results.errors != "")))
     with workers.device(), float64():
-        wide = below is None and not batching.looped()
+        wide = below is None and batching.pays()
         together = [_lanes(one, orders[index]) if wide else None for one, index, _ in settings]
     served = [(*setting[:2], lanes) for setting, lanes in zip(settings, together) if lanes is not None]
     rest = [setting for setting, lanes in zip(settings, together) if lanes is None]

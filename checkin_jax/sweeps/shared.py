@@ -39,7 +39,7 @@ class Executor(Protocol):
 
 def elsewhere(question: Question, rows: Mapping[str, np.ndarray]) -> tuple[str, table.Columns]:
     """One block in a worker of an executor: its platform, and the block's columns."""
-    with Workers() as workers:
+    with Workers(alone=True) as workers:
         return certified(in_use()).platform, evaluate.evaluate(question, rows, workers, lambda done: None)
 
 

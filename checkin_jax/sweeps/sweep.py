@@ -158,7 +158,7 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
 def sweep(
     *, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Unpack[Arguments]
 ) -> Sweep:
-    """Evaluates every setting of a table, in blocks, by batched kernels on all devices of this process.
+    """Evaluates every setting of a table, in blocks, on all devices or cores of this process.
 
     >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
     >>> [f"{upper:.4f}" for upper in found["epsilon"]]
@@ -187,15 +187,15 @@ def sweep(
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
         "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
       randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
-      bounds: as in `account`; "fast" is what batched kernels serve, ten to a hundred times faster.
+      bounds: as in `account`; "fast" is ten to a hundred times faster, and what accelerators have compiled kernels for.
       block_rows: settings that are evaluated together.
 
     Returns:
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
       rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
-      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. Against `account`: one
-      round differs by less than 1e-9, where both stop; more rounds by rounding, which may tip the choice of a grid:
-      about 1e-6 then (docs/sweeps.md).
+      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. On a CPU they are
+      `account`'s, bit for bit; on accelerators one round differs from it by less than 1e-9, where both stop; more
+      rounds by rounding, which may tip the choice of a grid: about 1e-6 then (docs/sweeps.md).
 
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.

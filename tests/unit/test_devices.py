@@ -58,6 +58,7 @@ def test_without_ieee_float64_the_cpu_accounts_and_says_so_once(platform):
         assert jax.config.jax_default_device == CPU
         assert jnp.zeros(3).dtype == jnp.float64
         assert batching.looped()
+        assert not batching.pays()
     assert jax.config.jax_default_device is None
 
 
