@@ -20,10 +20,10 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax._plain import Part
-from checkin_jax.protocols.facts import Alike
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN,
+    Alike,
     CheckInProtocol,
 )
 from checkin_jax.protocols.rounds import ShuffledCheckIn

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from checkin_jax.rates import CheckInRates
-
-if TYPE_CHECKING:
-    from checkin_jax.protocols.protocol import CheckInProtocol
 
 
 class Cover(NamedTuple):
@@ -81,17 +78,6 @@ class CrowdThrows(NamedTuple):
     num_clients: int
     num_slots: int
     coins: CheckInRates
-
-
-class Alike(NamedTuple):
-    """`num_units` units nearly alike: bounds on `above` hold for each, and each leaks at least as much as `below`.
-
-    `below` is a post-processing of every unit, and every unit of `above` (clients are added, messages thinned).
-    """
-
-    above: CheckInProtocol
-    below: CheckInProtocol
-    num_units: int
 
 
 class Analysis(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 from checkin_jax import _validate
 from checkin_jax._names import ByName
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Alike, Analysis, Cover, Crowd, CrowdThrows, KnownSlots, Slots, Throws
+from checkin_jax.protocols.facts import Analysis, Cover, Crowd, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.rates import CheckInRates
 
 MAX_CLIENTS = 10**12
@@ -93,6 +93,17 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
 }
+
+
+class Alike(NamedTuple):
+    """`num_units` units nearly alike: bounds on `above` hold for each, and each leaks at least as much as `below`.
+
+    `below` is a post-processing of every unit, and every unit of `above` (clients are added, messages thinned).
+    """
+
+    above: CheckInProtocol
+    below: CheckInProtocol
+    num_units: int
 
 
 class CheckInProtocol(ByName, abc.ABC):
