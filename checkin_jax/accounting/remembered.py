@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 import json
-from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from checkin_jax import _compiled
@@ -28,21 +25,18 @@ from checkin_jax.randomizers import Randomizer
 _ASKED = ("protocol", "randomizer", "before", "asked")
 
 
-def remembered(account_fn: Callable[..., Guarantee]) -> Callable[..., Guarantee]:
-    """`account` with answers that are kept on the disk; any other accountant as it is.
+def account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> Guarantee:
+    """Answers as `account` does, to the bit, from the disk where it has been asked before: for pages, which ask often.
 
-    CHECKIN_JAX_CACHE says where, or that nothing is kept. Answers are those of `account`, to the bit.
+    CHECKIN_JAX_CACHE says where, or that nothing is kept.
     """
-    return _account if account_fn is genuine else account_fn
-
-
-def _account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> Guarantee:
     before = how.get("before", ())
     if not all(_ours(each) for one in ((protocol, randomizer), *before) for each in one):
         return genuine(protocol, randomizer, **how)
     runs = [(to_plain(one), to_plain(its)) for one, its in ((protocol, randomizer), *before)]
     rest = {name: value for name, value in sorted(how.items()) if name != "before"}
-    place = sha256(f"{json.dumps(runs)} {rest!r} {_surroundings(devices.in_use())}".encode()).hexdigest()
+    rests_on = ahead.surroundings(devices.in_use(), ".")
+    place = sha256(f"{json.dumps(runs)} {rest!r} {rests_on}".encode()).hexdigest()
     content = _compiled.read(place)
     if content is None:
         found = genuine(protocol, randomizer, **how)
@@ -66,11 +60,3 @@ def _ours(described: Any) -> bool:
         return False
     values = [getattr(described, field.name) for field in dataclasses.fields(described)]
     return not any(map(callable, values)) and all(_ours(each) for each in values if isinstance(each, Part))
-
-
-@functools.cache
-def _surroundings(device: Any) -> str:
-    sources = sha256()
-    for path in sorted(Path(_compiled.__file__).parent.rglob("*.py")):
-        sources.update(path.read_bytes())
-    return f"{ahead.surroundings(device)} {sources.hexdigest()} {importlib.metadata.version('scipy')}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
-from checkin_jax import _validate
+from checkin_jax import _command, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._names import did_you_mean
@@ -105,7 +105,8 @@ def main(args: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            _run(args)
+            with _command.imported():
+                _run(args)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

@@ -94,10 +94,9 @@ class Plan:
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
-    from checkin_jax.accounting.account import account
-    from checkin_jax.accounting.remembered import remembered
+    from checkin_jax.accounting.remembered import account
 
-    ask = functools.partial(remembered(account), wanted.protocol, delta=wanted.delta, bounds=bounds)
+    ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
     for each in wanted.messages:
         randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each

@@ -29,15 +29,14 @@ class SpentBudget:
 
     def prepare(self) -> Job:
         """Reads the ledger; the job accounts for it and prints."""
-        from checkin_jax.accounting.account import account
-        from checkin_jax.accounting.remembered import remembered
+        from checkin_jax.accounting.remembered import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
         run = recorded.read(self.run_dir)
 
         def job() -> None:
-            found = budget_of(run, remembered(account))
+            found = budget_of(run, account)
             if self.json:
                 print(json.dumps(found.as_dict(), allow_nan=False))
             else:
@@ -93,8 +92,7 @@ class ReportPage:
 
     def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax import plotting
-        from checkin_jax.accounting.account import account
-        from checkin_jax.accounting.remembered import remembered
+        from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import html_report, recorded
 
         for name in ("delta", "bounds"):
@@ -110,11 +108,7 @@ class ReportPage:
 
         def job() -> None:
             try:
-                print(
-                    html_report.write(
-                        run, out, remembered(account), attack=self.attack, deployment=deployment
-                    )
-                )
+                print(html_report.write(run, out, account, attack=self.attack, deployment=deployment))
             except ValueError as error:  # declarations that fit nothing
                 raise UsageError(str(error)) from error
 
@@ -161,8 +155,7 @@ class Statement:
 
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and prints the statement."""
-        from checkin_jax.accounting.account import account
-        from checkin_jax.accounting.remembered import remembered
+        from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import recorded, statement
 
         run = recorded.read(self.run_dir)
@@ -172,7 +165,7 @@ class Statement:
 
         def job() -> None:
             written = statement.FORMATS[self.format](
-                statement.record(run, remembered(account), attack=not self.no_attack)
+                statement.record(run, account, attack=not self.no_attack)
             )
             if self.format == "text":
                 say(written.removesuffix("\n"))

@@ -7,13 +7,11 @@ they come from, releases, platform and arguments, so that no other version's tab
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import io
 import threading
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,7 +39,8 @@ def kept(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., T
 
         def get(*numbers: float) -> Table:
             name = f"{function.__module__}.{function.__qualname__}{numbers}"
-            place = sha256(f"{name} {_surroundings(devices.in_use())}".encode()).hexdigest()
+            rests_on = ahead.surroundings(devices.in_use(), "kernels", "numerics")
+            place = sha256(f"{name} {rests_on}".encode()).hexdigest()
             found = _read(place, table)
             if found is None:
                 found = function(*numbers)
@@ -51,14 +50,6 @@ def kept(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., T
         return call
 
     return decorate
-
-
-@functools.cache
-def _surroundings(device: Any) -> str:
-    sources = sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        sources.update(path.read_bytes())
-    return f"{ahead.surroundings(device)} {sources.hexdigest()} {importlib.metadata.version('scipy')}"
 
 
 def _read(place: str, table: type[Table]) -> Table | None:

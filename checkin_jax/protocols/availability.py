@@ -20,7 +20,12 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax._plain import Part
-from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN, Alike, CheckInProtocol
+from checkin_jax.protocols.protocol import (
+    SAME_RANDOMIZER,
+    UNSEEN,
+    Alike,
+    CheckInProtocol,
+)
 from checkin_jax.protocols.rounds import ShuffledCheckIn
 
 # Numbers of clients in one group differ by this factor at most, coins by the other.

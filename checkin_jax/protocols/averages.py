@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from checkin_jax.protocols.facts import Cover, Crowd, CrowdThrows, Throws
 from checkin_jax.protocols.protocol import (
     OF_ROUNDS,
     ONE_RECORD,
     SAME_RANDOMIZER,
     UNSEEN,
-    Cover,
-    Crowd,
-    CrowdThrows,
-    Throws,
     Words,
 )
 from checkin_jax.protocols.windows import CommonSlots

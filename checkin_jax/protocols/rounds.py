@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from checkin_jax._variables import FreeVariable
+from checkin_jax.protocols.facts import Cover, Crowd
 from checkin_jax.protocols.protocol import (
     CLIENTS,
     FRESH,
@@ -13,8 +14,6 @@ from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN,
     CheckInProtocol,
-    Cover,
-    Crowd,
     differing,
     highest,
 )

@@ -8,6 +8,7 @@ import math
 from checkin_jax import _validate
 from checkin_jax._variables import FreeVariable
 from checkin_jax.numerics import occupancy
+from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
     CLIENTS,
@@ -19,12 +20,7 @@ from checkin_jax.protocols.protocol import (
     REPLACE,
     SAME_RANDOMIZER,
     UNSEEN,
-    Analysis,
     CheckInProtocol,
-    CrowdThrows,
-    KnownSlots,
-    Slots,
-    Throws,
     Words,
     differing,
     highest,

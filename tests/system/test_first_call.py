@@ -108,3 +108,18 @@ def test_two_processes_at_once_share_a_folder(kept):
     assert answers[0][1:] == answers[1][1:]
     assert run(code) == ["0", *answers[0][1:]]
     assert not list(kept.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["checkin", "notebook"])
+def test_the_command_looks_for_garbage_only_while_it_works(name):
+    """Not while it imports, not when it ends; whoever imports the package is left as they are."""
+    told = run(
+        f"import gc, sys; sys.argv = ['{name}', '--version']; from checkin_jax import cli; before = gc.isenabled()\n"
+        "from unittest import mock\n"
+        "with mock.patch.object(cli, '_run', lambda args: print(before, gc.isenabled(), gc.get_freeze_count() > 0)):\n"
+        "    cli.main()\n"
+        "print(gc.get_freeze_count() > 0)"
+    )
+    assert told == (
+        ["False", "True", "True", "True"] if name == "checkin" else ["True", "True", "False", "False"]
+    )

@@ -66,7 +66,7 @@ def test_what_is_damaged_is_made_anew(folder):
 def test_other_sources_or_releases_are_another_table(folder, monkeypatch):
     made = []
     counting(made)(1.0, 3)
-    monkeypatch.setattr(kept, "_surroundings", lambda device: "others")
+    monkeypatch.setattr(kept.ahead, "surroundings", lambda *_: "others")
     counting(made)(1.0, 3)
     assert len(made) == 2
 

@@ -1,7 +1,6 @@
 """Answers that commands keep for each other: those of the accountant, and only where nothing has changed."""
 
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting import remembered
-from checkin_jax.accounting.account import account
 from checkin_jax.accounting.composition import composer
 
 RUN = cj.FixedWindow(num_clients=300, num_slots=40)
@@ -26,7 +24,7 @@ def kept(tmp_path, monkeypatch):
 
 
 def test_a_kept_answer_is_the_accountants_to_the_bit(kept, monkeypatch):
-    ask = remembered.remembered(account)
+    ask = remembered.account
     runs = [(RUN, PURE, HOW), (RUN, PURE, {**HOW, "before": ((RUN, PURE),)})]
     first = [ask(protocol, randomizer, **how) for protocol, randomizer, how in runs]
     with monkeypatch.context() as nothing_is_composed:
@@ -39,7 +37,7 @@ def test_a_kept_answer_is_the_accountants_to_the_bit(kept, monkeypatch):
 
 
 def test_nothing_else_is_answered_by_what_was_kept(kept, monkeypatch):
-    ask = remembered.remembered(account)
+    ask = remembered.account
     ask(RUN, PURE, **HOW)
     monkeypatch.setattr(composer, "bracket", None)
     others = [
@@ -55,7 +53,7 @@ def test_nothing_else_is_answered_by_what_was_kept(kept, monkeypatch):
     ask(RUN, PURE, **HOW)
     # Another version of the package, or a file that was damaged.
     with monkeypatch.context() as changed:
-        changed.setattr(remembered, "_surroundings", lambda _: "another version")
+        changed.setattr(remembered.ahead, "surroundings", lambda *_: "another version")
         with pytest.raises(TypeError):
             ask(RUN, PURE, **HOW)
     for path in (path for path in kept.rglob("*") if path.is_file()):
@@ -64,18 +62,13 @@ def test_nothing_else_is_answered_by_what_was_kept(kept, monkeypatch):
         ask(RUN, PURE, **HOW)
 
 
-def test_other_accountants_are_left_as_they_are():
-    quick = functools.partial(account, bounds="fast")
-    assert remembered.remembered(quick) is quick
-
-
 @dataclasses.dataclass(frozen=True)
 class Loud(cj.PureLDP):
     """A class from elsewhere, whose source is in no name."""
 
 
 def test_what_is_said_of_a_foreign_class_is_asked_anew(kept, monkeypatch):
-    ask = remembered.remembered(account)
+    ask = remembered.account
     runs = [(RUN, Loud(epsilon0=1.0), HOW), (RUN, PURE, {**HOW, "before": ((RUN, Loud(epsilon0=1.0)),)})]
     runs.append((RUN, cj.KnownProfile(function=lambda loss: np.maximum(1.0 - 0.2 * np.exp(loss), 0.0)), HOW))
     for protocol, randomizer, how in runs:

@@ -22,7 +22,8 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.search import MOST_KINKS, SHRINK, Search, at_once, finish
+from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
+from checkin_jax.accounting.composition.search import Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld

@@ -17,32 +17,16 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
+from checkin_jax.accounting.composition import grids
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.accounting.composition.grids import SHRINK, Events, Grid
+from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 
-_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one round: discretisation adds (1/15)^2 / 6 to its variance. Where the ends
-# would meet but for that, so many times as many, up to this size of the transform.
-_POINTS_PER_ROUND_SD = 15.0
-_FINER, _FINER_POINTS = 4.0, 2**19
-# The same for a law of few outcomes, whose knots lie beside their losses alone; and the most of these.
-_BESIDE, _BESIDE_POINTS, MOST_KINKS = 64.0, 2**17, 170
-_WINDOW_SDS = 9.0
 _PASSES = 4
 # Orders over the one whose tilt the lower end is off by more than a standard deviation.
 _HIGHER = (1.1, 1.2, 1.35)
-# Windows end where Chernoff leaves e^-16 of delta.
-_FAR = 16.0
-_TAIL_KNOTS = 256
-# Most units reach as far as 70 to 130 grid points.
-_KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
-# Atoms of the laws that are composed.
-_ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
-# The lower bound's grid is finer by this: an atom at the largest loss then stays above its knot, whatever the
-# rounding of its two masses.
-SHRINK = 1.0 - 4.0 * ROUNDING
 # How much of delta may lie beyond the reaches of all units.
 ENOUGH = 1e-6
 # Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
@@ -77,17 +61,6 @@ def finish(steps: Steps[T]) -> T:
     except StopIteration as end:
         return end.value
     raise AssertionError("a step of this search asks for an answer")
-
-
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
-
-    spacing: float
-    losses: list[np.ndarray]
-    index: np.ndarray
-    first: int
-    points: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +112,7 @@ class Search(abc.ABC):
 
     def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Steps[Scales]:
         """What a grid for this tilt is made from."""
-        log_far = host(math.log(self.delta) - _FAR)
+        log_far = host(math.log(self.delta) - grids.FAR)
         return self.ask(composing.scales, (atoms, self.counts, log_far, tilt.order))
 
     def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> Steps[End]:
@@ -148,8 +121,13 @@ class Search(abc.ABC):
         place = (spacing, tilt.order, np.int64(grid.first), host(self.delta))
         kernel = composing.end(grid.points, upper)
         return self.ask(
-            kernel, (*_filled(atoms, grid.index), self.counts, *place), grid.points * len(grid.index)
+            kernel, (*grids.filled(atoms, grid.index), self.counts, *place), grid.points * len(grid.index)
         )
+
+    def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
+        """The grid for this tilt; None where none can serve."""
+        events = Events(self.delta, self.total, self.tops, self.reaches, self.sharp, self.kinks)
+        return grids.grid(events, scales, tilt, upper)
 
     def _renyi(self, atoms: pld.Atoms) -> Steps[tuple[float, float]]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
@@ -207,7 +185,13 @@ class Search(abc.ABC):
                 continue
             fine = yield from build(grid.losses)
             spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-            columns = (*_filled(fine, grid.index), self.counts, spacing, tilt.order, np.int64(grid.first))
+            columns = (
+                *grids.filled(fine, grid.index),
+                self.counts,
+                spacing,
+                tilt.order,
+                np.int64(grid.first),
+            )
             kernel = composing.curve(grid.points, upper)
             found.append((yield from self.ask(kernel, columns, grid.points * len(grid.index))))
         return found
@@ -269,83 +253,25 @@ class Search(abc.ABC):
                 enough = best.epsilon > 0
             if enough:
                 break
-        for more in _HIGHER if off_centre and not upper else ():
-            # A tilt that is not at the answer: rare large losses leave the window, unless it is a little higher.
-            tilt = yield from self.ask(pld.tilt_at, (best.atoms, self.counts, host(more * off_centre)))
-            grid = self._grid((yield from self._scales(best.atoms, tilt)), tilt, upper)
+        if off_centre and not upper:
+            best = yield from self._higher(build, best, off_centre)
+        return best
+
+    def _higher(self, build: Build, best: Found, order: float) -> Steps[Found]:
+        """The better of this lower end and those at tilts a little higher than its own, `order`.
+
+        Where that is not at the answer, rare large losses have left the window.
+        """
+        for more in _HIGHER:
+            tilt = yield from self.ask(pld.tilt_at, (best.atoms, self.counts, host(more * order)))
+            grid = self._grid((yield from self._scales(best.atoms, tilt)), tilt, False)
             if grid is None:
                 break
             atoms = yield from build(grid.losses)
-            here = yield from self._end(atoms, grid, tilt, upper)
+            here = yield from self._end(atoms, grid, tilt, False)
             if float(here.epsilon) > best.epsilon:
                 best = Found(float(here.epsilon), float(here.error), grid.losses, atoms)
         return best
-
-    def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
-        """A window up to where Chernoff leaves 1e-7 delta, resolved on the scale of a single round.
-
-        The scale is that of the law itself or of the tilted one, whichever is finer: heavy tails widen the tilted
-        law, bounded losses narrow it. None where no grid can serve: a law without spread, or steps as large as the
-        largest float64 loss.
-        """
-        high = (float(scales.far_log_mgf) - math.log(self.delta) + _FAR) / float(scales.far_order)
-        plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
-        # Below -high there is less than above high: P[L <= -x] is at most e^-x Q[L <= -x].
-        low = float(tilt.mean) - _WINDOW_SDS * sd
-        if sd < 1.5 * plain_sd:
-            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
-        low = max(low, -high)
-        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
-        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
-        if not (scale > 0 and 0 < wanted < math.inf):
-            return None
-        kinks = () if upper else self.kinks
-        if kinks:
-            wanted = max(wanted, min(_BESIDE * wanted, _BESIDE_POINTS - 2.0))
-        elif self.sharp:
-            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
-        # Few sizes, since each compiles once; a longer window than wanted costs little.
-        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
-        spacing = (high - low) / min(wanted, points - 2)
-        farthest = max(self.reaches)
-        if not spacing > 1e-13 * farthest:
-            return None
-        largest = max(filter(math.isfinite, self.tops), default=math.inf)
-        if math.isfinite(largest):
-            # An atom at the largest loss then sits on the grid; rounded so that the window does not shrink.
-            spacing = largest / max(math.floor(largest / spacing), 1)
-        if kinks:
-            beside = [_beside(spacing * SHRINK, each) for each in kinks]
-            size = next(s for s in _KNOT_LADDER if s >= max(map(len, beside)))
-            # Beyond the largest loss the profile is zero.
-            rows = [np.append(row, row[-1] + 1 + np.arange(size + 1 - len(row))) for row in beside]
-            return _placed(rows, spacing, low, points)
-        uniform = 0
-        for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
-            width = math.sqrt(min(float(variance), 2.0 * float(bare)))
-            uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
-        # Never more knots than there are multiples below the largest reach.
-        knots = min(uniform + _TAIL_KNOTS, math.ceil(farthest / spacing))
-        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
-        if size * spacing > MAX_LOSS + 10.0:
-            return None
-        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
-        rows = [_knots(spacing, uniform, reach, size) for reach in self.reaches]
-        return _placed(rows, spacing, low, points)
-
-
-def _placed(rows: Sequence[np.ndarray], spacing: float, low: float, points: int) -> Grid:
-    """The grid of these multiples of the spacing, for every event."""
-    index = np.stack(rows)
-    both = np.concatenate([-index[:, :0:-1], index], axis=1)
-    return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
-
-
-def _beside(spacing: float, kinks: np.ndarray) -> np.ndarray:
-    """Zero and the whole multiples of the spacing beside every kink, one above and two below, increasing."""
-    below = np.floor(kinks / spacing).astype(np.int64)
-    # All values are lowered by the last one above zero: the second below the largest loss makes that small.
-    return np.unique(np.concatenate([[0, 1], np.maximum(below - 1, 0), below, below + 1]))
 
 
 def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
@@ -374,25 +300,3 @@ def reach(profile: Callable[[np.ndarray], Steps[Values]], top: float, enough: fl
     fine = np.asarray((yield from profile(grid[first : first + 32])))
     below = np.flatnonzero(fine <= bound)
     return float(grid[first + below[0]]) if below.size else float(grid[-1])
-
-
-def _filled(atoms: pld.Atoms, index: np.ndarray) -> tuple[pld.Atoms, np.ndarray]:
-    """With atoms of no mass at loss zero, so that there are few sizes: each compiles with every length of the FFT."""
-    size = next(size for size in _ATOMS if size >= index.shape[1])
-    losses, masses, index = (
-        np.pad(np.asarray(part), ((0, 0), (0, size - index.shape[1])))
-        for part in (atoms.losses, atoms.masses, index)
-    )
-    return pld.Atoms(host(losses), host(masses), atoms.infinite), index
-
-
-def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
-    """size + 1 whole multiples of the spacing: every one up to `uniform`, then geometrically on to `reach`."""
-    last = math.ceil(reach / spacing - 1e-9)
-    if last <= size:
-        return np.arange(size + 1)
-    uniform = min(uniform, size - 1)
-    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
-    # Strictly increasing even where the geometric steps are below one.
-    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
-    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)

@@ -95,7 +95,7 @@ class Kernel:
     ) -> None:
         function = self._function
         name = f"{function.__module__}.{function.__qualname__}"
-        place = hashlib.sha256(f"{name} {key} {surroundings(device)}".encode()).hexdigest()
+        place = hashlib.sha256(f"{name} {key} {surroundings(device, 'kernels')}".encode()).hexdigest()
         loaded = _load(place, leaves, device)
 
         def flat(*leaves: Any) -> Any:
@@ -181,13 +181,13 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @functools.cache
-def surroundings(device: Any) -> str:
-    """Everything besides its arguments that a program may depend on."""
-    folder = Path(__file__).parents[1]
+def surroundings(device: Any, *folders: str) -> str:
+    """Everything besides its arguments that the work of the sources in these folders of the package depends on."""
     sources = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        sources.update(path.read_bytes())
-    releases = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")]
+    for folder in folders:
+        for path in sorted((Path(_compiled.__file__).parent / folder).rglob("*.py")):
+            sources.update(path.read_bytes())
+    releases = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy")]
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")]
     place = (device.platform, device.device_kind, device.id, jax.device_count())
     return repr((sources.hexdigest(), releases, sys.version_info[:2], flags, place))

@@ -14,7 +14,8 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Binary, ShuffledPureLDP, Ternary
 from checkin_jax.accounting.bounds.unit import GaussianSum, ShuffledGaussian
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.search import ENOUGH, SHRINK, BuildBoth, Search, reach
+from checkin_jax.accounting.composition.grids import SHRINK
+from checkin_jax.accounting.composition.search import ENOUGH, BuildBoth, Search, reach
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import composing, invert_profile, pld
 from checkin_jax.kernels.execution.losses import padded
