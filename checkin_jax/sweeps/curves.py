@@ -24,8 +24,8 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import refusal
 
 if TYPE_CHECKING:
+    from checkin_jax.sweeps.processes.workers import Task, Workers
     from checkin_jax.sweeps.results import Results
-    from checkin_jax.sweeps.workers import Task, Workers
 
 # Settings that one task takes on the host; lanes and orders of a call on an accelerator.
 _TOGETHER = 8

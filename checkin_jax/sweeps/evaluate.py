@@ -23,11 +23,12 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
-from checkin_jax.sweeps import beside, curves, published
+from checkin_jax.sweeps import curves, published
 from checkin_jax.sweeps.brackets import batched
+from checkin_jax.sweeps.processes import beside
+from checkin_jax.sweeps.processes.workers import Task, Workers
 from checkin_jax.sweeps.results import Attempt, Question, Results, attempt
 from checkin_jax.sweeps.table import Columns
-from checkin_jax.sweeps.workers import Task, Workers
 
 # In place of check_in_prob: what `RateLimits` has.
 LIMITS = ("largest_rate", "expected_check_ins")

@@ -20,15 +20,16 @@ from checkin_jax.accounting.bounds.choice import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import evaluate, published, settings, shared
+from checkin_jax.sweeps import evaluate, published, settings
 from checkin_jax.sweeps import table as tables
 from checkin_jax.sweeps.arguments import Arguments
+from checkin_jax.sweeps.processes import shared
+from checkin_jax.sweeps.processes.shared import Executor
+from checkin_jax.sweeps.processes.workers import Workers
 from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
 from checkin_jax.sweeps.settings import Settings
-from checkin_jax.sweeps.shared import Executor
 from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.table import Sweep
-from checkin_jax.sweeps.workers import Workers
 
 # Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
 BLOCK_ROWS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps import beside, workers
+from checkin_jax.sweeps.processes import beside, workers
 
 BESIDE = beside.Beside
 TABLE = {"num_clients": [3000.0] * 8, "num_rounds": list(range(1, 9)), "epsilon0": 0.5, "delta": 1e-6}

@@ -21,8 +21,8 @@ from checkin_jax.sweeps.brackets.requests import Asking, drive
 from checkin_jax.sweeps.brackets.static_shapes import Cuts, cuts, guess
 
 if TYPE_CHECKING:
+    from checkin_jax.sweeps.processes.workers import Task, Workers
     from checkin_jax.sweeps.results import Results
-    from checkin_jax.sweeps.workers import Task, Workers
 
 # Settings in one kernel call on a CPU, where lanes run one by one, and on an accelerator.
 _LANES, _WIDE_LANES = 32, 512

@@ -20,7 +20,7 @@ import jax
 
 from checkin_jax.kernels.execution.devices import float64
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from checkin_jax.sweeps import beside; beside.serve({number})"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from checkin_jax.sweeps.processes import beside; beside.serve({number})"
 
 
 @dataclasses.dataclass(frozen=True)

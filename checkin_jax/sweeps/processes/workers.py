@@ -18,7 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from checkin_jax.kernels.execution.devices import certified, float64
-from checkin_jax.sweeps import beside
+from checkin_jax.sweeps.processes import beside
 
 Task = Callable[[], None]
 # Processor seconds that must be left for every process there would be then before another one, which takes two, begins.
