@@ -88,7 +88,7 @@ def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
         key.remove()
 
 
-class Ends(Protocol):
+class Bracketed(Protocol):
     """A bracket of epsilon."""
 
     @property
@@ -105,7 +105,7 @@ class Ends(Protocol):
 def bracket(
     axis: Axes,
     x: Sequence[float] | np.ndarray,
-    ends: Sequence[Ends],
+    ends: Sequence[Bracketed],
     label: str,
     color: str,
 ) -> list[float]:

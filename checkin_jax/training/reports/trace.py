@@ -16,7 +16,7 @@ from checkin_jax.training.reports.report import AccountFn, every_view
 from checkin_jax.training.run import PrivateRun
 
 
-class Ends(NamedTuple):
+class SpentEnds(NamedTuple):
     """Both ends of epsilon in one view."""
 
     lower: float
@@ -29,7 +29,7 @@ class Point:
 
     round: int
     accuracy: float
-    spent: dict[str, Ends]
+    spent: dict[str, SpentEnds]
 
 
 def points(
@@ -60,15 +60,15 @@ def points(
         protocol = run.schedule.so_far(line["round"])
         if protocol not in known:
             known[protocol] = every_view(run, protocol, account_fn=account_fn)
-        spent = {view: Ends(g.lower, g.epsilon) for view, g in known[protocol].items()}
+        spent = {view: SpentEnds(g.lower, g.epsilon) for view, g in known[protocol].items()}
         out.append(Point(line["round"], line["accuracy"], spent))
     return out
 
 
-def _recorded(line: Mapping[str, Any]) -> dict[str, Ends]:
+def _recorded(line: Mapping[str, Any]) -> dict[str, SpentEnds]:
     """Ends that are null are infinite."""
     both = {view: (line["spent_lower"][view], line["spent"][view]) for view in VIEWS}
-    return {view: Ends(*(np.inf if end is None else end for end in ends)) for view, ends in both.items()}
+    return {view: SpentEnds(*(np.inf if end is None else end for end in ends)) for view, ends in both.items()}
 
 
 def table(traced: Sequence[Point]) -> str:
