@@ -105,7 +105,7 @@ class Sweep(ProcessOptions):
     table: Path | None = None
     """Rows from a .csv, .npz or .parquet file instead of combinations; single values of axes serve all of them."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (what batched kernels serve, much faster), or labels: T1,T1+."""
+    """Theorems to use: best (all that apply), fast (much faster), or labels: T1,T1+."""
     resume: bool = False
     """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
     join: bool = False

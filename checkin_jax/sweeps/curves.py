@@ -24,8 +24,8 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import refusal
 
 if TYPE_CHECKING:
+    from checkin_jax.sweeps.processes.workers import Task, Workers
     from checkin_jax.sweeps.results import Results
-    from checkin_jax.sweeps.workers import Task, Workers
 
 # Settings that one task takes on the host; lanes and orders of a call on an accelerator.
 _TOGETHER = 8
@@ -65,7 +65,7 @@ def run(
             settings.append(_Setting(one, index[legal[index]], lower))
     done(int(np.count_nonzero(results.errors != "")))
     with workers.device(), float64():
-        wide = below is None and not batching.looped()
+        wide = below is None and batching.pays()
         together = [_lanes(one, orders[index]) if wide else None for one, index, _ in settings]
     served = [(*setting[:2], lanes) for setting, lanes in zip(settings, together) if lanes is not None]
     rest = [setting for setting, lanes in zip(settings, together) if lanes is None]

@@ -13,25 +13,27 @@ from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.bounds.choice import BEST, built_bounds, unit_bound
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import ShuffledGaussian, UnitBound, log_inverse_mass
+from checkin_jax.accounting.bounds.unit import UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.kernels.execution import batching
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
 from checkin_jax.sweeps import curves, published
 from checkin_jax.sweeps.brackets import batched
-from checkin_jax.sweeps.results import Question, Results
+from checkin_jax.sweeps.processes import beside
+from checkin_jax.sweeps.processes.workers import Task, Workers
+from checkin_jax.sweeps.results import Attempt, Question, Results, attempt
 from checkin_jax.sweeps.table import Columns
-from checkin_jax.sweeps.workers import Task, Workers
 
 # In place of check_in_prob: what `RateLimits` has.
 LIMITS = ("largest_rate", "expected_check_ins")
 # Rows that one task of the slower kinds takes.
-_ROWS_PER_TASK = 8
+_ROWS_PER_TASK = 4
 
 
 def evaluate(
@@ -63,36 +65,44 @@ def _by_rows(
     workers: Workers,
     done: Callable[[int], None],
 ) -> None:
-    """Kinds whose settings are objects: those that batched kernels serve in groups of like shape, the rest in runs."""
-    names, together, sums, rest = list(inputs), [], [], []
+    """Kinds whose settings are objects: on accelerators those that batched kernels serve together, the rest in runs."""
+    names, together, rest = list(inputs), [], []
+    with workers.device():
+        wide = question.what == "bracket" and batching.pays()
     for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
         given = dict(zip(names, values))
         try:
             row = _row(question, given)
+            unit = _unit(question, row) if wide else None
         except (TypeError, ValueError) as error:
             results.errors[i] = str(error)
             continue
-        if batched.serves(row.unit, row.protocol.repeats, row.delta):
-            one = batched.Setting(i, row.unit, row.protocol.repeats, row.delta)
-            if isinstance(row.unit, ShuffledGaussian):
-                sums.append((one, dataclasses.replace(row, unit=None)))
-            else:
-                together.append(one)
+        if batched.serves(unit, row.protocol.repeats, row.delta):
+            together.append(batched.Setting(i, unit, row.protocol.repeats, row.delta))
         else:
             rest.append((i, row))
-    with workers.device():
-        paid = batched.pay([one for one, _ in sums])
-    if paid:
-        together += [one for one, _ in sums]
-    else:
-        rest += [(one.index, row) for one, row in sums]
     done(int(np.count_nonzero(results.errors != "")))
-    answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
     tasks = [
-        _run(question, rest[start : start + _ROWS_PER_TASK], answer, results, done)
+        _task(question, rest[start : start + _ROWS_PER_TASK], results, done)
         for start in range(0, len(rest), _ROWS_PER_TASK)
     ]
     batched.run(together, tasks, results, workers, done)
+
+
+def _task(
+    question: Question, rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]
+) -> Task:
+    def take(answers: Sequence[Attempt]) -> None:
+        for (i, _), answer in zip(rows, answers, strict=True):
+            results.take(i, answer)
+            done(1)
+
+    return beside.Portable(_attempts, (question, [row for _, row in rows]), take)
+
+
+def _attempts(question: Question, rows: Sequence[Row]) -> list[Attempt]:
+    answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
+    return [attempt(functools.partial(answer, question, row)) for row in rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +115,6 @@ class Row:
     view: str
     relation: str
     target: float
-    unit: Any = None
     client_rate: float | None = None
 
 
@@ -129,20 +138,20 @@ def _row(question: Question, given: Mapping[str, Any]) -> Row:
     target = given["target_epsilon"] if question.what == "calibration" else 0.0
     view = _view(given)
     relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
-    unit = None
-    sums = isinstance(randomizer, Gaussian) and view == "aggregate" and protocol.summed
-    replaced = question.what == "bracket" and view != "local" and relation == REPLACE
-    if (
-        replaced
-        and isinstance(randomizer, Randomizer)
-        and question.bounds != BEST
-        and protocol.cover is not None
-        and not sums
-    ):
-        unit = unit_bound(protocol, randomizer, view, protocol.repeats, delta, bounds=question.bounds).bound
-    elif replaced and sums and protocol.cover is not None and protocol.alike(False)[0].above is protocol:
-        unit = _only(protocol, randomizer, view, delta, question.bounds)
-    return Row(protocol, randomizer, delta, view, relation, target, unit, given.get("client_rate"))
+    return Row(protocol, randomizer, delta, view, relation, target, given.get("client_rate"))
+
+
+def _unit(question: Question, row: Row) -> UnitBound | None:
+    """What batched kernels might compose; None where they have nothing to do with the row."""
+    protocol, randomizer, bounds = row.protocol, row.randomizer, question.bounds
+    if row.view == "local" or row.relation != REPLACE or protocol.cover is None:
+        return None
+    sums = isinstance(randomizer, Gaussian) and row.view == "aggregate" and protocol.summed
+    if sums and protocol.alike(False)[0].above is protocol:
+        return _only(protocol, randomizer, row.view, row.delta, bounds)
+    if sums or bounds == BEST or not isinstance(randomizer, Randomizer):
+        return None
+    return unit_bound(protocol, randomizer, row.view, protocol.repeats, row.delta, bounds=bounds).bound
 
 
 def _only(
@@ -153,21 +162,6 @@ def _only(
         mass = log_inverse_mass(protocol.repeats, delta)
         found = built_bounds(Unit(protocol, randomizer, view, REPLACE, mass), bounds)
     return found[0][1] if len(found) == 1 else None
-
-
-def _run(
-    question: Question,
-    rows: Sequence[tuple[int, Row]],
-    one: Callable[[Question, Row], dict[str, Any]],
-    results: Results,
-    done: Callable[[int], None],
-) -> Task:
-    def task() -> None:
-        for i, row in rows:
-            results.attempt(i, functools.partial(one, question, row))
-            done(1)
-
-    return task
 
 
 def _bracket(question: Question, row: Row) -> dict[str, Any]:

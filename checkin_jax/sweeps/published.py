@@ -20,8 +20,8 @@ from checkin_jax.sweeps.results import refusal
 from checkin_jax.sweeps.table import batched
 
 if TYPE_CHECKING:
+    from checkin_jax.sweeps.processes.workers import Task, Workers
     from checkin_jax.sweeps.results import Question, Results
-    from checkin_jax.sweeps.workers import Task, Workers
 
 DEFAULT_ORDERS = tuple(
     dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,24 @@ def refusal(check: Callable[[], object]) -> str:
     raise AssertionError(f"{check!r} refused nothing")
 
 
+class Attempt(NamedTuple):
+    """Results of a row or of several by name, or the error's text; and the seconds that it took."""
+
+    values: Mapping[str, Any]
+    error: str
+    seconds: float
+
+
+def attempt(answer: Callable[[], Mapping[str, Any]]) -> Attempt:
+    """The answer, or what is wrong with the setting."""
+    started = time.perf_counter()
+    try:
+        values, error = answer(), ""
+    except (TypeError, ValueError, ArithmeticError) as refused:
+        values, error = {}, str(refused)
+    return Attempt(values, error, time.perf_counter() - started)
+
+
 class Results:
     """Result columns of a block, filled as rows finish. `columns` turns a row that was never filled into an error."""
 
@@ -120,14 +138,16 @@ class Results:
         for name, value in values.items():
             (self.numbers if name in self.numbers else self.words)[name][index] = value
 
+    def take(self, index: Any, found: Attempt) -> None:
+        """Fills the rows `index`, and shares out among them how long that took."""
+        self.fill(index, **found.values)
+        if found.error:
+            self.errors[index] = found.error
+        self.seconds[index] = found.seconds / np.size(index)
+
     def attempt(self, index: Any, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Fills the rows `index` with an answer, or its error, and shares out among them how long it took."""
-        started = time.perf_counter()
-        try:
-            self.fill(index, **answer())
-        except (TypeError, ValueError, ArithmeticError) as error:
-            self.errors[index] = str(error)
-        self.seconds[index] = (time.perf_counter() - started) / np.size(index)
+        """Fills the rows `index` with an answer, or its error."""
+        self.take(index, attempt(answer))
 
     def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
         """Inputs and results, a row each; a row with neither result nor error has an error that says so."""

@@ -20,15 +20,16 @@ from checkin_jax.accounting.bounds.choice import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import evaluate, published, settings, shared
+from checkin_jax.sweeps import evaluate, published, settings
 from checkin_jax.sweeps import table as tables
 from checkin_jax.sweeps.arguments import Arguments
+from checkin_jax.sweeps.processes import shared
+from checkin_jax.sweeps.processes.shared import Executor
+from checkin_jax.sweeps.processes.workers import Workers
 from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
 from checkin_jax.sweeps.settings import Settings
-from checkin_jax.sweeps.shared import Executor
 from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.table import Sweep
-from checkin_jax.sweeps.workers import Workers
 
 # Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
 BLOCK_ROWS = {
@@ -158,7 +159,7 @@ def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]
 def sweep(
     *, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Unpack[Arguments]
 ) -> Sweep:
-    """Evaluates every setting of a table, in blocks, by batched kernels on all devices of this process.
+    """Evaluates every setting of a table, in blocks, on all devices or cores of this process.
 
     >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
     >>> [f"{upper:.4f}" for upper in found["epsilon"]]
@@ -187,15 +188,15 @@ def sweep(
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
         "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
       randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
-      bounds: as in `account`; "fast" is what batched kernels serve, ten to a hundred times faster.
+      bounds: as in `account`; "fast" is ten to a hundred times faster, and what accelerators have compiled kernels for.
       block_rows: settings that are evaluated together.
 
     Returns:
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
       rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
-      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. Against `account`: one
-      round differs by less than 1e-9, where both stop; more rounds by rounding, which may tip the choice of a grid:
-      about 1e-6 then (docs/sweeps.md).
+      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. On a CPU they are
+      `account`'s, bit for bit; on accelerators one round differs from it by less than 1e-9, where both stop; more
+      rounds by rounding, which may tip the choice of a grid: about 1e-6 then (docs/sweeps.md).
 
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.

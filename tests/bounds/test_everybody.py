@@ -65,3 +65,12 @@ def test_any_noise_and_number_has_an_answer(n, noise):
     g = cj.account(cj.Shuffle(num_clients=n), randomizer, delta=1e-6, bounds="fast")
     alone = cj.account(cj.Shuffle(num_clients=n), randomizer, delta=1e-6, view="local", bounds="fast")
     assert 0.0 <= g.lower <= g.epsilon <= alone.epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("n", "noise"), [(1, 1.0), (30, 0.4), (1000, 3.0), (10**6, 0.8), (10**9, 30.0)])
+def test_what_g2_is_not_below_decides_nothing_else(n, noise):
+    """T* asks G2 only where it may help: never where what it is not below is larger already."""
+    losses = np.concatenate([[0.0], np.geomspace(1e-9, 8.0, 200)])
+    for mass in (12.0, 31.0):
+        bound = G2Shuffled(n, 2.0 / noise, mass)
+        assert (bound.upper(losses) >= bound.least(losses) * (1 - 1e-9)).all()

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps import shared
-from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.processes import shared
+from checkin_jax.sweeps.processes.claims import Claims
 from checkin_jax.sweeps.table import load
 
 ARGUMENTS = {

@@ -12,7 +12,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.kernels.execution import batching, devices
-from checkin_jax.sweeps.workers import Workers
+from checkin_jax.sweeps.processes.workers import Workers
 from checkin_jax.training.private.performance import Performance
 
 RUN, MESSAGE = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.1, num_rounds=1), cj.PureLDP(epsilon0=1.0)
@@ -58,6 +58,7 @@ def test_without_ieee_float64_the_cpu_accounts_and_says_so_once(platform):
         assert jax.config.jax_default_device == CPU
         assert jnp.zeros(3).dtype == jnp.float64
         assert batching.looped()
+        assert not batching.pays()
     assert jax.config.jax_default_device is None
 
 
@@ -116,7 +117,7 @@ def test_float64_is_entered_in_one_place_only():
     found = {
         str(path.relative_to(root)) for path in root.rglob("*.py") if entered.search(path.read_text("utf-8"))
     }
-    assert found == {"kernels/execution/devices.py", "sweeps/workers.py"}
+    assert found == {"kernels/execution/devices.py", "sweeps/processes/workers.py"}
 
 
 def test_the_device_in_use_follows_the_default():

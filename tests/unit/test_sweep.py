@@ -9,7 +9,6 @@ from checkin_jax.accounting import published
 from checkin_jax.kernels.execution import batching
 from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
-from checkin_jax.sweeps.brackets import batched
 
 RESULTS = ("epsilon", "lower")
 
@@ -55,23 +54,33 @@ def accounted(table, protocol, i):
     return cj.account(protocol(**fields), randomizer, delta=float(table["delta"][i]), bounds="fast")
 
 
-def test_single_rounds_are_those_of_account(singles):
-    for i in range(len(singles)):
-        g = accounted(singles, cj.Shuffle, i)
-        # Both searches stop once the crossing is enclosed to 1e-9 of itself.
-        assert singles["epsilon"][i] == pytest.approx(g.epsilon, rel=1.01e-9, abs=0)
-        assert singles["lower"][i] == pytest.approx(g.lower, rel=1.01e-9, abs=0)
-        assert (singles["method"][i], singles["lower_method"][i]) == (g.method, g.lower_method)
-        assert singles["validity"][i] == g.validity
+def test_rows_on_a_cpu_are_those_of_account(singles, composed):
+    for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
+        for i in np.flatnonzero(~table.failed):
+            g = accounted(table, protocol, i)
+            for name in ("epsilon", "lower", "method", "lower_method", "validity"):
+                assert table[name][i] == getattr(g, name)
 
 
-def test_composed_rounds_are_those_of_account(composed):
-    for i in np.flatnonzero(~composed.failed):
-        g = accounted(composed, cj.ShuffledCheckIn, i)
-        # The same grids and kernels in other programs of XLA: their sums differ in the last bits.
-        assert composed["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-8, abs=0)
-        assert composed["lower"][i] == pytest.approx(g.lower, rel=1e-8, abs=0)
-        assert (composed["method"][i], composed["lower_method"][i]) == (g.method, g.lower_method)
+@pytest.mark.slow
+def test_compiled_rows_are_those_of_account(monkeypatch, singles, composed):
+    """What accelerators run, lanes one by one."""
+    monkeypatch.setattr(batching, "pays", lambda: True)
+    for table, protocol, rel in ((singles, cj.Shuffle, 1.01e-9), (composed, cj.ShuffledCheckIn, 1e-8)):
+        arguments = {
+            name: table[name]
+            for name in (*protocol.__annotations__, "epsilon0", "delta")
+            if name in table.columns
+        }
+        found = cj.sweep(protocol=protocol, table=arguments, bounds="fast")
+        for name in RESULTS:
+            # Searches stop once the crossing is enclosed to 1e-9 of itself; composed sums differ in the last bits.
+            np.testing.assert_allclose(found[name], table[name], rtol=rel, atol=0)
+        for name in ("method", "lower_method", "validity", "error"):
+            assert found[name].tolist() == table[name].tolist()
+        order = np.arange(len(table))[::-1]
+        backwards = {name: column[order] for name, column in arguments.items()}
+        same_rows(found, cj.sweep(protocol=protocol, table=backwards, block_rows=2, bounds="fast"), order)
 
 
 def test_a_broken_setting_is_a_row_with_its_error_and_no_numbers(composed):
@@ -175,8 +184,9 @@ def test_corners_are_those_of_account():
 
 
 @pytest.mark.slow
-def test_many_settings_are_those_of_account():
+def test_many_compiled_settings_are_those_of_account(monkeypatch):
     """Every shape of kernel: few and many clients and messages, one round to 1e5."""
+    monkeypatch.setattr(batching, "pays", lambda: True)
     rng = np.random.default_rng(7)
     n = np.round(10 ** rng.uniform(0, 9, 60))
     columns = {
@@ -201,12 +211,12 @@ def test_many_settings_are_those_of_account():
 
 
 @pytest.mark.slow
-def test_many_gaussian_sums_are_those_of_account(monkeypatch):
-    """Few are `account`'s own rows, many have kernels: the same ends but for the order of additions."""
+def test_compiled_gaussian_sums_are_those_of_account(monkeypatch):
+    """The same ends but for the order of additions."""
     about = {"view": "aggregate", "num_clients": [600_000, 900_000], "check_in_prob": 0.1, "rows": "zip"}
     about |= {"noise_multiplier": [1.1, 2.3], "num_rounds": [300, 400], "delta": 1e-6}
     few = cj.sweep(**about)
-    monkeypatch.setattr(batched, "_ENOUGH_SUMS", 2)
+    monkeypatch.setattr(batching, "pays", lambda: True)
     many = cj.sweep(**about)
     for end in ("epsilon", "lower"):
         np.testing.assert_allclose(many[end], few[end], rtol=1e-9)
@@ -216,7 +226,7 @@ def test_many_gaussian_sums_are_those_of_account(monkeypatch):
 
 
 @pytest.mark.slow
-def test_lanes_side_by_side_give_what_lanes_one_by_one_do(monkeypatch, singles, composed):
+def test_lanes_side_by_side_give_the_same(monkeypatch, singles, composed):
     """What an accelerator runs, on a CPU: sums are taken in another order, which may tip the choice of a grid."""
     monkeypatch.setattr(batching, "looped", lambda: False)
     names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")

@@ -46,6 +46,14 @@ def looped() -> bool:
     return in_use().platform == "cpu"
 
 
+def pays() -> bool:
+    """Whether many settings are worth a compiled program on the device in use.
+
+    On a CPU NumPy takes about as long for a setting, and compiles nothing.
+    """
+    return not looped()
+
+
 def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = None, *, size: int) -> Any:
     """Runs the kernel on every lane; [size, ...]. Entries beyond the number of lanes given are undefined.
 

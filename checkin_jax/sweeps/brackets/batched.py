@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -21,13 +21,11 @@ from checkin_jax.sweeps.brackets.requests import Asking, drive
 from checkin_jax.sweeps.brackets.static_shapes import Cuts, cuts, guess
 
 if TYPE_CHECKING:
+    from checkin_jax.sweeps.processes.workers import Task, Workers
     from checkin_jax.sweeps.results import Results
-    from checkin_jax.sweeps.workers import Task, Workers
 
 # Settings in one kernel call on a CPU, where lanes run one by one, and on an accelerator.
 _LANES, _WIDE_LANES = 32, 512
-# Fewer Gaussian sums than this take less time one by one than their kernels take to compile on a CPU.
-_ENOUGH_SUMS = 2_000
 # Composed settings that are searched side by side, in units of these.
 _CROWD = 2
 
@@ -160,7 +158,7 @@ def _caught(one: Setting) -> Asking[Bracket | str]:
         return str(error)
 
 
-def serves(unit: object, repeats: int, delta: float) -> bool:
+def serves(unit: object, repeats: int, delta: float) -> TypeGuard[ShuffledPureLDP | ShuffledGaussian]:
     """Whether the batched kernels have this setting; the others are `account`'s."""
     if isinstance(unit, ShuffledGaussian):
         return unit.summed and repeats > 1 and delta < 1.0
@@ -169,11 +167,6 @@ def serves(unit: object, repeats: int, delta: float) -> bool:
     # Composed laws of few outcomes have knots of their own.
     few = repeats > 1 and unit.rate == 1.0 and unit.num_clients < FEW_OUTCOMES
     return delta < 1.0 and not few
-
-
-def pay(settings: Sequence[Setting]) -> bool:
-    """Whether so many Gaussian sums are worth kernels of their own, the first time too, on the device in use."""
-    return not batching.looped() or len(settings) >= _ENOUGH_SUMS
 
 
 def _likeness(one: Setting) -> tuple[Any, ...]:

@@ -22,6 +22,9 @@ from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, UnitB
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
+# A share of what does not matter that does not matter either.
+_SELDOM = 1e-9
+
 
 @dataclasses.dataclass(frozen=True)
 class HiddenMessages(HiddenSum):
@@ -85,9 +88,10 @@ class HiddenMessages(HiddenSum):
 
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
         alone = super()._seldom(losses)
-        return (
-            alone if self.everybody is None else np.minimum(alone, np.asarray(self.everybody.upper(losses)))
-        )
+        # Where it hardly ever happens, less than one message by itself is not worth its evaluation.
+        if self.everybody is None or self._rest <= _SELDOM * math.exp(-self.log_inverse_mass):
+            return alone
+        return np.minimum(alone, np.asarray(self.everybody.upper(losses)))
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         n, rate = self.num_clients, self.rate

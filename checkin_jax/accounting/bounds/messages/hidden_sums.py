@@ -26,10 +26,10 @@ _DENSE, _WIDE = 40, 88
 _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
-# So many places are taken together, if they are no further apart than this, or than this share of them; and losses
-# that no multiple of this separates.
-_TOGETHER = (1, 2, 4, 8, 16)
-_APART, _FURTHER_APART, _IN_C = 0.5, 0.05, 0.1
+# So many places are taken together, if they are no further apart than this, or than that share of them (events, whose
+# lines are less patient, half as far); and losses that no multiple of this separates.
+_TOGETHER = (1, 2, 4, 8, 16, 32)
+_APART, _IN_C = (1.0, 0.1), 0.1
 # A value below e^_STOP of what does not matter, e^-12 of delta, stands for all further ones.
 _STOP = 5.0
 # Losses no further apart share what contours are chosen by.
@@ -69,15 +69,16 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
 
 
-def near(places: np.ndarray, limits: Sequence[int] = ()) -> list[tuple[int, int]]:
+def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> list[tuple[int, int]]:
     """Where groups begin and end of places for each of which one contour serves.
 
     Args:
       places: increasing, in standard deviations of the sum. limits: places at which another group begins.
+      share: of the usual distance.
     """
     found, start = [], 0
     while start < len(places):
-        most = places[start] + max(_APART, _FURTHER_APART * places[start])
+        most = places[start] + share * max(_APART[0], _APART[1] * places[start])
         stop = min(
             int(np.searchsorted(places, most, "right")), *(at for at in (len(places), *limits) if at > start)
         )

@@ -102,4 +102,7 @@ def _ended(process: int) -> bool:
         return True
     except OSError:
         return False
+    with contextlib.suppress(OSError, IndexError):  # other systems have no such file
+        # One that has ended keeps its number until its parent asks for it.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False

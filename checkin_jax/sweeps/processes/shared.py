@@ -12,10 +12,10 @@ import numpy as np
 
 from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.sweeps import evaluate, table
-from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.processes.claims import Claims
+from checkin_jax.sweeps.processes.workers import Workers
 from checkin_jax.sweeps.results import Question
 from checkin_jax.sweeps.store import Store
-from checkin_jax.sweeps.workers import Workers
 
 # Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
@@ -39,7 +39,7 @@ class Executor(Protocol):
 
 def elsewhere(question: Question, rows: Mapping[str, np.ndarray]) -> tuple[str, table.Columns]:
     """One block in a worker of an executor: its platform, and the block's columns."""
-    with Workers() as workers:
+    with Workers(alone=True) as workers:
         return certified(in_use()).platform, evaluate.evaluate(question, rows, workers, lambda done: None)
 
 

@@ -1,0 +1,1 @@
+"""Who evaluates the rows: threads and processes of this machine, executors, and whoever sees a folder."""
