@@ -204,10 +204,12 @@ def _centres(steps: Steps, number: float, ends: tuple[float, float]) -> list[flo
     """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
 
     def width(centre: float) -> float:
-        weight, _ = steps.tilted(_order(steps, centre / number))
-        total, from_mean = float(weight.sum()), steps.at - float(weight @ steps.at) / float(weight.sum())
-        np.square(from_mean, out=from_mean)
-        return _TILT_SDS * math.sqrt(number * float(weight @ from_mean) / total)
+        # Of the groups: where the next tilt is centred is a choice.
+        masses, at = steps.grouped
+        weight = masses * np.exp(_order(steps, centre / number) * (at - at[-1]))
+        total = float(weight.sum())
+        variance = float(weight @ np.square(at - float(weight @ at) / total)) / total if total > 0 else 0.0
+        return _TILT_SDS * math.sqrt(number * variance)
 
     # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
     centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]
