@@ -67,12 +67,14 @@ def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tu
         corners = np.append(0, corners)
         value = np.append(at_one, upper[corners[1:]])
         inside = np.append(chords(losses[corners], value, losses[:-1]), upper[-1])
-        found.append(np.minimum(upper, inside))
+        found.append(np.minimum.accumulate(np.minimum(upper, inside)))
     return found[0], found[1]
 
 
 def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one: float) -> bool:
     """Whether some chord is below these bounds by more than _CONVEX of them."""
+    if max(float(forward[0]), float(backward[0])) > at_one * (1.0 + _CONVEX):
+        return True
     gaps = np.diff(losses)
     falls = 0.0
     for upper in (forward, backward):
