@@ -18,8 +18,6 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -41,8 +39,7 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Dataset, Model, Performance, PrivateRun, train
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.features import oriented_gradients
-from checkin_jax.training.examples.networks import NUM_CLASSES, cross_entropy
+from checkin_jax.training.examples.features import crops, oriented_gradients, softmax_regression
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.
@@ -112,6 +109,7 @@ def main(
     averaging: float = 0.0,
     clip_norm: float = 0.1,
     directions: int = 8,
+    num_crops: int = 1,
 ) -> None:
     """Trains every setting into a folder of its own under `runs`.
 
@@ -130,12 +128,13 @@ def main(
       averaging: Average the parameters over this last fraction of the rounds.
       clip_norm: l2 norm of a clipped gradient.
       directions: Entries of a histogram of gradients.
+      num_crops: A client's gradient is the mean over its image and this many less one of it moved by up to two pixels.
     """
     known = settings()
     if unknown := sorted({*only} - {*known}):
         raise ValueError(f"only={unknown}: expected names out of {', '.join(known)}")
     images = data.mnist(data_dir) if dataset == "mnist" else data.digits()
-    records, model = prepared(images, directions)
+    records, model = prepared(images, directions, num_crops)
     accountant = functools.cache(account)  # repeats ask the same questions
     for repeat, name in itertools.product(range(repeats), only or known):
         folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
@@ -174,6 +173,7 @@ def main(
                         "momentum": momentum,
                         "adam": adam,
                         "directions": directions,
+                        "num_crops": num_crops,
                     },
                     tuning=TUNING,
                     account_fn=accountant,
@@ -181,38 +181,21 @@ def main(
             print(f"{folder.name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
 
 
-def prepared(images: data.LabelledImages, directions: int) -> tuple[Dataset, Model]:
-    """Features and labels, and softmax regression on them."""
+def prepared(images: data.LabelledImages, directions: int, number: int) -> tuple[Dataset, Model]:
+    """Features of crops and labels, and softmax regression on them."""
     cell = 4 if images.image_side == 28 else 2
 
     def features(of: np.ndarray) -> np.ndarray:
         return oriented_gradients(of, max_value=images.max_value, cell=cell, directions=directions)
 
-    train_features, test_features = features(images.train_images), features(images.test_images)
-    width = train_features.shape[1]
-
-    def init(key: jax.Array) -> dict[str, jax.Array]:
-        return {"kernel": jnp.zeros((width, NUM_CLASSES))}
-
-    def logits(parameters: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-        return x @ parameters["kernel"]
-
-    def loss(parameters: dict[str, jax.Array], record: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return cross_entropy(logits(parameters, record[0]), record[1].astype(jnp.int32))
-
-    def metrics(
-        parameters: dict[str, jax.Array], record: tuple[jax.Array, jax.Array]
-    ) -> dict[str, jax.Array]:
-        guess = jnp.argmax(logits(parameters, record[0]))
-        return {"accuracy": (guess == record[1].astype(guess.dtype)).astype(jnp.float32)}
-
-    name = "softmax regression on histograms of oriented gradients"
+    moved, test_features = crops(images.train_images, number), features(images.test_images)
+    train_features = [features(moved[:, i]) for i in range(number)]
     dataset = Dataset(
-        records=(train_features, images.train_labels),
+        records=(np.stack(train_features, axis=1), images.train_labels),
         test=(test_features, images.test_labels),
         name=images.name,
     )
-    return dataset, Model(init=init, loss=loss, metrics=metrics, name=name, apply=logits)
+    return dataset, softmax_regression(test_features.shape[1])
 
 
 if __name__ == "__main__":

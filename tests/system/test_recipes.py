@@ -62,6 +62,7 @@ def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatc
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     program = loaded("mnist_public_features", monkeypatch)
     asked = {"only": ("ldp_sgd_4.0", "gaussian_8.0"), "dataset": "digits", "shrink": 100, "evaluations": 1}
+    asked |= {"num_crops": 2}
     program.main(tmp_path, **asked, repeats=2)
     found = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
     assert found == ["ldp_sgd_4.0_1", "gaussian_8.0_1", "ldp_sgd_4.0_2", "gaussian_8.0_2"]
