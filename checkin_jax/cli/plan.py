@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import tyro
@@ -192,7 +192,7 @@ def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     except ValueError as error:
         return str(error)
     cut = up if isinstance(found.randomizer, Gaussian) else down
-    return dataclasses.replace(found.randomizer, **{found.name: float(cut(found.value))})
+    return dataclasses.replace(cast(Any, found.randomizer), **{found.name: float(cut(found.value))})
 
 
 def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:
