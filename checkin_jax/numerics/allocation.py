@@ -11,7 +11,8 @@ exponential tilts, every error bounded and counted on its side; heavy tails by a
 
     E(S - x)_+ = E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+    for x + m <= B  ("<=" for every B),
 
-and -S > x forces every L_i below m - x. docs/theory_allocation.md has the proofs. Host code, numpy float64.
+and -S > x forces every L_i below m - x. Slots may be of two kinds, with shifts and weights of their own: `excess`.
+docs/theory_allocation.md has the proofs. Host code, numpy float64.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
-from checkin_jax.numerics.tilted_sums import Tail, outweighs, step_sd, steps_of, tail_of
+from checkin_jax.numerics.tilted_sums import Steps, Sum, Tail, outweighs, step_sd, steps_of, tail_of
 
 # Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
@@ -37,6 +38,10 @@ _MAX_GRID = 2**23
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
 # More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
 MAX_SLOTS = 10**9
+# Of two kinds of terms: spacing in standard deviations of the smaller one, and most points of the lattice of sums.
+_FINE_STEP, _MOST_POINTS, _MOST_POINTS_FAR = 0.1, 2**18, 2**16
+# Relative: what the places of lattice points are rounded by, with a wide margin.
+_PLACED = 1e-14
 
 
 class Profile(NamedTuple):
@@ -121,7 +126,7 @@ def profile(
         # Far out single large terms rule; tilts that make more than one of them likely only cost accuracy.
         centres = None if reverse or scale == 0 else start * np.asarray(_FAR_CENTRES)
         steps = steps_of(law, reverse, centred)
-        tail = tail_of(steps, m, ends, centres, points, upper)
+        tail = tail_of(Sum(((steps, m),)), ends, centres, points, upper)
         if upper:
             shift, extra = m * law.slack, m * (law.below if reverse else law.above)
         elif reverse:
@@ -210,3 +215,118 @@ def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarr
         far[here] = np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING)
         left &= ~here
     return difference, far
+
+
+class Kind(NamedTuple):
+    """`number` terms weight (L - 1), L of the shift mu; 0 < weight <= 1."""
+
+    number: int
+    mu: float
+    weight: float
+
+
+class Excess(NamedTuple):
+    """E(S - x)_+ from above for x >= 0, falling: tails on a ladder of scales, each good as far as its end."""
+
+    ends: list[float]
+    tails: list[Tail]
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """The bound at x, as many as there are; beyond the last end its last value serves."""
+        value = np.full(np.shape(x), math.inf)
+        left = np.ones(np.shape(x), dtype=bool)
+        for i, (end, tail) in enumerate(zip(self.ends, self.tails)):
+            here = left & (x <= end) if i < len(self.ends) - 1 else left
+            grid = tail.start + tail.spacing * np.arange(tail.value.size)
+            with np.errstate(invalid="ignore"):
+                value[here] = np.interp(np.minimum(x[here], end), grid, tail.value, left=math.inf)
+            left &= ~here
+        return np.where(np.isnan(value), math.inf, value) * (1.0 + ROUNDING)
+
+
+def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]]:
+    """A spacing near this one, and how many of it each weight is; rounded up, and as little as may be."""
+    first = min(weights)
+    best, found = math.inf, (spacing, [1])
+    fewest = max(math.ceil(first / spacing), 2)
+    for units in range(fewest, 2 * fewest + 2):
+        fine = first / units
+        others = [math.ceil(weight / fine * (1.0 - 1e-12)) for weight in weights]
+        excess = max(count * fine / weight for count, weight in zip(others, weights))
+        if excess < best * (1.0 - 1e-6):
+            best, found = excess, (fine, others)
+    return found
+
+
+def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[float], list[float]]:
+    """Where each L is cut, and about the standard deviation of a term so cut.
+
+    Upwards, one such term outweighs what the others may lack, so that little is lost by cutting there; downwards so
+    large a term hardly ever counts.
+    """
+    highs = [
+        math.exp(min(5.0 * kind.mu + 0.5 * kind.mu**2, 600.0)) if reverse else 1.0 + 2.5 * end / kind.weight
+        for kind in kinds
+    ]
+    return highs, [kind.weight * step_sd(kind.mu, max(high, 1.5)) for kind, high in zip(kinds, highs)]
+
+
+def excess(kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> Excess:
+    """E(S - x)_+, or E(-S - x)_+ if reverse, down to about exp(-log_inverse_mass) for each term."""
+    width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+    whole = math.fsum(kind.number * kind.weight for kind in kinds)
+    small = math.exp(-log_inverse_mass) * whole
+    end = 0.0
+    for _ in range(30):
+        _, sds = _spreads(kinds, end, reverse)
+        end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
+    if reverse:
+        end = min(end, 0.75 * whole)
+    start, found = 0.0, Excess([], [])
+    while True:
+        tail = _scale(kinds, (start, end), log_inverse_mass, reverse)
+        found.ends.append(end)
+        found.tails.append(tail)
+        if reverse or tail.value[-1] <= small:
+            break
+        start, end = end, _RATIO * end
+        # Coarser lattices than the smaller terms' weight are not for them.
+        if _far_spacing(end) > 0.5 * min(kind.weight for kind in kinds):
+            break
+    return found
+
+
+def _far_spacing(end: float) -> float:
+    """The spacing for a scale that ends there, in lattices of so few points."""
+    return end / (0.12 * _MOST_POINTS_FAR)
+
+
+def _scale(
+    kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
+) -> Tail:
+    """The tail from the first of `ends` to the second."""
+    start, end = ends
+    highs, sds = _spreads(kinds, end, reverse)
+    spreads = [kind.mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * kind.mu**2 for kind in kinds]
+    highs = [max(min(high, math.exp(min(spread, 600.0))), 1.5) for high, spread in zip(highs, spreads)]
+    total = math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
+    points = _MOST_POINTS if start == 0.0 else _MOST_POINTS_FAR
+    span = max(kind.weight * high for kind, high in zip(kinds, highs))
+    spacing = max(_FINE_STEP * min(sds), span / points, 24.0 * total / points)
+    if start > 0.0:
+        spacing = max(spacing, _far_spacing(end))
+    spacing, units = _units(spacing, tuple(kind.weight for kind in kinds))
+    steps, slack, beyond = [], 0.0, 0.0
+    for kind, spread, high, count in zip(kinds, spreads, highs, units):
+        low, scale = math.exp(-spread), count * spacing
+        # One is a lattice point: so many spacings are one.
+        law = law_upper(kind.mu, low if low > 0.3 else 0.0, high, 1.0 / (count - 0.5))
+        first = round(law.start * count) - count
+        masses = law.masses[::-1] if reverse else law.masses
+        least = -(first + law.masses.size - 1) if reverse else first
+        steps.append((Steps(least * spacing, spacing, masses), float(kind.number)))
+        slack += kind.number * (scale * law.slack + _PLACED * scale * high)
+        beyond += kind.number * scale * (law.below if reverse else law.above)
+    centres = None if start == 0.0 else start * np.asarray(_FAR_CENTRES)
+    tail = tail_of(Sum(tuple(steps)), ends, centres, points, True)
+    return tail._replace(start=tail.start + slack, value=tail.value + beyond)

@@ -1,4 +1,4 @@
-"""E(s - x)_+ for sums s of many equal lattice steps, from either side: one FFT for each of a few exponential tilts.
+"""E(s - x)_+ for sums s of many lattice steps of one kind or a few, from either side: one FFT for each of a few tilts.
 
 Every error is bounded and counted on its side. Host code, numpy float64; proofs in docs/theory_allocation.md.
 """
@@ -83,23 +83,62 @@ def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
     return Steps(law.start - mean, law.spacing, law.masses)
 
 
-def _order(steps: Steps, target: float) -> float:
-    """About the order >= 0 whose tilted mean step is `target`; any order is valid."""
-    masses, at = steps.grouped
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sum:
+    """A sum of independent steps, so many of each kind; all kinds have the same spacing."""
 
-    def mean(order: float) -> float:
-        weight = masses * np.exp(order * (at - at[-1]))
-        total = float(weight.sum())
-        return float(weight @ at) / total if total > 0 else math.inf
+    kinds: tuple[tuple[Steps, float], ...]
 
-    spread = float(at[-1] - at[0])
-    low, high = math.log(1e-9 / spread), math.log(700.0 / spread)
-    if mean(math.exp(low)) >= target:
-        return 0.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if mean(math.exp(middle)) < target else (low, middle)
-    return math.exp(low)
+    @property
+    def spacing(self) -> float:
+        return self.kinds[0][0].spacing
+
+    @property
+    def number(self) -> float:
+        return math.fsum(number for _, number in self.kinds)
+
+    @property
+    def least(self) -> float:
+        """The smallest value."""
+        return math.fsum(number * steps.start for steps, number in self.kinds)
+
+    @property
+    def last(self) -> float:
+        """Index of the largest value, counted from the smallest."""
+        return math.fsum(number * (steps.masses.size - 1.0) for steps, number in self.kinds)
+
+    @functools.cached_property
+    def jump(self) -> float:
+        """The largest value of one step."""
+        return max(float(steps.at[-1]) for steps, _ in self.kinds)
+
+    @functools.cached_property
+    def farthest(self) -> float:
+        return max(float(np.abs(steps.at).max()) for steps, _ in self.kinds)
+
+    def log_moment(self, order: float) -> float:
+        return math.fsum(number * steps.log_moment(order) for steps, number in self.kinds)
+
+    def order(self, target: float) -> float:
+        """About the order >= 0 whose tilted mean is `target`; any order is valid."""
+
+        def mean(order: float) -> float:
+            total = 0.0
+            for steps, number in self.kinds:
+                masses, at = steps.grouped
+                weight = masses * np.exp(order * (at - at[-1]))
+                size = float(weight.sum())
+                total += number * float(weight @ at) / size if size > 0 else math.inf
+            return total
+
+        spread = max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
+        low, high = math.log(1e-9 / spread), math.log(700.0 / spread)
+        if mean(math.exp(low)) >= target:
+            return 0.0
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if mean(math.exp(middle)) < target else (low, middle)
+        return math.exp(low)
 
 
 def _norm(values: np.ndarray) -> float:
@@ -116,36 +155,38 @@ class _Window(NamedTuple):
     mass_upper: np.ndarray
 
 
-def _tilted(
-    steps: Steps, number: float, centre: float, least: float, most: int, jumps: float, upper: bool
-) -> _Window:
-    """One FFT, tilted so that the sum of `number` steps is centred near `centre`; for x >= least.
+def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, upper: bool) -> _Window:
+    """One FFT, tilted so that the sum is centred near `centre`; for x >= least.
 
     Errors: FFT round-off (`kernels.round_off`) by Cauchy-Schwarz, Chernoff's bounds for what wraps around or lies
     beyond, relative rounding of masses and tilts once per step.
     """
-    order = _order(steps, centre / number)
-    at, h = steps.at, steps.spacing
-    log_total = steps.log_moment(order)
-    weight = steps.masses * np.exp(order * at - log_total)
-    mean = float(weight @ at)
-    sd = math.sqrt(max(number * float(weight @ np.square(at - mean)), h * h))
-    base, last = number * steps.start, number * (steps.masses.size - 1.0)
-    low = max(math.floor((min(number * mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
-    wide = max(_WINDOW_SDS * sd, jumps * float(at[-1]))
-    top = min(math.ceil((max(number * mean, centre) + wide - base) / h), last)
+    order, h = total.order(centre), total.spacing
+    log_total = total.log_moment(order)
+    weights = [steps.masses * np.exp(order * steps.at - steps.log_moment(order)) for steps, _ in total.kinds]
+    mean = variance = 0.0
+    for weight, (steps, number) in zip(weights, total.kinds):
+        middle = float(weight @ steps.at)
+        mean += number * middle
+        variance += number * float(weight @ np.square(steps.at - middle))
+    sd = math.sqrt(max(variance, h * h))
+    base, last = total.least, total.last
+    low = max(math.floor((min(mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
+    wide = max(_WINDOW_SDS * sd, jumps * total.jump)
+    top = min(math.ceil((max(mean, centre) + wide - base) / h), last)
     points = 16
     while points < min(top - low + 1, most):
         points *= 2
 
-    dense = np.bincount(np.arange(weight.size) % points, weight, points)
-    phi = np.fft.rfft(dense)
+    dense = [np.bincount(np.arange(each.size) % points, each, points) for each in weights]
+    phi = np.stack([np.fft.rfft(each) for each in dense])
+    numbers = np.asarray([number for _, number in total.kinds])
     size = np.abs(phi)
     with np.errstate(divide="ignore"):
         log_size = np.maximum(np.log(size), -1e4)
-    power = np.exp(number * log_size) * np.exp(1j * (number * np.angle(phi)))
-    off = round_off.of_fft(points) * float(dense.sum())
-    noise = float(round_off.of_powers(size[None], off, np.asarray([number]), points))
+    power = np.exp(numbers @ log_size) * np.exp(1j * (numbers @ np.angle(phi)))
+    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in dense])
+    noise = float(round_off.of_powers(size, off, numbers, points))
     prob = np.roll(np.fft.irfft(power, points), -(low % points))
 
     x = base + h * (low + np.arange(points, dtype=np.float64))
@@ -153,7 +194,7 @@ def _tilted(
     x, prob, low = x[skip:], prob[skip:], low + skip
     if not x.size:
         return _Window(low, x, x, x)
-    log_scale = number * log_total - order * x
+    log_scale = log_total - order * x
     scale = np.exp(np.minimum(log_scale, 50.0))
 
     def beyond(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -162,15 +203,15 @@ def _tilted(
 
     mass, value = beyond(scale * prob)
     mass_size, value_size = beyond(scale * np.abs(prob))
-    drift = math.expm1(number * UNIT * (64.0 + 4.0 * order * float(np.abs(at).max()))) + 8.0 * points * UNIT
+    drift = math.expm1(total.number * UNIT * (64.0 + 4.0 * order * total.farthest)) + 8.0 * points * UNIT
     away = h * np.arange(1.0, points + 1)
     fade = np.exp(-order * away)
     value_error = drift * value_size + scale * noise * _norm(away * fade)
     mass_error = drift * mass_size + scale * noise * _norm(fade)
     # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
     end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
-    above = max(_order(steps, end / number), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
-    plain = [(u, number * steps.log_moment(u) - u * end) for u in above.tolist()]
+    above = max(total.order(end), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
+    plain = [(u, total.log_moment(u) - u * end) for u in above.tolist()]
     steps_down = np.asarray([0.1, 0.3, 1.0, 3.0, 10.0, 20.0]) / sd
     covers_top, covers_low = low + x.size - 1 >= last, low - skip <= 0
     known = log_scale <= 40.0
@@ -183,9 +224,9 @@ def _tilted(
     log_plain = min(log for _, log in plain)
     outside = 0.0
     if not covers_top:
-        outside += math.exp(min(log_plain + order * end - number * log_total, 0.0))
+        outside += math.exp(min(log_plain + order * end - log_total, 0.0))
     if not covers_low:
-        down = [number * (steps.log_moment(order - u) - log_total) + u * begin for u in steps_down]
+        down = [total.log_moment(order - u) - log_total + u * begin for u in steps_down]
         outside += math.exp(min(min(down), 0.0))
     value_error = value_error + scale * outside * min(
         1.0 / (math.e * order) if order > 0 else math.inf, h * points
@@ -200,14 +241,19 @@ def _tilted(
     )
 
 
-def _centres(steps: Steps, number: float, ends: tuple[float, float]) -> list[float]:
+def _centres(total: Sum, ends: tuple[float, float]) -> list[float]:
     """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
 
     def width(centre: float) -> float:
-        weight, _ = steps.tilted(_order(steps, centre / number))
-        total, from_mean = float(weight.sum()), steps.at - float(weight @ steps.at) / float(weight.sum())
-        np.square(from_mean, out=from_mean)
-        return _TILT_SDS * math.sqrt(number * float(weight @ from_mean) / total)
+        # Of the groups: where the next tilt is centred is a choice.
+        order, variance = total.order(centre), 0.0
+        for steps, number in total.kinds:
+            masses, at = steps.grouped
+            weight = masses * np.exp(order * (at - at[-1]))
+            size = float(weight.sum())
+            if size > 0:
+                variance += number * float(weight @ np.square(at - float(weight @ at) / size)) / size
+        return _TILT_SDS * math.sqrt(variance)
 
     # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
     centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]
@@ -220,25 +266,19 @@ def _centres(steps: Steps, number: float, ends: tuple[float, float]) -> list[flo
 
 
 def tail_of(
-    steps: Steps,
-    number: float,
-    ends: tuple[float, float],
-    centres: np.ndarray | None,
-    most: int,
-    upper: bool,
+    total: Sum, ends: tuple[float, float], centres: np.ndarray | None, most: int, upper: bool
 ) -> Tail:
     """The best of several tilts at every lattice point of [ends]."""
-    base, h = number * steps.start, steps.spacing
+    base, h = total.least, total.spacing
     first = math.floor((ends[0] - base) / h) - 1  # the slack shifts it
     size = math.ceil((ends[1] - base) / h) - first + 1
-    at_end = float(steps.at[-1])
     # Where the largest terms matter, sums of three of them must not wrap around.
-    jumps = _JUMPS if ends[0] > 0 or at_end <= 3.0 * (ends[1] - ends[0]) else 0.0
+    jumps = _JUMPS if ends[0] > 0 or total.jump <= 3.0 * (ends[1] - ends[0]) else 0.0
     best = Tail(
         base + h * first, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
     )
-    for centre in _centres(steps, number, ends) if centres is None else centres:
-        found = _tilted(steps, number, float(centre), base + h * first, most, jumps, upper)
+    for centre in _centres(total, ends) if centres is None else centres:
+        found = _tilted(total, float(centre), base + h * first, most, jumps, upper)
         begin = max(found.first - first, 0)
         skip = begin + first - found.first
         count = max(min(size - begin, found.value.size - skip), 0)

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import among, sliding, slots
+from checkin_jax.accounting.bounds.windows import among, competitors, sliding, slots
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
@@ -248,6 +248,23 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         0.5,
         among.g5,
+        assumes=(_COUNTED,),
+    ),
+    Bound(
+        "G7",
+        "common slots, Gaussian messages: empty slots and occupied ones, in which the client is drawn as often as may "
+        "be expected, in one sum",
+        "docs/theory_allocation.md",
+        1.0,
+        competitors.g7,
+        assumes=(_COUNTED,),
+    ),
+    Bound(
+        "R6",
+        "replacement in two steps as in R2, each bounded by G7",
+        "docs/theory_allocation.md",
+        1.0,
+        competitors.r6,
         assumes=(_COUNTED,),
     ),
     Bound(

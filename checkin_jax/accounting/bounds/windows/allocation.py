@@ -163,8 +163,8 @@ class R2TwoSteps:
 
     pair: Directed
     rest: float = 0.0
+    name: str = "R2"
 
-    name = "R2"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 

@@ -1,0 +1,148 @@
+"""G7 and R6: empty and occupied slots in one sum; quadrature, the algorithm in cells, and what is NOT a bound."""
+
+import itertools
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+from scipy.special import ndtr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.windows.allocation import R2TwoSteps
+from checkin_jax.accounting.bounds.windows.competitors import CompetingClients
+from checkin_jax.numerics import allocation
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+LOSSES = np.concatenate([[0.0], np.geomspace(0.01, 2.0, 11)])
+RECORDS = 3
+
+
+def quadrature(kinds, x, reverse):
+    """E(S - x)_+ or E(-S - x)_+ of one term of either kind."""
+    w = np.linspace(-9.0, 9.0, 1801)
+    mass = np.exp(-0.5 * w * w)
+    mass /= mass.sum()
+    one, two = (k.weight * np.expm1(k.mu * w - 0.5 * k.mu**2) for k in kinds)
+    total = one[:, None] + two[None, :]
+    return mass @ np.maximum((-total if reverse else total) - x, 0.0) @ mass
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.418), (1.1, 0.29), (0.8, 1.0)])
+def test_sums_of_two_terms_against_quadrature(mu, weight, reverse):
+    kinds = allocation.Kind(1, 0.5 * mu, 1.0), allocation.Kind(1, mu, weight)
+    found = allocation.excess(kinds, MASS, reverse)
+    x = np.array([0.0, 0.1, 0.3, 0.6] if reverse else [0.0, 0.1, 0.4, 1.0, 3.0])
+    truth = np.array([quadrature(kinds, each, reverse) for each in x])
+    assert (found.at(x) >= truth * (1.0 - 1e-5) - 1e-12).all()
+    assert (found.at(x) <= truth * 1.08 + 1e-4).all()
+
+
+def test_one_kind_is_the_allocation_of_one_message():
+    """Twice the same terms, half of them each, as `numerics.allocation` has them."""
+    kinds = (allocation.Kind(300, 0.7, 1.0), allocation.Kind(200, 0.7, 1.0))
+    losses = np.array([0.02, 0.1, 0.2, 0.4])
+    for reverse in (False, True):
+        one = allocation.profile(0.7, 500, MASS, reverse, True)
+        known = allocation.profile_upper(one, 0.7, 1.0, losses)
+        x = 500.0 * (-np.expm1(-losses) if reverse else np.expm1(losses))
+        scale = np.exp(losses) / 500.0 if reverse else 1.0 / 500.0
+        found = scale * allocation.excess(kinds, MASS, reverse).at(x)
+        assert found == pytest.approx(known, rel=0.03)
+
+
+def test_weights_are_rounded_up_to_one_lattice():
+    for weights in ((1.0, 0.4181), (1.0, 0.3), (0.5, 1.0), (1.0,)):
+        spacing, units = allocation._units(0.03, weights)
+        for weight, count in zip(weights, units):
+            assert weight * (1.0 - 1e-9) <= count * spacing <= weight * 1.03
+        assert spacing <= 0.03 * (1.0 + 1e-9)
+
+
+def cells(records: np.ndarray, mu: float, number: int) -> np.ndarray:
+    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
+    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
+
+
+def compared(bound: CompetingClients, seed: int) -> np.ndarray:
+    """Truth over bound, added, removed and replaced, wherever the bound is above 1e-9."""
+    n, m, prob, mu = bound.num_clients, bound.slots, bound.prob, bound.mu
+    rng = np.random.default_rng(seed)
+    number = {1: 60, 2: 20, 3: 8}[m]
+    trees = [brute.constant_tree(cells(np.array([-1.0, 1.0, 0.5]), mu, number), m)]
+    trees.append(
+        brute.random_tree(lambda: cells(rng.choice([-1.0, -0.6, 0.0, 0.6, 1.0], RECORDS), mu, number), m)
+    )
+    forward, backward = bound.upper_sides(LOSSES)
+    replaced = R2TwoSteps(bound).upper(LOSSES)
+    with_client, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
+    ratios, c = [], np.exp(LOSSES)[:, None]
+
+    def compare(p: np.ndarray, q: np.ndarray, value: np.ndarray) -> None:
+        truth = np.maximum(p[None] - c * q[None], 0.0).sum(axis=1)
+        ratios.append((truth - 1e-12)[value > 1e-9] / value[value > 1e-9])
+
+    for tree in trees:
+        for others in itertools.combinations_with_replacement(range(RECORDS), n - 1):
+            absent = brute.output_law(without, others, tree)
+            present = [brute.output_law(with_client, (*others, client), tree) for client in range(RECORDS)]
+            for each in present:
+                compare(each, absent, forward)
+                compare(absent, each, backward)
+            for one, two in itertools.permutations(present, 2):
+                compare(one, two, replaced)
+    return np.concatenate(ratios)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob"), [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 1.0), (4, 2, 0.5), (3, 3, 1.0)]
+)
+def test_the_algorithm_is_below_and_sometimes_near(n, m, prob):
+    ratios = np.concatenate([compared(CompetingClients(n, m, prob, mu, MASS), n * m) for mu in (0.3, 1.2)])
+    assert ratios.size > 500
+    assert ratios.max() <= 1.0 + 1e-9
+    assert ratios.max() > 0.5
+
+
+class _Wrong(CompetingClients):
+    """Whoever is displaced taken for a dummy; or weighed by the mean load."""
+
+    mean_load = False
+
+    def _kinds(self, fewest, most, thrown):
+        kinds = super()._kinds(fewest, most, thrown)
+        if not most:
+            return kinds
+        if self.mean_load:
+            return (*kinds[:-1], kinds[-1]._replace(weight=1.0 / (1.0 + max(thrown, most) / most)))
+        return (*kinds[:-1], kinds[-1]._replace(mu=0.5 * self.mu))
+
+
+class _MeanLoad(_Wrong):
+    mean_load = True
+
+
+def test_a_displaced_client_is_no_dummy():
+    assert compared(_Wrong(3, 1, 1.0, 1.2, MASS), 0).max() > 1.05
+
+
+def test_the_mean_load_is_no_bound():
+    """Four others in two slots, both occupied, say: 1/(C + 1) is more on average than at the mean load of two."""
+    assert compared(_MeanLoad(4, 1, 1.0, 1.0, MASS), 0).max() <= 1.0 + 1e-9
+    weights = brute.occupancy(5, 2, 1), brute.occupancy(4, 2, 1)
+    exact = (float(weights[0][2]) * 2 / 5 - float(weights[1][1]) / 2) / float(weights[1][2])
+    assert exact > 1.0 / 3.0 * (1.0 + 1e-3)
+    assert CompetingClients(5, 2, 1.0, 1.0, MASS)._kinds(2, 2, 4)[-1].weight >= exact
+
+
+@pytest.mark.parametrize(
+    ("z", "relation", "known", "most"),
+    [(2.0, "add-or-remove-one", "G7", 1.16), (4.0, "replace-one", "R6", 1.5)],
+)
+def test_as_many_clients_as_slots(z, relation, known, most):
+    protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
+    g = cj.account(
+        protocol, cj.Gaussian(noise_multiplier=z), delta=1e-6, neighboring_relation=relation, bounds=known
+    )
+    assert g.lower < g.epsilon < most * g.lower
