@@ -24,17 +24,18 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.35rem .6rem .35rem 0;border-bottom:1px solid var(--rule);vertical-align:top}
 td p{margin:0 0 .3rem}.number{white-space:nowrap}.pairs td:first-child{width:28%;padding-right:1rem}
 .pairs td:first-child code{overflow-wrap:anywhere}tr.applies{background:var(--mark)}
+tr.applies td:first-child,.cards tr.applies{padding-left:.5rem}
 code{font-size:.9em}.blank{display:inline-block;min-width:9rem;border-bottom:1px solid var(--soft)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--code);padding:.8rem;font-size:.82rem}
 .warn{background:var(--warn);border-left:4px solid var(--edge);padding:.5rem .8rem}
 @media(max-width:30rem){body{font-size:15px;margin-top:1rem}th,td{padding:.3rem .45rem .3rem 0}
 table.cards,.cards tbody,.cards tr,.cards td{display:block}.cards td:first-child{width:auto}
 .cards tr.heads{display:none}
-.cards tr{border-bottom:1px solid var(--rule);padding:.4rem 0}.cards td{border:0;padding:.1rem 0}
+.cards tr{border-bottom:1px solid var(--rule);padding:.4rem 0}.cards td,.cards tr.applies td{border:0;padding:.1rem 0}
 .cards td[data-head]:not([data-head=""])::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{:root{color-scheme:light;--text:#000;--soft:#444;--rule:#bbb;--back:#fff;--code:#fff;--deep:#123a6b;
 --warn:#fff;--mark:#eee}body{max-width:none;margin:0;padding:0;font-size:10.5pt}h2{margin-top:1.2rem;padding-top:.6rem}
-h1,h2,h3{break-after:avoid}tr,figure,.warn{break-inside:avoid}.figures{display:grid;grid-template-columns:1fr 1fr;
+h1,h2,h3,h3+p{break-after:avoid}tr,figure,.warn{break-inside:avoid}.figures{display:grid;grid-template-columns:1fr 1fr;
 gap:0 1.5rem}.figures section{break-inside:avoid}pre{border:1px solid var(--rule);font-size:8.5pt}
 p,li{orphans:3;widows:3}tr.applies{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 @page{margin:16mm}

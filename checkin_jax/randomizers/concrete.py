@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.families import pure_profile
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
@@ -50,7 +51,7 @@ class L2Mechanism(ConcreteLDP):
 
     @property
     def words(self) -> str:
-        return f"{self.epsilon0:.6g}-LDP messages of the l2 mechanism"
+        return f"{down(self.epsilon0)}-LDP messages of the l2 mechanism"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return pure_profile(self.epsilon0, loss)
@@ -96,7 +97,7 @@ class KaryResponse(ConcreteLDP):
 
     @property
     def words(self) -> str:
-        return f"{self.epsilon0:.6g}-LDP messages of {self.num_values:,}-ary randomized response"
+        return f"{down(self.epsilon0)}-LDP messages of {self.num_values:,}-ary randomized response"
 
     @property
     def kary(self) -> int:
@@ -125,7 +126,7 @@ class HadamardResponse(ConcreteLDP):
 
     @property
     def words(self) -> str:
-        return f"{self.epsilon0:.6g}-LDP messages of Hadamard response"
+        return f"{down(self.epsilon0)}-LDP messages of Hadamard response"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return 0.5 * pure_profile(self.epsilon0, loss)
@@ -151,7 +152,7 @@ class Rappor(ConcreteLDP):
 
     @property
     def words(self) -> str:
-        return f"{self.epsilon0:.6g}-LDP messages of symmetric RAPPOR"
+        return f"{down(self.epsilon0)}-LDP messages of symmetric RAPPOR"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         # The bits of both records show: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
@@ -185,7 +186,7 @@ class Laplace(ConcreteLDP):
 
     @property
     def words(self) -> str:
-        return f"Laplace noise on an interval of {self.epsilon0:.6g} scales"
+        return f"Laplace noise on an interval of {down(self.epsilon0)} scales"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, TERNARY, LabelLaws, Randomizer
 
@@ -58,15 +59,15 @@ class PureLDP(Randomizer):
 
     @property
     def words(self) -> str:
-        known = f" at a total variation of {self.total_variation:.6g}" if self._share < 1.0 else ""
-        return f"{self.epsilon0:.6g}-LDP messages{known}"
+        known = f" at a total variation of {down(self.total_variation)}" if self._share < 1.0 else ""
+        return f"{down(self.epsilon0)}-LDP messages{known}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         if self._share == 1.0:
             return ()
         return (
-            f"no two records' messages are farther apart than a total variation of {self.total_variation:.6g}",
+            f"no two records' messages are farther apart than a total variation of {down(self.total_variation)}",
         )
 
     @property
@@ -125,9 +126,11 @@ class OneBit(Randomizer):
     @property
     def words(self) -> str:
         apart = (
-            "" if self.differ == 1.0 else f", which records change with probability {self.differ:.6g} at most"
+            ""
+            if self.differ == 1.0
+            else f", which records change with probability {down(self.differ)} at most"
         )
-        return f"{self.epsilon0:.6g}-LDP messages of one bit and public coins{apart}"
+        return f"{down(self.epsilon0)}-LDP messages of one bit and public coins{apart}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -136,7 +139,7 @@ class OneBit(Randomizer):
         )
         if self.differ == 1.0:
             return (coins,)
-        return (coins, f"two records' bits differ for a share of {self.differ:.6g} of the coins at most")
+        return (coins, f"two records' bits differ for a share of {down(self.differ)} of the coins at most")
 
     @property
     def largest_loss(self) -> float:
@@ -195,7 +198,7 @@ class ApproximateLDP(Randomizer):
 
     @property
     def words(self) -> str:
-        return f"({self.epsilon0:.6g}, {self.delta0:.6g})-LDP messages"
+        return f"({down(self.epsilon0)}, {down(self.delta0)})-LDP messages"
 
     @property
     def largest_loss(self) -> float:

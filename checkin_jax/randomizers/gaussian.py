@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._rounding import up
 from checkin_jax._variables import FreeVariable
 from checkin_jax.kernels import gaussian
 from checkin_jax.kernels.execution.devices import float64
@@ -52,7 +53,7 @@ class Gaussian(Randomizer):
 
     @property
     def words(self) -> str:
-        return f"Gaussian noise of {self.noise_multiplier:.6g} clip norms per message"
+        return f"Gaussian noise of {up(self.noise_multiplier)} clip norms per message"
 
     @property
     def largest_loss(self) -> float:

@@ -194,7 +194,7 @@ def test_describe_names_theorems_references_and_assumptions():
         "BBG18",
         "same randomizer",
         "assumes",
-        "3 x",
+        "over 3 rounds",
         "uniform ordered sample",
     ):
         assert part in text

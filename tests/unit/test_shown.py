@@ -1,6 +1,7 @@
 """What results look like where they are printed, in a terminal and in a notebook."""
 
 import dataclasses
+import html
 import json
 import re
 import warnings
@@ -118,6 +119,16 @@ def test_a_ledger_of_one_run_states_what_account_states():
     assert not LONG.search(repr(accountant))
     assert "8 units of 1 kind, replace-one" in accountant._repr_html_()
     assert str(accountant) == accountant.describe()
+    line = "500 clients, over 8 rounds of check-ins at rate 0.2; 1-LDP messages; view 'messages'"
+    assert str(accountant).splitlines()[0] == line
+    assert html.escape(line) in accountant._repr_html_()
+
+
+def test_parameters_of_messages_are_cut_on_the_side_on_which_the_statement_stays_true():
+    assert cj.PureLDP(epsilon0=1.6507650751439973).words == "1.65076-LDP messages"
+    assert cj.Gaussian(noise_multiplier=2 / 3).words.startswith("Gaussian noise of 0.666667 ")
+    assert cj.Gaussian(noise_multiplier=1.2345671).words.startswith("Gaussian noise of 1.23457 ")
+    assert cj.Gaussian(noise_multiplier=1.2345611).words.startswith("Gaussian noise of 1.23457 ")
 
 
 def test_a_mixed_ledger_names_every_adversary_and_every_unit():

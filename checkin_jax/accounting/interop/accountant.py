@@ -42,7 +42,7 @@ from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop import central, ledger
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, notes_of, theorems_of
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
 from checkin_jax.accounting.interop.pld import pld_of, to_pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
@@ -278,7 +278,8 @@ class CheckInAccountant(PrivacyAccountant):
         return f"<{type(self).__name__}: {counted(self._total, 'unit')} of {counted(kinds, 'kind')}, {self._relation}>"
 
     def _repr_html_(self) -> str:
-        rows = [(f"{n:,} x", repr(event)) for event, n in [*self._counts.items(), *self._central.items()]]
+        ours = [("composed", in_words(to_unit(event), n)) for event, n in self._counts.items()]
+        rows = [*ours, *((f"{n:,} x", repr(event)) for event, n in self._central.items())]
         return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
@@ -356,7 +357,7 @@ class CheckInAccountant(PrivacyAccountant):
         blocks = list(self.notes)
         for event, count in self._counts.items():
             lines = theorems_of(to_unit(event), self._chosen(event, count, 1e-6))
-            blocks.append("\n".join([f"{count:,} x {event!r}", *lines]))
+            blocks.append("\n".join([in_words(to_unit(event), count), *lines]))
         for event, count in self._central.items():
             names = " and ".join(
                 dict.fromkeys(one.name for one, _ in central.units_of(event, self._relation))

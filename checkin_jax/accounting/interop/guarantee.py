@@ -48,6 +48,15 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
     return tuple(out)
 
 
+def in_words(unit: Unit, count: int) -> str:
+    """Some units of a kind: of whom, how many, of which messages, seen how."""
+    protocol = unit.protocol
+    return (
+        f"{protocol.num_clients:,} clients, {protocol.repeated(count).what}; {unit.randomizer.words}; "
+        f"view {unit.view!r}"
+    )
+
+
 def theorems_of(unit: Unit, chosen: Chosen) -> list[str]:
     """What bounds one kind of unit, from above and below, and on which assumptions; a line each."""
     named = {
@@ -148,12 +157,10 @@ class LedgerGuarantee(Stated):
     @property
     def composed(self) -> tuple[str, ...]:
         """A line for each kind of unit: of whom, how many, of which messages, seen how."""
-        ours = (
-            f"{unit.protocol.num_clients:,} clients, {unit.protocol.repeated(count).what}; {unit.randomizer.words}; "
-            f"view {unit.view!r}"
-            for unit, count in self.units
+        return (
+            *(in_words(unit, count) for unit, count in self.units),
+            *(f"{count:,} x {event!r}" for event, count in self.central),
         )
-        return (*ours, *(f"{count:,} x {event!r}" for event, count in self.central))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; infinities become None with the key kept, never a number."""
