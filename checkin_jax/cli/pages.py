@@ -22,7 +22,8 @@ def say(*lines: str) -> None:
 
 def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:
     """The job of writing the page about a file, beside it where `out` is None."""
-    out = subject.with_suffix(".html") if out is None else out
+    # With all of the file's name: a plan and its ledger may differ in nothing but the suffix.
+    out = subject.with_name(f"{subject.name}.html") if out is None else out
 
     def job() -> None:
         from checkin_jax.disclosure import checklist

@@ -64,7 +64,7 @@ class ReportPage:
     subject: tyro.conf.Positional[Path]
     """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder, or beside the file under its name."""
+    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name."""
     deployment: Path | None = None
     """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None

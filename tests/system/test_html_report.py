@@ -243,11 +243,12 @@ def pages(tmp_path, monkeypatch, capsys):
         warnings.simplefilter("ignore")
         for view in ("messages", "aggregate"):
             ledger.compose(cj.to_event(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), view=view))
-    (tmp_path / "ledger.json").write_text(json.dumps(ledger.state_dict()))
+    (tmp_path / "fleet.json").write_text(json.dumps(ledger.state_dict()))
     cli.main(["report", str(tmp_path / "fleet.toml"), "--bounds", "fast"])
-    cli.main(["report", str(tmp_path / "ledger.json"), "--delta", "1e-7", "--bounds", "fast"])
-    assert capsys.readouterr().out.split() == [str(tmp_path / n) for n in ("fleet.html", "ledger.html")]
-    return {name: (tmp_path / f"{name}.html").read_text() for name in ("fleet", "ledger")}, ledger
+    cli.main(["report", str(tmp_path / "fleet.json"), "--delta", "1e-7", "--bounds", "fast"])
+    plan, its_ledger = (tmp_path / f"fleet.{kind}.html" for kind in ("toml", "json"))
+    assert capsys.readouterr().out.split() == [str(plan), str(its_ledger)]
+    return {"fleet": plan.read_text(), "ledger": its_ledger.read_text()}, ledger
 
 
 def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
@@ -256,7 +257,7 @@ def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
         [
             "ledger",
             "report",
-            str(tmp_path / "ledger.json"),
+            str(tmp_path / "fleet.json"),
             "--delta",
             "1e-7",
             "--bounds",
