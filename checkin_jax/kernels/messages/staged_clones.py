@@ -264,7 +264,7 @@ def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
 
 
 def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Played, Array, Array]:
-    """The steps before `stages.before`, the law of later ones and its failure; choices alone depend on mean and worth."""
+    """The steps before `stages.before`, the law of later ones, its failure; only choices depend on mean and worth."""
     counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
     allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
 
