@@ -43,7 +43,7 @@ def main(
     }
     ends = {name: cj.account(run, randomizer, delta=delta) for name, run in track(runs.items(), "accounting")}
     for name, found in ends.items():
-        print(f"{name:<20} {found.lower:.4f} <= epsilon <= {found.epsilon:.4f}  {found.method}")
+        print(f"{name:<20} {found:.4}  {found.method}")
 
 
 if __name__ == "__main__":

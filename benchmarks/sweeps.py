@@ -101,7 +101,9 @@ ORDERS = np.unique(np.rint(np.geomspace(2, 256, 90)).astype(int))[:64].tolist()
 
 def renyi(pairs: int) -> None:
     """Prints the table of Renyi divergences: processor seconds too, which other work on the machine changes less."""
-    rows = Table("sweep", "rows", "first s", "others s", "others, s of CPU", "microseconds of CPU a pair")
+    rows = Table(
+        "sweep", "rows", "first s", "others s", "others, s of CPU", "microseconds of CPU a pair", "peak MiB"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name, make, count, more in (
             ("rdp, 64 orders a setting, to Parquet", divergences, pairs, {"what": "rdp"}),
@@ -112,9 +114,10 @@ def renyi(pairs: int) -> None:
             out = Path(folder) / "sweep.parquet"
             timed = []
             for seed in (1, 2):
-                before, table = time.process_time(), make(count, seed)
+                before, table = processor(), make(count, seed)
                 wall = seconds(functools.partial(cj.sweep_to_file, out, table=table, **more))
-                timed.append((wall, time.process_time() - before))
+                timed.append((wall, processor() - before))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             each = 1e6 * timed[1][1] / (count * (64 if "orders" in more else 1))
             rows.add_row(
                 name,
@@ -123,8 +126,15 @@ def renyi(pairs: int) -> None:
                 f"{timed[1][0]:.1f}",
                 f"{timed[1][1]:.1f}",
                 f"{each:.0f}",
+                f"{peak:.0f}",
             )
     Console(width=140).print(rows)
+
+
+def processor() -> float:
+    """Processor seconds so far of this process and of those that it has begun and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def seconds(work: Callable[[], object]) -> float:

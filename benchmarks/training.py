@@ -11,6 +11,9 @@ the best plain gradient of the same network. The first call includes compilation
 for one compiled call. FLOP and bytes are what XLA's cost analysis counts for the program that ran (of a conditional,
 the branch that costs more, which for the exact l2 mechanism hardly ever runs); with the peaks of a device given, they
 are shown as shares of them, too.
+"network" is how fast the gradient itself comes, whoever computes it: the multiplications and additions of the network's
+matrix products, forwards and backwards, a second, and "of matmul" that over the faster of two large float32 matrix
+products, which run in the same sweeps. What clips, adds noise, or pads a microbatch counts as time, not as work.
 """
 
 from __future__ import annotations
@@ -53,6 +56,11 @@ VARIANTS = {
 }
 # Records differentiated at a time without privacy: as many as the private step takes on a CPU, and more.
 MICROBATCHES = (40, 200)
+# Sides of the square matrices whose product says what the machine can do.
+MATMULS = (1_024, 2_048)
+# Places at which a record's layers multiply by their kernel, and how many products of that size its gradient takes:
+# forwards, for the kernel, and for what the layer reads, which nobody needs of images.
+LAYERS = {"conv1": (14 * 14, 2), "conv2": (5 * 5, 3), "dense1": (1, 3), "dense2": (1, 3)}
 SLOW_SECONDS = 2.0  # what takes longer than this a call is timed twice
 
 
@@ -144,6 +152,24 @@ def sweep(variants: dict[str, Variant], repeats: int) -> None:
         for variant in variants.values():
             if i < 2 or variant.times[0] < SLOW_SECONDS:
                 variant.times.append(variant.run())
+
+
+def network_flops(parameters: Any) -> int:
+    """Multiplications and additions in the matrix products of one record's gradient."""
+    return sum(
+        2 * products * places * parameters[name]["kernel"][...].size
+        for name, (places, products) in LAYERS.items()
+    )
+
+
+def matmuls() -> dict[str, tuple[Variant, int]]:
+    """Products of large matrices, and their multiplications and additions."""
+    found = {}
+    for side in MATMULS:
+        matrix = jax.random.normal(jax.random.key(side), (side, side))
+        call = functools.partial(jax.jit(jnp.matmul), matrix, matrix)
+        found[f"product of {side:,} x {side:,}"] = Variant(call), 2 * side**3
+    return found
 
 
 def enlarged_digits() -> data.LabelledImages:
@@ -272,20 +298,22 @@ def main(
       peak_flops: What the device can do a second, to show the share of it; 0 where unknown.
       peak_bytes: Bytes a second of the device's memory, likewise.
     """
-    console = Console(width=150)
+    console = Console(width=170)
     device = jax.devices()[0]
     console.print(f"{device.device_kind}, {jax.device_count()} device(s), jax {jax.__version__}")
     for count in clients:
-        rows = variants(count, peers)
-        sweep(rows, repeats)
-        table = Table(
-            "variant", "first call, s", "min ms", "median ms", "ratio", "price", "temp MiB", "GFLOP/s", "GB/s"
-        )
+        rows, products = variants(count, peers), matmuls()
+        sweep({**rows, **{name: variant for name, (variant, _) in products.items()}}, repeats)
+        heads = "variant", "first call, s", "min ms", "median ms", "ratio", "price", "network", "of matmul"
+        table = Table(*heads, "temp MiB", "GFLOP/s", "GB/s")
         table.title = f"{count:,} clients a round"
         yardstick = next(iter(rows.values())).times
         best = min(
             (row.times for name, row in rows.items() if name.startswith("plain")), key=statistics.median
         )
+        work = count * network_flops(networks.functional(networks.build(28, jax.random.key(0)))[0])
+        # Of the same sweep: the best that the machine did just then.
+        peak = [max(rates) for rates in zip(*([w / t for t in v.times] for v, w in products.values()))]
         for name, row in rows.items():
             ratio, price = (
                 statistics.median(ours / theirs for ours, theirs in zip(row.times, other))
@@ -293,8 +321,20 @@ def main(
             )
             middle = statistics.median(row.times)
             times = f"{row.first:.2f}", f"{1e3 * min(row.times):.1f}", f"{1e3 * middle:.1f}"
-            shown = *times, f"{ratio:.2f}", f"{price:.2f}"
+            share = statistics.median(work / ours / most for ours, most in zip(row.times, peak))
+            shown = (
+                *times,
+                f"{ratio:.2f}",
+                f"{price:.2f}",
+                f"{work / middle / 1e9:.0f} GFLOP/s",
+                f"{share:.0%}",
+            )
             table.add_row(name, *shown, *costs(row, (peak_flops, peak_bytes)))
+        for name, (product, flops) in products.items():
+            middle = statistics.median(product.times)
+            rate = f"{flops / middle / 1e9:.0f} GFLOP/s"
+            console_row = f"{product.first:.2f}", f"{1e3 * min(product.times):.1f}", f"{1e3 * middle:.1f}"
+            table.add_row(name, *console_row, "", "", rate, "", "", "", "")
         console.print(table)
         if rounds:
             speed = rounds_per_second(count, rounds)

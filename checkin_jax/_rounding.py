@@ -1,9 +1,10 @@
-"""Numbers in text, cut to a few significant digits on the side on which they stay true."""
+"""Numbers in text: cut to a few significant digits on the side on which they stay true, and before what they count."""
 
 from __future__ import annotations
 
 import decimal
 import math
+import re
 
 
 def up(value: float, digits: int = 6) -> str:
@@ -14,6 +15,23 @@ def up(value: float, digits: int = 6) -> str:
 def down(value: float, digits: int = 6) -> str:
     """The lower end of a bracket: never above it."""
     return _cut(value, digits, decimal.ROUND_FLOOR)
+
+
+def bracket(lower: float, epsilon: float, spec: str) -> str:
+    """Both ends as a format says, ".4" for four significant digits: "1.355 <= epsilon <= 1.361".
+
+    Raises:
+      ValueError: another format.
+    """
+    if not re.fullmatch(r"\.[1-9][0-9]?", spec):
+        raise ValueError(f"format {spec!r}: expected a number of significant digits, such as .4")
+    digits = int(spec[1:])
+    return f"{down(lower, digits)} <= epsilon <= {up(epsilon, digits)}"
+
+
+def counted(count: int, one: str, more: str = "") -> str:
+    """`1 round`, `2,000 rounds`: a number of things, in their plural (by default with an s) where they are not one."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def _cut(value: float, digits: int, rounding: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax._plain import finite, shown_plain
-from checkin_jax._rounding import down, up
+from checkin_jax._rounding import bracket, down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
 from checkin_jax.accounting.bounds.choice import BEST, whole_run
@@ -42,6 +42,10 @@ class RateRow(NamedTuple):
     client_rate: float
     lower: float
     epsilon: float
+
+    def __format__(self, spec: str) -> str:
+        """Both ends, rounded outwards, as of a `Guarantee`."""
+        return bracket(self.lower, self.epsilon, spec) if spec else str(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from checkin_jax._rounding import down, up
+from checkin_jax._rounding import bracket, down, up
 from checkin_jax.protocols import REPLACE
 
 
@@ -91,6 +91,14 @@ class Stated(abc.ABC):
     def __repr__(self) -> str:
         ends = f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"
         return f"<{type(self).__name__}: {ends}, {self._seen}, {self.validity}>"
+
+    def __format__(self, spec: str) -> str:
+        """Both ends, rounded outwards: f"{g:.4}" is "1.355 <= epsilon <= 1.361"; the statement without a format.
+
+        Raises:
+          ValueError: a format that is no number of significant digits.
+        """
+        return bracket(self.lower, self.epsilon, spec) if spec else str(self)
 
     def _repr_html_(self) -> str:
         return table(self.headline, [*self._about, *self._rests_on])

@@ -125,7 +125,7 @@ class LedgerReport:
     ledger: tyro.conf.Positional[Path]
     """The file."""
     out: Path | None = None
-    """Where the page goes; left out: beside the file under its whole name, FILE.html."""
+    """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
     deployment: Path | None = None
     """TOML file with the table [deployment]: what the deployer declares."""
     delta: float = 1e-6

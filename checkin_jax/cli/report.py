@@ -64,8 +64,8 @@ class ReportPage:
     subject: tyro.conf.Positional[Path]
     """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder, or beside the file under its whole name, FILE.html.
-    A page about something else is not overwritten."""
+    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name. A
+    page about something else stays."""
     deployment: Path | None = None
     """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+
+# Less than this, relatively, is rounding, or not worth a hull.
+_CONVEX = 1e-9
 
 
 def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -31,6 +36,56 @@ def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarra
     part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
     value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
     return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
+
+
+def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on both profiles of a pair, lowered to what all of them say together; rounded up.
+
+    H_c(P||Q) is convex in c > 0, and 1 - c + c H_{1/c}(Q||P) at c < 1 [docs/theory.md, section 2]: between any two
+    losses chords are bounds. The least of several theorems need not be convex, and may fall faster at c = 1 than any
+    pair's: a law made of it would have mass above one, every round again.
+
+    Args:
+      losses: increasing from 0. forward, backward: bounds on H(P||Q) and H(Q||P) at e^losses.
+
+    Returns:
+      Both at the same losses; the same arrays where they say nothing of each other.
+    """
+    at_one, above = min(float(forward[0]), float(backward[0])), np.expm1(losses)
+    if not _bent(losses, forward, backward, at_one):
+        return forward, backward
+    x = np.concatenate([-above[:0:-1] / (1.0 + above[:0:-1]), above])
+    mirrored = (above[:0:-1] + backward[:0:-1]) / (1.0 + above[:0:-1])
+    y = np.concatenate([mirrored, [at_one], forward[1:]])
+    kept, size = hull(x, y), len(losses) - 1
+    if size not in kept:
+        left, right = kept[kept < size][-1], kept[kept > size][0]
+        at_one = float(y[right] + (y[left] - y[right]) * (x[right] / (x[right] - x[left]))) * (1.0 + 1e-12)
+    found = []
+    # A line in c is one in 1/c for the other direction.
+    for upper, corners in ((forward, kept[kept > size] - size), (backward, size - kept[kept < size][::-1])):
+        corners = np.append(0, corners)
+        value = np.append(at_one, upper[corners[1:]])
+        inside = np.append(chords(losses[corners], value, losses[:-1]), upper[-1])
+        found.append(np.minimum.accumulate(np.minimum(upper, inside)))
+    return found[0], found[1]
+
+
+def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one: float) -> bool:
+    """Whether some chord is below these bounds by more than _CONVEX of them."""
+    if max(float(forward[0]), float(backward[0])) > at_one * (1.0 + _CONVEX):
+        return True
+    gaps = np.diff(losses)
+    falls = 0.0
+    for upper in (forward, backward):
+        with np.errstate(divide="ignore"):
+            log_slopes = np.log(np.maximum(-np.diff(upper) / np.expm1(gaps), 0.0)) - losses[:-1]
+        steepest = np.maximum.accumulate(log_slopes[::-1])[::-1]
+        raised = upper[-1] + np.cumsum((np.exp(steepest + losses[:-1]) * np.expm1(gaps))[::-1])[::-1]
+        if (raised > upper[:-1] * (1.0 + _CONVEX)).any():
+            return True
+        falls += (at_one - float(upper[1])) / math.expm1(float(losses[1]))
+    return falls + at_one > 1.0 + _CONVEX
 
 
 def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

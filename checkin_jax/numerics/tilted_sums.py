@@ -245,13 +245,14 @@ def _centres(total: Sum, ends: tuple[float, float]) -> list[float]:
     """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
 
     def width(centre: float) -> float:
+        # Of the groups: where the next tilt is centred is a choice.
         order, variance = total.order(centre), 0.0
         for steps, number in total.kinds:
-            weight, _ = steps.tilted(order)
+            masses, at = steps.grouped
+            weight = masses * np.exp(order * (at - at[-1]))
             size = float(weight.sum())
-            from_mean = steps.at - float(weight @ steps.at) / size
-            np.square(from_mean, out=from_mean)
-            variance += number * float(weight @ from_mean) / size
+            if size > 0:
+                variance += number * float(weight @ np.square(at - float(weight @ at) / size)) / size
         return _TILT_SDS * math.sqrt(variance)
 
     # Not the plain law alone: without a tilt the round-off of the whole window counts alike.

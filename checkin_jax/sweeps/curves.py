@@ -21,7 +21,8 @@ from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps.results import refusal
+from checkin_jax.sweeps.processes.beside import Portable
+from checkin_jax.sweeps.results import Attempt, attempt, refusal
 
 if TYPE_CHECKING:
     from checkin_jax.sweeps.processes.workers import Task, Workers
@@ -69,7 +70,7 @@ def run(
         together = [_lanes(one, orders[index]) if wide else None for one, index, _ in settings]
     served = [(*setting[:2], lanes) for setting, lanes in zip(settings, together) if lanes is not None]
     rest = [setting for setting, lanes in zip(settings, together) if lanes is None]
-    tasks = [
+    tasks: list[Task] = [
         _alone(rest[start : start + _TOGETHER], orders, results, done)
         for start in range(0, len(rest), _TOGETHER)
     ]
@@ -99,13 +100,16 @@ def _alone(
     results: Results,
     done: Callable[[int], None],
 ) -> Task:
-    def task() -> None:
-        for setting in settings:
-            at = orders[setting.rows]
-            results.attempt(setting.rows, functools.partial(setting.answer, at))
-            done(len(at))
+    def take(answers: Sequence[Attempt]) -> None:
+        for setting, answer in zip(settings, answers, strict=True):
+            results.take(setting.rows, answer)
+            done(len(setting.rows))
 
-    return task
+    return Portable(_attempts, (settings, [orders[setting.rows] for setting in settings]), take)
+
+
+def _attempts(settings: Sequence[_Setting], orders: Sequence[np.ndarray]) -> list[Attempt]:
+    return [attempt(functools.partial(one.answer, at)) for one, at in zip(settings, orders)]
 
 
 def _answer(found: Curve) -> dict[str, Any]:

@@ -355,4 +355,5 @@ class _Told:
 
 
 def _evaluated(made: Prepared, workers: Workers, block: int, tell: Callable[[int], None]) -> tables.Columns:
+    workers.runs_left = len(made.blocks) - 1 - block
     return evaluate.evaluate(made.question, made.settings.rows(*made.blocks[block]), workers, tell)

@@ -233,7 +233,7 @@ view = "messages"
 """
 
 
-PAGES = {"fleet": "fleet.toml.html", "ledger": "ledger.json.html"}
+PAGES = {"fleet": "fleet.toml.html", "ledger": "fleet.json.html"}
 
 
 @pytest.fixture
@@ -246,9 +246,9 @@ def pages(tmp_path, monkeypatch, capsys):
         warnings.simplefilter("ignore")
         for view in ("messages", "aggregate"):
             ledger.compose(cj.to_event(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), view=view))
-    (tmp_path / "ledger.json").write_text(json.dumps(ledger.state_dict()))
+    (tmp_path / "fleet.json").write_text(json.dumps(ledger.state_dict()))
     cli.main(["report", str(tmp_path / "fleet.toml"), "--bounds", "fast"])
-    cli.main(["report", str(tmp_path / "ledger.json"), "--delta", "1e-7", "--bounds", "fast"])
+    cli.main(["report", str(tmp_path / "fleet.json"), "--delta", "1e-7", "--bounds", "fast"])
     assert capsys.readouterr().out.split() == [str(tmp_path / n) for n in PAGES.values()]
     return {name: (tmp_path / file).read_text() for name, file in PAGES.items()}, ledger
 
@@ -259,7 +259,7 @@ def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
         [
             "ledger",
             "report",
-            str(tmp_path / "ledger.json"),
+            str(tmp_path / "fleet.json"),
             "--delta",
             "1e-7",
             "--bounds",
@@ -276,7 +276,7 @@ def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
     fast, plan = ["--bounds", "fast"], tmp_path / "fleet.toml"
     for words, told in (
-        ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'ledger.json'"),
+        ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'fleet.json'"),
         ([str(run_dir), "--out", str(tmp_path / PAGES["fleet"])], "a page about 'fleet.toml'"),
         ([str(plan), *fast, "--out", str(plan)], "made of that file"),
     ):

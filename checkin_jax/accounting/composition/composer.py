@@ -29,6 +29,7 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics import convex
 
 _MIN_LOSS = 1e-9
 
@@ -149,8 +150,10 @@ class _Composer(Search):
         sides = []
         for one, at in zip(self.units, losses):
             forward, backward = upper_sides(one, at)
+            alike = backward is forward
+            forward, backward = convex.lowered(at, np.asarray(forward), np.asarray(backward))
             plus = pld.side_upper(at, forward)
-            sides.append((plus, plus if backward is forward else pld.side_upper(at, backward)))
+            sides.append((plus, plus if alike else pld.side_upper(at, backward)))
         forward = _stack([pld.join(at, plus, minus, True) for at, (plus, minus) in zip(losses, sides)])
         if self.orders == 1:
             return [forward]

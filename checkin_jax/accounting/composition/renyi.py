@@ -29,6 +29,7 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
 from checkin_jax.kernels.messages.gaussian_moments import Labels
+from checkin_jax.numerics import convex
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
@@ -291,7 +292,8 @@ def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray)
     prepare(built)
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
-    side = pld.side_upper(host(losses), host(one.upper(losses)))
+    value = np.asarray(one.upper(losses))
+    side = pld.side_upper(host(losses), host(convex.lowered(losses, value, value)[0]))
     if float(side.lost) > 4.0 * FLUSHED:
         # A mass at infinite loss: no moment is finite.
         return np.full(len(orders), math.inf)

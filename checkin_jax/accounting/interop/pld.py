@@ -25,6 +25,7 @@ from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics import convex
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -96,7 +97,8 @@ def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDi
             f"losses reach {reach:.3g}"
         )
     losses = spacing * np.arange(size + 1)
-    plus, minus = (pld.side_upper(host(losses), host(part)) for part in upper_sides(one, losses))
+    bounds = convex.lowered(losses, *map(np.asarray, upper_sides(one, losses)))
+    plus, minus = (pld.side_upper(host(losses), host(part)) for part in bounds)
     pmfs = [_pmf(pld.join(host(losses), plus, minus, True), spacing)]
     if isinstance(one, Directed):
         pmfs.append(_pmf(pld.join(host(losses), minus, plus, True), spacing))

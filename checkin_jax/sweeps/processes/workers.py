@@ -45,10 +45,10 @@ class _Place:
 
 
 class _Left:
-    """What is left of the tasks of a run, from how long those took that are done."""
+    """What is left of the tasks of a run, and of runs like it, from how long those took that are done."""
 
-    def __init__(self, tasks: int) -> None:
-        self._tasks, self._done, self._seconds = tasks, 0, 0.0
+    def __init__(self, tasks: int, runs: int) -> None:
+        self._tasks, self._done, self._seconds = tasks * (1 + runs), 0, 0.0
         self._lock = threading.Lock()
 
     def done(self, seconds: float | None) -> None:
@@ -71,6 +71,9 @@ class Workers:
       mesh: the devices of this process in it are used; all of this process's devices when left out. A CPU that is one
         device gets a thread for each of its cores. In place of devices without IEEE float64 the CPU is used.
       alone: whether other processes share the cores already, so that none is begun.
+
+    Attributes:
+      runs_left: about how many more runs there will be after the next one.
 
     Raises:
       TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
@@ -97,6 +100,7 @@ class Workers:
             self._free.put(place)
         self._pool = ThreadPoolExecutor(len(devices))
         self._stopped = threading.Event()
+        self.runs_left = 0
 
     def __enter__(self) -> Workers:
         return self
@@ -113,7 +117,7 @@ class Workers:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Runs all tasks, in no order; the first exception is raised once those under way have ended."""
-        left = _Left(len(tasks))
+        left = _Left(len(tasks), self.runs_left)
         futures = [self._pool.submit(self._one, task, left) for task in tasks]
         try:
             for future in futures:
