@@ -73,7 +73,7 @@ def account(
         privacy filter (docs/theory_filters.md).
 
     Returns:
-      A Guarantee with lower <= epsilon, both in nats per run: `epsilon` rounded up and certified, `lower` rounded down.
+      A Guarantee with lower <= epsilon, in nats per run; `epsilon` is rounded up and certified, `lower` rounded down.
       Inputs and randomizers of a round may depend on what was seen before; the protocol's parameters and the number of
       rounds are fixed beforehand (who stops before is covered by the bound of all planned rounds). No NaN; math.inf
       if no finite bound was found.

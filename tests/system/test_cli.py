@@ -523,6 +523,8 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run" / "report.json").read_text())
     # Another run than the one that has finished there.
     assert "tuning, learning_rate differ" in _refused(capsys, [*run, "--learning-rate", "5"])
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"round": 1, "check\n')
+    assert f"{tmp_path / 'run' / 'metrics.jsonl'}: damaged" in _refused(capsys, run)
     (tmp_path / "run" / "config.json").write_text("{}")
     assert "not that of the run to be resumed" in _refused(capsys, run)
 

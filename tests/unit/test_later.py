@@ -44,12 +44,6 @@ def test_a_function_with_the_name_of_its_module_is_the_function():
     assert {"account", "training", "Rates"} <= set(dir(cj))
 
 
-def test_a_name_that_is_not_there_says_what_was_meant():
-    with pytest.raises(AttributeError, match=r"no attribute 'FixdWindow'; did you mean FixedWindow\?"):
-        _ = cj.FixdWindow  # pyright: ignore[reportAttributeAccessIssue]
-    assert not hasattr(cj, "__wrapped__")
-
-
 def test_a_table_with_a_wrong_module_says_so():
     load, _ = _later.attach("checkin_jax", {"Gaussian": "rates"})
     with pytest.raises(AttributeError, match="Gaussian"):
