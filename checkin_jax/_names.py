@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, Self, TypeVar
 
+from checkin_jax._rounding import counted
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -117,11 +119,7 @@ def _told(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str
     placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(placed) and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
         by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-        first = (
-            f"{len(placed)} argument{'s' * (len(placed) != 1)} by position"
-            if placed
-            else "no argument by position"
-        )
+        first = f"{counted(len(placed), 'argument')} by position" if placed else "no argument by position"
         shown = ", ".join(f"{each}=..." for each in by_name[:4]) + ", ..." * (len(by_name) > 4)
         return f"{name} takes {first}; give the others by name: {name}({', '.join([*(p.name for p in placed), shown])})"
     for given in kwargs:

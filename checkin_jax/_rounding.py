@@ -1,4 +1,4 @@
-"""Numbers in text, cut to a few significant digits on the side on which they stay true."""
+"""Numbers in text: cut to a few significant digits on the side on which they stay true, and before what they count."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def bracket(lower: float, epsilon: float, spec: str) -> str:
         raise ValueError(f"format {spec!r}: expected a number of significant digits, such as .4")
     digits = int(spec[1:])
     return f"{down(lower, digits)} <= epsilon <= {up(epsilon, digits)}"
+
+
+def counted(count: int, one: str, more: str = "") -> str:
+    """`1 round`, `2,000 rounds`: a number of things, in their plural (by default with an s) where they are not one."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def _cut(value: float, digits: int, rounding: str) -> str:

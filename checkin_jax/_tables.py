@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import TextIO
 
 # A last column that would be narrower is not broken.
 _NARROWEST = 16
@@ -15,9 +16,10 @@ _NARROWEST = 16
 _NAMED = re.compile(r"  (?=.{11}\S)(\S+(?: \S+)?  +|randomizer |prior [.\d]+ )")
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal that is printed to; None where it is a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that is printed to (by default standard output's); None: it is a file or a pipe."""
+    stream = sys.stdout if stream is None else stream
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def broken(text: str, width: int | None) -> str:

@@ -15,7 +15,6 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._names import named
-from checkin_jax._plain import to_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
@@ -145,30 +144,32 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        run = self.run
-        drawn = f"clip norm {run.clip_norm:g}, sums drawn as {run.simulate!r}"
-        lines = [f"Audit of the trainer: {_words(run.protocol)}, {run.mechanism}, {drawn}"]
+        run, count = self.run, len(self.findings)
+        failed = sum(not finding.passed for finding in self.findings)
+        verdict = (
+            f"VIOLATION: {failed} of {count} lower bounds exceed what is certified. The run leaks more than the "
+            "accountant says"
+            if failed
+            else f"PASS: none of {count} lower bounds exceeds what is certified"
+        )
+        lines = [
+            f"{verdict} (confidence {self.confidence:.6g} in all together; {self.seconds:.0f} s)",
+            f"  audited    {_words(run.protocol)}",
+            f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}, sums drawn as {run.simulate!r}",
+            *(f"  note       {note}" for note in self.notes),
+        ]
         for finding in self.findings:
             certified = finding.guarantee
             lines += [
                 "",
-                f"{'pass' if finding.passed else 'VIOLATION'}  view {finding.view!r}, {finding.test} of "
+                f"{'pass' if finding.passed else 'VIOLATION'}: view {finding.view!r}, {finding.test} of "
                 f"{_words(finding.protocol)}",
                 f"  against    {certified.against}",
                 f"  audit      epsilon >= {down(finding.lower)} at delta = {finding.delta!r} ({finding.evidence})",
                 f"  certified  {down(certified.lower)} <= epsilon <= {up(certified.epsilon)} "
                 f"at delta = {finding.delta!r} ({certified.method})",
             ]
-        failed = sum(not finding.passed for finding in self.findings)
-        if failed:
-            verdict = (
-                f"VIOLATION: {failed} of {len(self.findings)} lower bounds exceed what is certified. The run leaks "
-                "more than the accountant says"
-            )
-        else:
-            verdict = f"PASS: none of {len(self.findings)} lower bounds exceeds what is certified"
-        lines += ["", f"{verdict} (confidence {self.confidence:.6g} in all together; {self.seconds:.0f} s)"]
-        return "\n".join(lines + [f"  note       {note}" for note in self.notes])
+        return "\n".join(lines)
 
 
 @named
@@ -345,5 +346,4 @@ def _entropies(seed: int | None) -> Iterator[int]:
 
 def _words(protocol: CheckInProtocol) -> str:
     """The protocol with its numbers."""
-    kind, *fields = to_plain(protocol).items()
-    return f"{kind[1]}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+    return f"{protocol.num_clients:,} clients, {protocol.what}"

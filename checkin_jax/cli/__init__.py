@@ -24,6 +24,7 @@ from checkin_jax import _command, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._names import did_you_mean
+from checkin_jax._tables import broken, terminal_width
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
@@ -182,8 +183,8 @@ def _parse(args: list[str]) -> Command:
         return parsed(Command, args, prog="checkin", config=CONFIG)
     except UsageError as error:
         where = f" (see checkin {name} --help)".replace("  ", " ")
-        nearest = "" if kind is None else help.nearest(args[len(name.split()) :], kind)
-        _refuse((nearest or str(error)) + where)
+        meant = "" if kind is None else help.nearest(words, kind) or help.missing(words, kind)
+        _refuse((meant or str(error)) + where)
 
 
 def _completions(words: list[str]) -> str:
@@ -218,6 +219,7 @@ def _told(error: Exception) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Ends with one line, whatever was typed: long words are cut."""
-    print(f"checkin: {' '.join(map(_validate.cut, message.split()))}", file=sys.stderr)
+    """Ends with one line, whatever was typed: long words are cut; a terminal has it broken between words."""
+    line = f"checkin: {' '.join(map(_validate.cut, message.split()))}"
+    print(broken(line, terminal_width(sys.stderr)), file=sys.stderr)
     sys.exit(2)

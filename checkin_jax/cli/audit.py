@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
+from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
+from checkin_jax.cli.pages import say
 from checkin_jax.randomizers import L2Mechanism
 
 if TYPE_CHECKING:
@@ -121,7 +123,10 @@ class Audit(RunOptions):
                 points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
                 drawn, rows = plotting.trade_off(terms, points)
                 plotting.save(drawn, out, rows)
-            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            else:
+                say(str(found))
             if self.run_dir is not None:
                 evidence.keep_audit(self.run_dir, found.as_dict())
             if not found.passed:
@@ -152,4 +157,4 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
 
 
 def _tell(words: str) -> None:
-    print(f"{words} ...", file=sys.stderr)
+    print(broken(f"{words} ...", terminal_width(sys.stderr)), file=sys.stderr)

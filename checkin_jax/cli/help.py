@@ -32,6 +32,7 @@ _WIDEST = 100
 # A list of choices longer than this stands in the text.
 _INLINE = 60
 _NUMBERS = {"INT": "a whole number", "FLOAT": "a number"}
+_MEANT = {**_NUMBERS, "TEXT": "a text", "PATH": "a path"}
 _POSITIONAL = typing.get_args(tyro.conf.Positional[int])[1]
 
 
@@ -42,7 +43,8 @@ class Option(NamedTuple):
     value: str
     text: str
     group: str
-    choices: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    needed: bool = False
 
 
 def options_of(kind: type) -> dict[str, Option]:
@@ -60,7 +62,8 @@ def options_of(kind: type) -> dict[str, Option]:
         text = texts[field.name] + _default(field, value)
         if len(value) > _INLINE:
             text, value = f"{text} One of {', '.join(choices)}.", "NAME"
-        found[name] = Option(name, "" if positional else value, text, group, choices)
+        needed = field.default is dataclasses.MISSING
+        found[name] = Option(name, "" if positional else value, text, group, choices, needed)
     return found
 
 
@@ -115,7 +118,7 @@ def page(name: str, kind: type) -> str:
     arguments = " ".join(option.name for option in groups["arguments"])
     about = " ".join((kind.__doc__ or "").split())
     out = [f"usage: checkin {name} {arguments}".rstrip() + " [options]", "", *textwrap.wrap(about, width)]
-    last = [*groups.pop("output", []), Option("--help", "", "Print this page.", "output", ())]
+    last = [*groups.pop("output", []), Option("--help", "", "Print this page.", "output")]
     for group, members in [*groups.items(), ("output", last)]:
         if members:
             out += ["", f"{group}:"]
@@ -180,24 +183,48 @@ def nearest(words: list[str], kind: type) -> str:
     """What was meant by the first option, or word in place of a choice, that the command does not have; else ''."""
     known = options_of(kind)
     for word, value in zip(words, [*words[1:], ""]):
-        if not word.startswith("--"):
+        if not (word.startswith("--") or _short(word)):
             continue
         name, _, joined = word.partition("=")
         name = name.replace("_", "-")
         if name not in known:
             return f"no option {name}{did_you_mean(name, known)}"
         option, value = known[name], joined or value
-        if option.choices and value not in option.choices:
-            hint = did_you_mean(value, option.choices)
-            return f"{name} {value or 'without a value'}: expected one of {', '.join(option.choices)}{hint}"
-        if (
-            option.value in _NUMBERS
-            and value
-            and not value.startswith("--")
-            and not _reads(value, option.value)
-        ):
-            return f"{name} {value}: expected {_NUMBERS[option.value]}"
+        absent = bool(option.value) and (not value or (not joined and value.startswith("--")))
+        shown = "without a value" if absent else value
+        if option.choices and (absent or value not in option.choices):
+            hint = "" if absent else did_you_mean(value, option.choices)
+            return f"{name} {shown}: expected one of {', '.join(option.choices)}{hint}"
+        if absent or (option.value in _NUMBERS and not _reads(value, option.value)):
+            return f"{name} {shown}: expected {_MEANT[option.value]}"
     return ""
+
+
+def missing(words: list[str], kind: type) -> str:
+    """The first option or argument that a command needs and was not given, with what it is; else ''."""
+    known = options_of(kind)
+    given, loose = set(), 0
+    left = iter(words)
+    for word in left:
+        if not word.startswith("--"):
+            loose += 1
+            continue
+        name, _, joined = word.partition("=")
+        name = name.replace("_", "-")
+        given.add(name)
+        if not joined and name in known and known[name].value:
+            next(left, None)
+    for option in known.values():
+        named = option.name.startswith("--")
+        if option.needed and (option.name not in given if named else (loose := loose - 1) < 0):
+            text = option.text.removesuffix(" (needed)").rstrip(".")
+            return f"{option.name} is needed: {text[:1].lower()}{text[1:]}"
+    return ""
+
+
+def _short(word: str) -> bool:
+    """Whether a word is an option of one hyphen, which no command has; a negative number is none."""
+    return word[:1] == "-" and word[1:2].isalpha()
 
 
 def _reads(word: str, kind: str) -> bool:

@@ -125,7 +125,7 @@ class LedgerReport:
     ledger: tyro.conf.Positional[Path]
     """The file."""
     out: Path | None = None
-    """Where the page goes; left out: beside the file, with .html after its name."""
+    """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
     deployment: Path | None = None
     """TOML file with the table [deployment]: what the deployer declares."""
     delta: float = 1e-6
@@ -150,10 +150,11 @@ class LedgerReport:
                 found.guarantee(delta),
                 {view: each.guarantee(delta) for view, each in others.items()},
                 files=evidence.digests([self.ledger]),
+                source=self.ledger.resolve().name,
                 deployment=deployment,
             )
 
-        return page_of(self.ledger, self.out, made)
+        return page_of(self.ledger, self.out, made, self.deployment)
 
 
 ACTIONS: dict[str, type] = {"add": LedgerAdd, "show": LedgerShow, "report": LedgerReport}

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -69,7 +70,8 @@ def parsed(what: Any, args: Sequence[str], *, prog: str, **options: Any) -> Any:
 
 def _one_line(boxed: str) -> str:
     """The first section of tyro's boxed error, without title and box, as one line that is cut where it is long."""
-    lines = [line.strip("│ ") for line in boxed.splitlines()[1:]]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", boxed)  # a terminal's colours
+    lines = [line.strip("│ ") for line in plain.splitlines()[1:]]
     section = itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines)
     # Where the output is no terminal the box is drawn with hyphens.
     words = " ".join(line for line in section if line).split()

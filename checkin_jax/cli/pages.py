@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checkin_jax import _validate
 from checkin_jax._files import replacing
 from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.options import Job, UsageError
@@ -20,10 +21,25 @@ def say(*lines: str) -> None:
     print(*(broken(line, width) for line in lines), sep="\n", flush=True)
 
 
-def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure]) -> Job:
-    """The job of writing the page about a file, beside it where `out` is None."""
-    # With all of the file's name: a plan and its ledger may differ in nothing but the suffix.
+def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
+    """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
+    from checkin_jax.disclosure import page
+
+    for read in (subject, deployment):
+        if read is not None and out.exists() and read.exists() and out.samefile(read):
+            raise UsageError(f"--out {out}: the page is made of that file")
+    about = page.source_of(out)
+    if about not in ("", subject.resolve().name):
+        raise UsageError(
+            f"{out}: there is a page about {_validate.shown(about)}; expected another --out, or delete it"
+        )
+
+
+def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure], deployment: Path | None) -> Job:
+    """The job of writing the page about a file, beside it under its whole name where `out` is None."""
+    # With its suffix: a ledger and a plan of one fleet have pages of their own.
     out = subject.with_name(f"{subject.name}.html") if out is None else out
+    check_free(out, subject, deployment)
 
     def job() -> None:
         from checkin_jax.disclosure import checklist

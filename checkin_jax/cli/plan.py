@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import tyro
@@ -183,14 +183,16 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
 
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
-    """The message that just meets the target, or why there is none."""
+    """The message that just meets the target, its value cut on the private side to what is printed; or why not."""
     from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        return calibrate(wanted.protocol, search.start, free=search.free, **kinds).randomizer
+        found = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
     except ValueError as error:
         return str(error)
+    cut = up if isinstance(found.randomizer, Gaussian) else down
+    return dataclasses.replace(cast(Any, found.randomizer), **{found.name: float(cut(found.value))})
 
 
 def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:
@@ -225,6 +227,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         for message, *cells in lines[1:]:
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
+        out.pop()
     if assumed:
         out += ["", "To be checked, by somebody who knows the fleet:"]
         out += [

@@ -11,7 +11,7 @@ import tyro
 
 from checkin_jax.cli.ledger import LedgerReport
 from checkin_jax.cli.options import Job, UsageError, bounds_of
-from checkin_jax.cli.pages import page_of, say
+from checkin_jax.cli.pages import check_free, page_of, say
 
 if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
@@ -64,7 +64,8 @@ class ReportPage:
     subject: tyro.conf.Positional[Path]
     """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name."""
+    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name. A
+    page about something else stays."""
     deployment: Path | None = None
     """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None
@@ -101,6 +102,7 @@ class ReportPage:
         run = recorded.read(self.subject)
         plotting.check(Path("picture.svg"))  # before any work: is there anything to draw with?
         out = self.subject / "report.html" if self.out is None else self.out
+        check_free(out, self.subject, self.deployment)
         if not run.metrics:
             raise UsageError(
                 f"run_dir={str(self.subject)!r}: no round was logged; there is nothing to report"
@@ -135,10 +137,11 @@ class ReportPage:
                 plan.answers(wanted, bounds),
                 target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
                 files=evidence.digests([self.subject]),
+                source=self.subject.resolve().name,
                 deployment=deployment or wanted.deployment,
             )
 
-        return page_of(self.subject, self.out, made)
+        return page_of(self.subject, self.out, made, self.deployment)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -149,9 +149,10 @@ class _TrainingOptions(HostOptions, RunOptions):
                         )
                 except FinishedError as error:
                     # A job that is begun again and again has reached its end.
+                    finished = self._finished() if self.is_first() else None
                     print(f"checkin: {error}", file=sys.stderr)
-                    if self.is_first():
-                        self._show(recorded.read(self.run_dir))
+                    if finished is not None:
+                        self._show(finished)
                     return
                 except (ResumeError, EntropyError, RoundError) as error:
                     raise UsageError(str(error)) from error
@@ -167,6 +168,15 @@ class _TrainingOptions(HostOptions, RunOptions):
                     say(str(report), f"Saved in {self.run_dir}")
 
         return job
+
+    def _finished(self) -> RecordedRun:
+        """The run that is there already."""
+        from checkin_jax.training.reports import recorded
+
+        try:
+            return recorded.read(self.run_dir)
+        except (OSError, ValueError) as error:
+            raise UsageError(str(error)) from error
 
     def _show(self, finished: RecordedRun) -> None:
         """Prints the report of a run that had finished before."""

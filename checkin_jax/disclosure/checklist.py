@@ -79,6 +79,7 @@ class Disclosure:
       audit: what an audit found, a sentence each.
       software: versions, a sentence.
       files: what the page was made of.
+      source: name of the file or folder that the page is about.
       seen: the key of the guarantees that apply, where the subject itself declares it; who declares it is `seen_by`.
       deployment: what the deployer declares.
       made: the day.
@@ -99,6 +100,7 @@ class Disclosure:
     audit: tuple[str, ...] = ()
     software: str = f"checkin-jax {__version__}"
     files: tuple[Digest, ...] = ()
+    source: str = ""
     seen: str | None = None
     seen_by: str = ""
     deployment: Deployment = dataclasses.field(default_factory=Deployment)
@@ -154,7 +156,7 @@ def build(
         _files(disclosure),
         *below,
     ]
-    return page.document(disclosure.title, sections)
+    return page.document(disclosure.title, sections, disclosure.source)
 
 
 def _lead(d: Disclosure) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 # Colours of figures that have to change with the page, and what they are called in its style.
@@ -39,18 +40,31 @@ gap:0 1.5rem}.figures section{break-inside:avoid}pre{border:1px solid var(--rule
 p,li{orphans:3;widows:3}tr.applies{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 @page{margin:16mm}
 """
+# How a page says what it is about, and how many of its first characters hold that.
+_SOURCE, _END, _HEAD = '<meta name="checkin-source" content="', '">', 4_000
 BLANK = '<span class="blank">&nbsp;</span>'
 
 
-def document(title: str, sections: Iterable[str]) -> str:
-    """The whole page: `sections` are HTML, empty ones left out; `title` is text."""
+def document(title: str, sections: Iterable[str], source: str = "") -> str:
+    """The whole page: `sections` are HTML, empty ones left out; `title` is text, and so is `source`, the name of the
+    file or folder that it is about."""
+    about = f"{_SOURCE}{html.escape(source, quote=True)}{_END}" if source else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'{about}<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(section for section in sections if section)
         + "\n</body></html>\n"
     )
+
+
+def source_of(path: Path) -> str:
+    """What the page in a file is about, as `document` was told; empty where the file is no such page, or not there."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        _, found, rest = stream.read(_HEAD).partition(_SOURCE)
+    return html.unescape(rest.partition(_END)[0]) if found else ""
 
 
 def section(title: str, *parts: str, level: int = 2) -> str:

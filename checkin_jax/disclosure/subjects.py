@@ -27,6 +27,7 @@ def of_ledger(
     others: Mapping[str, LedgerGuarantee],
     *,
     files: tuple[Digest, ...] = (),
+    source: str = "",
     deployment: Deployment,
 ) -> Disclosure:
     """The page about a ledger.
@@ -36,6 +37,7 @@ def of_ledger(
       found: everything in it, seen as it says.
       others: view -> the same if all of it were seen in that view.
       files: hashes of what was read.
+      source: name of the file.
       deployment: what the deployer declares.
     """
     views = {unit.view for unit, _ in found.units}
@@ -59,6 +61,7 @@ def of_ledger(
         ),
         released=(_RELEASED,),
         files=files,
+        source=source,
         deployment=deployment,
     )
 
@@ -70,6 +73,7 @@ def of_plan(
     *,
     target: tuple[float, str] | None = None,
     files: tuple[Digest, ...] = (),
+    source: str = "",
     deployment: Deployment,
 ) -> Disclosure:
     """The page about a plan.
@@ -80,6 +84,7 @@ def of_plan(
       found: of each kind of message the guarantees by view, or why there is none.
       target: the epsilon wanted, and its view.
       files: hashes of what was read.
+      source: name of the file.
       deployment: what the deployer declares.
 
     Raises:
@@ -115,5 +120,6 @@ def of_plan(
         covered=("The rounds that are planned, all of them, also if the run ends before.",),
         released=(_RELEASED,),
         files=files,
+        source=source,
         deployment=deployment,
     )

@@ -14,7 +14,7 @@ from jax import Array
 from checkin_jax import _validate
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.ahead import Kernel
-from checkin_jax.kernels.messages import staged_clones
+from checkin_jax.kernels.messages import staged_clones, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
@@ -156,6 +156,39 @@ def pool(
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
     return Problem(staged_clones.pool_upper, (seen, message, host(lost), chosen, losses), above)
+
+
+class Weighted(NamedTuple):
+    """Slots of weight one and of weight `weight`: their numbers, real, with masses, [parts]; clients: n, m over rho."""
+
+    clients: float
+    whole: np.ndarray
+    part: np.ndarray
+    masses: np.ndarray
+    weight: float
+
+
+def weighted(seen: Weighted, epsilon0: float, log_inverse_mass: float) -> Problem | None:
+    """T2+: what is to be evaluated where slots have one of two weights; None where there are too few of either kind.
+
+    Args:
+      seen: parts in which there are fewer steps than stages have count as one message by itself.
+      epsilon0: nats, in (0, 50]. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+    """
+    message, p_minus_1 = Message(host(epsilon0), host(1.0)), math.expm1(epsilon0)
+    usual = seen.masses > 4.0 * math.exp(-log_inverse_mass)
+    plans, squares = [], 0.0
+    for counts, weight in ((seen.whole, 1.0), (seen.part, seen.weight)):
+        kept = host(np.where(usual, seen.masses, 0.0))
+        plan = stages(StepCounts(host(seen.clients), host(1.0), host(counts), kept), 0.0, log_inverse_mass)
+        if plan is None:
+            return None
+        plans.append(plan)
+        squares += weight**2 * float(seen.masses @ counts)
+    deviation = math.sqrt(squares * float(HEXAGON.largest_variance(message))) * p_minus_1 / seen.clients
+    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
+    laws = weighted_clones.WeightedCounts(*(host(each) for each in seen))
+    return Problem(weighted_clones.profile_upper, (laws, message, tuple(plans), losses), above)
 
 
 def profile(

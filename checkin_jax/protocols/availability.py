@@ -20,6 +20,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax._plain import Part
+from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN,
@@ -205,7 +206,7 @@ class AvailableCheckIn(CheckInProtocol):
             f"{coins.min():.6g}" if coins.min() == coins.max() else f"{coins.min():.6g} to {coins.max():.6g}"
         )
         return (
-            f"over {self.num_rounds:,} rounds of check-ins by coins of {coin} among {int(rounds.min()):,} to "
+            f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {int(rounds.min()):,} to "
             f"{int(rounds.max()):,} available"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from checkin_jax._rounding import counted
 from checkin_jax.protocols.facts import Cover, Crowd, CrowdThrows, Throws
 from checkin_jax.protocols.protocol import (
     OF_ROUNDS,
@@ -78,6 +79,6 @@ class AveragedUpdates(CommonSlots):
     def what(self) -> str:
         """The run in words."""
         return (
-            f"over {self.num_epochs:,} window{'s' * (self.num_epochs != 1)} of {self.num_slots:,} slots, "
+            f"over {counted(self.num_epochs, 'window')} of {self.num_slots:,} slots, "
             f"all clients of a slot averaged, {self._taking_part}"
         )

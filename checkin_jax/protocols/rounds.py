@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.facts import Cover, Crowd
 from checkin_jax.protocols.protocol import (
@@ -92,8 +93,8 @@ class ShuffledCheckIn(CheckInProtocol):
         """The run in words."""
         if self.coins is not None:
             lost = f", {self.drop_out_prob:.6g} of them dropping out" if self.drop_out_prob else ""
-            return f"over {self.num_rounds:,} rounds of check-ins at rates {self.coins.span}{lost}"
-        return f"over {self.num_rounds:,} rounds of check-ins at rate {self.rate:.6g}"
+            return f"over {counted(self.num_rounds, 'round')} of check-ins at rates {self.coins.span}{lost}"
+        return f"over {counted(self.num_rounds, 'round')} of check-ins at rate {self.rate:.6g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,4 +142,4 @@ class Shuffle(CheckInProtocol):
     @property
     def what(self) -> str:
         """The run in words."""
-        return f"over {self.num_rounds:,} rounds of shuffling"
+        return f"over {counted(self.num_rounds, 'round')} of shuffling"

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from checkin_jax import _validate
+from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
 from checkin_jax.numerics import occupancy
 from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
@@ -241,7 +242,7 @@ class FixedWindow(CommonSlots):
     def what(self) -> str:
         """The run in words."""
         return (
-            f"over {self.num_epochs:,} window{'s' * (self.num_epochs != 1)} of {self.num_slots:,} slots, "
+            f"over {counted(self.num_epochs, 'window')} of {self.num_slots:,} slots, "
             f"one client used per slot{_summed(self.minibatch)}, {self._taking_part}"
         )
 
@@ -349,6 +350,6 @@ class SlidingWindow(CheckInProtocol):
     def what(self) -> str:
         """The run in words."""
         return (
-            f"over {self.num_epochs:,} passes of {self.slots_shown:,} slots "
+            f"over {counted(self.num_epochs, 'pass', 'passes')} of {self.slots_shown:,} slots "
             f"with sliding windows of {self.window:,}, one client used per slot{_summed(self.minibatch)}"
         )

@@ -251,7 +251,7 @@ def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
 
 @jax.jit
 def begin(moves, weights, sd, first):
-    game = staged_clones._game(host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd)
+    game = staged_clones.laws_on(host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd)
     return game, staged_clones._begin(game, first)
 
 

@@ -103,15 +103,19 @@ def lattice_game(
     half_width: float,
     choices: Sequence[Law] | None = None,
     per_step: Fraction = Fraction(1),
+    weights: Sequence[Fraction] | None = None,
 ) -> np.ndarray:
     """Lower bounds on V_k(at + k per_step (c - 1)) for k = 0 .. steps, very close to it; float64.
 
     So shifted, all sums lie on a lattice, so nothing is interpolated. Beyond half_width (in units of p - 1) V is
-    replaced by s_+, which it exceeds.
+    replaced by s_+, which it exceeds. weights: of the steps, the last one first, each 1 / q with q whole; all are 1 if
+    None.
     """
     chosen = vertex_laws(p) if choices is None else choices
     laws = [[(z - c * y + per_step * (c - 1), w) for (z, y), w in law.items()] for law in chosen]
-    values = [d for law in laws for d, _ in law] + [at]
+    order = [Fraction(1)] * steps if weights is None else weights
+    finest = min(order, default=Fraction(1))
+    values = [d * finest for law in laws for d, _ in law] + [at]
     shared = lcm(*(d.denominator for d in values))
     spacing = Fraction(gcd(*(int(abs(d) * shared) for d in values)), shared)
     reach = int(max(abs(d) for law in laws for d, _ in law) / spacing)
@@ -121,12 +125,12 @@ def lattice_game(
     value = np.maximum(grid, 0.0)
     where = half + reach + int(at / spacing)
     out = [value[where]]
-    for _ in range(steps):
+    for weight in order:
         best = np.full(2 * half + 1, -inf)
         for law in laws:
             mean = np.zeros(2 * half + 1)
             for d, w in law:
-                shift = int(d / spacing)
+                shift = int(d * weight / spacing)
                 mean += float(w) * value[inside.start + shift : inside.stop + shift]
             np.maximum(best, mean, out=best)
         value[inside] = best

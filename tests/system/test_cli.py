@@ -20,6 +20,7 @@ from stand_in import quick_account
 from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
+from checkin_jax.cli.options import _one_line
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
@@ -522,6 +523,8 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run" / "report.json").read_text())
     # Another run than the one that has finished there.
     assert "tuning, learning_rate differ" in _refused(capsys, [*run, "--learning-rate", "5"])
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"round": 1, "check\n')
+    assert f"{tmp_path / 'run' / 'metrics.jsonl'}: damaged" in _refused(capsys, run)
     (tmp_path / "run" / "config.json").write_text("{}")
     assert "not that of the run to be resumed" in _refused(capsys, run)
 
@@ -621,6 +624,7 @@ def test_help_is_in_groups(capsys):
         (["epsilon", "--num_cleints=5"], "--num-clients"),
         (["epsilon", "--sigma", "5"], "--noise-multiplier"),
         (["epsilon", "--n", "5"], "--num-clients"),
+        (["epsilon", "-n", "5"], "--num-clients"),
         (["calibrate", "--eps", "5"], "--target-epsilon"),
         (["epsilon", "--protocol", "fixed"], "fixed-window"),
         (["epsilon", "--view", "message"], "messages"),
@@ -638,6 +642,35 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
     assert "--num-clients None: expected a whole number" in _refused(
         capsys, ["epsilon", "--num-clients", "None"]
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["calibrate", "--num-clients", "5", "--target-epsilon=1"], "--free is needed: the variable"),
+        (["plan"], "PLAN is needed: the file (see"),
+        (["plan", "--json"], "PLAN is needed: the file (see"),
+        (["ledger", "add", "--num-clients", "5"], "LEDGER is needed: the file (see"),
+        (["sweep", "--num-clients=10"], "--out is needed: file to write"),
+        (["sweep", "--out", "--json"], "--out without a value: expected a path"),
+        (["epsilon", "--view", "--json"], "--view without a value: expected one of local"),
+        (["epsilon", "--num-clients"], "--num-clients without a value: expected a whole number"),
+    ],
+)
+def test_what_is_missing_is_said(capsys, args, told):
+    assert told in _refused(capsys, args)
+
+
+def test_errors_are_broken_between_words_of_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with pytest.raises(SystemExit):
+        cli.main(["epsilon", "--protocol", "fixed"])
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60 < len(" ".join(lines))
+    assert " ".join(lines).endswith("did you mean fixed-window? (see checkin epsilon --help)")
+    assert _one_line("title\n\x1b[31m│\x1b[0m \x1b[1mNo such\x1b[0m thing │\n╰──╯") == "No such thing"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

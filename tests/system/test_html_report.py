@@ -233,6 +233,9 @@ view = "messages"
 """
 
 
+PAGES = {"fleet": "fleet.toml.html", "ledger": "fleet.json.html"}
+
+
 @pytest.fixture
 def pages(tmp_path, monkeypatch, capsys):
     """The pages of a ledger with two views and of a plan, as the command writes them."""
@@ -246,9 +249,8 @@ def pages(tmp_path, monkeypatch, capsys):
     (tmp_path / "fleet.json").write_text(json.dumps(ledger.state_dict()))
     cli.main(["report", str(tmp_path / "fleet.toml"), "--bounds", "fast"])
     cli.main(["report", str(tmp_path / "fleet.json"), "--delta", "1e-7", "--bounds", "fast"])
-    plan, its_ledger = (tmp_path / f"fleet.{kind}.html" for kind in ("toml", "json"))
-    assert capsys.readouterr().out.split() == [str(plan), str(its_ledger)]
-    return {"fleet": plan.read_text(), "ledger": its_ledger.read_text()}, ledger
+    assert capsys.readouterr().out.split() == [str(tmp_path / n) for n in PAGES.values()]
+    return {name: (tmp_path / file).read_text() for name, file in PAGES.items()}, ledger
 
 
 def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
@@ -268,6 +270,22 @@ def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
     )
     assert capsys.readouterr().out.split() == [str(out)]
     assert out.read_text() == pages[0]["ledger"]
+
+
+def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages, tmp_path, capsys, run_dir):
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    fast, plan = ["--bounds", "fast"], tmp_path / "fleet.toml"
+    for words, told in (
+        ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'fleet.json'"),
+        ([str(run_dir), "--out", str(tmp_path / PAGES["fleet"])], "a page about 'fleet.toml'"),
+        ([str(plan), *fast, "--out", str(plan)], "made of that file"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", *words])
+        assert ended.value.code == 2
+        assert told in capsys.readouterr().err
+    cli.main(["report", str(plan), *fast])
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()} == before
 
 
 def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):

@@ -34,8 +34,14 @@ def test_a_plan_says_what_the_accountant_says(planned):
         exact = cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-5, view=view, bounds="fast")
         assert (first[view]["epsilon"], first[view]["lower"]) == (exact.epsilon, exact.lower)
     asked = {"target_epsilon": 0.5, "delta": 1e-5, "bounds": "fast"}
-    for row, kind in ((second, cj.L2Mechanism), (third, cj.Gaussian)):
-        assert row["messages"]["epsilon"] == cj.calibrate(RUN, kind, **asked).guarantee.epsilon
+    for row, kind, sign in ((second, cj.L2Mechanism, -1), (third, cj.Gaussian, 1)):
+        found = cj.calibrate(RUN, kind, **asked)
+        # What is printed is what was accounted: cut on the private side.
+        value = row["messages"]["randomizer"][found.name]
+        assert value == float(f"{value:.6g}")
+        assert 0 <= sign * (value / found.value - 1) < 1e-5
+        exact = cj.account(RUN, kind(**{found.name: value}), delta=1e-5, bounds="fast")
+        assert row["messages"]["epsilon"] == exact.epsilon <= found.guarantee.epsilon
         assert row["met"]
     assert first["met"] == (first["messages"]["epsilon"] <= 0.5)
     (best,) = json.loads(planned(FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\n", "--json"))["messages"]

@@ -60,3 +60,8 @@ def test_a_format_gives_both_ends_outwards():
             ValueError, match=re.escape(f"format '{wrong}': expected a number of significant")
         ):
             format(row, wrong)
+
+
+def test_things_are_counted_in_their_number():
+    assert [_rounding.counted(n, "round") for n in (0, 1, 2_000)] == ["0 rounds", "1 round", "2,000 rounds"]
+    assert _rounding.counted(2, "pass", "passes") == "2 passes"

@@ -41,7 +41,7 @@ from checkin_jax.accounting.bounds.unit import (
     least,
 )
 from checkin_jax.accounting.bounds.windows import slots
-from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
+from checkin_jax.accounting.bounds.windows.contested import ContestedSlots, WeightedSlots
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
@@ -156,6 +156,17 @@ def t2(unit: Unit) -> UnitBound | None:
         rivals = shown.others, shown.pick
         return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
     return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)
+
+
+def t2_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T2, clients that throw independently, two of them a slot at most; some hundred slots."""
+    shown, epsilon0 = unit.slots, unit.epsilon0
+    if shown is None or not shown.hidden or epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+        return None
+    if not shown.contested or not shown.others or shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
+        return None
+    weighted = WeightedSlots(*shown[:2], epsilon0, unit.log_inverse_mass, shown.others, shown.pick)
+    return weighted if weighted.gains else None
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:

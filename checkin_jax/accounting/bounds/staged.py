@@ -1,4 +1,4 @@
-"""eps0-LDP messages with the likelihood constraints from below, stage by stage: T1+, and T1h+ where rates differ.
+"""eps0-LDP messages with the likelihood constraints from below, stage by stage: T1+, T1h+ and, in slots, T2+.
 
 Where `numerics.staged_clones` has a bound below T1's. Call inside `devices.float64()`.
 """
@@ -17,8 +17,12 @@ from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.pools import Pool
 
 
-class _Staged(abc.ABC):
-    """Attributes of subclasses: epsilon0: nats. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter."""
+class Staged(abc.ABC):
+    """A game of eps0-LDP messages, stage by stage.
+
+    Attributes of subclasses:
+      epsilon0: nats. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
 
     epsilon0: float
     log_inverse_mass: float
@@ -56,7 +60,7 @@ class _Staged(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class StagedClones(_Staged):
+class StagedClones(Staged):
     """T1+: shuffled check-in of eps0-LDP messages of n clients at one rate."""
 
     num_clients: int
@@ -82,7 +86,7 @@ def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndar
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalStaged(_Staged):
+class UnequalStaged(Staged):
     """T1h+: a pool of others stands in for a client of rate g.
 
     Attributes: rate: g in (0, 1]. theta: the pool's rate, in (0, 1). pool: law of n', `numerics.pools`.

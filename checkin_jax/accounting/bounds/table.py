@@ -105,6 +105,14 @@ BOUNDS: tuple[Bound, ...] = (
         families.t2,
     ),
     Bound(
+        "T2+",
+        "T2 with the likelihood constraints from below as well, step by step, and with what the client may expect of "
+        "slots that it shares",
+        "docs/theory.md, docs/theory_hexagon.md",
+        0.5,
+        families.t2_plus,
+    ),
+    Bound(
         "T2'",
         "the messages of the occupied slots are a uniform ordered sample of the clients: T1's pair without absent "
         "clients, for the law of the number of occupied slots",

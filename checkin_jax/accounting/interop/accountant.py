@@ -24,6 +24,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax._names import named
+from checkin_jax._rounding import counted
 from checkin_jax.accounting import stated
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
@@ -274,7 +275,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def __repr__(self) -> str:
         kinds = len(self._counts) + len(self._central)
-        return f"<{type(self).__name__}: {self._total:,} units of {kinds:,} kind{'s' * (kinds != 1)}, {self._relation}>"
+        return f"<{type(self).__name__}: {counted(self._total, 'unit')} of {counted(kinds, 'kind')}, {self._relation}>"
 
     def _repr_html_(self) -> str:
         rows = [(f"{n:,} x", repr(event)) for event, n in [*self._counts.items(), *self._central.items()]]

@@ -38,7 +38,7 @@ STAGES = 10
 _BATCH = 12
 
 
-class _Game(NamedTuple):
+class Laws(NamedTuple):
     """The laws of a game at the nodes of a contour, for one c; the last is above the others.
 
     laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: two real orders beyond t on either side, for
@@ -54,18 +54,19 @@ class _Game(NamedTuple):
     candidates: Array
 
 
-class _Played(NamedTuple):
+class Played(NamedTuple):
     """The steps replaced so far: their sum S, log M_S at the game's two orders, and what domination failed by.
 
-    debt: times e^{t x} M_S(t) it is added to E(x + S)_+.
+    debt: times e^{t x} M_S(t) it is added to E(x + S)_+. growth: what all steps multiply a debt by, a logarithm.
     """
 
     total: stop_loss.Sum
     far: Array
     debt: Array
+    growth: Array
 
 
-def _game(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array) -> _Game:
+def laws_on(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array) -> Laws:
     """The game with these laws on a contour for sums of this standard deviation."""
     contour = stop_loss.Contour(order, _PERIOD * deviation, _SMOOTHING * deviation)
     theta = stop_loss.nodes(contour, _NODES)
@@ -78,42 +79,44 @@ def _game(candidates: Array, at: Array, weights: Array, deviation: Array, order:
     real = weights @ (
         squares[:, None] * jnp.real(stop_loss.second(jnp.outer(at, orders).astype(theta.dtype)))
     )
-    return _Game(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
+    return Laws(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
 
 
-def _add(game: _Game, played: _Played, share: Array, count: Array, failed: Array) -> _Played:
+def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
     """`count` steps with the mixture `share` [laws] of the laws; domination fails by failed e^{t x} M_S(t) each."""
     step, real = share.astype(game.laws.dtype) @ game.laws, share @ game.real
     square = jnp.square(game.contour.order)
     largest = jnp.max(game.real[:-1])
     # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
     growth = log1p(square * jnp.maximum(largest, real)) - log1p(square * real)
-    return _Played(
+    return Played(
         stop_loss.add(played.total, game.contour, game.theta, step, real, count),
         played.far + count * log1p(jnp.square(game.orders) * (share @ game.reach)),
         (played.debt + count * failed) * jnp.exp(count * growth),
+        played.growth + count * growth,
     )
 
 
-def _begin(game: _Game, first: Array) -> _Played:
+def _begin(game: Laws, first: Array) -> Played:
     """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
     nothing = jnp.zeros_like(first)
-    alone = _Played(
+    alone = Played(
         stop_loss.start(game.contour, game.theta),
         0.5 * jnp.square(game.contour.smoothing * game.orders),
         nothing,
+        nothing,
     )
-    return _add(game, alone, jnp.zeros_like(game.real).at[-1].set(1.0), first, nothing)
+    return add(game, alone, jnp.zeros_like(game.real).at[-1].set(1.0), first, nothing)
 
 
-def _grid(game: _Game, total: stop_loss.Sum) -> Array:
+def _grid(game: Laws, total: stop_loss.Sum) -> Array:
     """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, _GRID]."""
     transform = jnp.exp(total.log_ratio)
     scale = _GRID / game.contour.period
     return jnp.fft.irfft(transform[None, :] * game.laws, n=_GRID, axis=1) * scale
 
 
-def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
+def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
     """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d; w has the mixture `share`.
 
     The largest excess on the grid; second derivatives for what lies between; Chernoff's bound for what lies
@@ -142,7 +145,7 @@ def _failure(game: _Game, played: _Played, grid: Array, share: Array) -> Array:
     return jnp.maximum(here, 0.0) + between + unresolved + wrapped
 
 
-def _choose(game: _Game, grid: Array, allowed: Array) -> Array:
+def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
     """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [laws].
 
     On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`.
@@ -160,7 +163,7 @@ def _choose(game: _Game, grid: Array, allowed: Array) -> Array:
     return jnp.concatenate([(1.0 - eta[best]) * tried[best], others, eta[best][None]])
 
 
-def _stage(game: _Game, played: _Played, allowed: Array) -> tuple[Array, Array]:
+def _stage(game: Laws, played: Played, allowed: Array) -> tuple[Array, Array]:
     """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each."""
     grid = _grid(game, played.total)
     share = _choose(game, grid, allowed)
@@ -169,8 +172,8 @@ def _stage(game: _Game, played: _Played, allowed: Array) -> tuple[Array, Array]:
 
 
 def _binomial(
-    game: _Game,
-    played: _Played,
+    game: Laws,
+    played: Played,
     share: Array,
     failed: Array,
     clients: Array,
@@ -238,13 +241,13 @@ class Stages(NamedTuple):
 
 
 def _counted(
-    game: _Game, played: _Played, share: Array, failed: Array, seen: StepCounts, before: Array, x: Array
+    game: Laws, played: Played, share: Array, failed: Array, seen: StepCounts, before: Array, x: Array
 ) -> tuple[Array, Array]:
     """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
     late = (seen.masses > 0) & (seen.counts >= before)
 
     def part(count: Array) -> Array:
-        all_of_it = _add(game, played, share, count - before, failed)
+        all_of_it = add(game, played, share, count - before, failed)
         debt = all_of_it.debt * jnp.exp(game.contour.order * x + all_of_it.total.log_mgf)
         return stop_loss.stop_loss(all_of_it.total, game.contour, game.theta, x) + debt
 
@@ -252,37 +255,41 @@ def _counted(
     return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
 
 
-def _play(
-    rules: Game, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
-) -> tuple[_Game, _Played, Array, Array]:
-    """The game, the steps before `stages.before`, the law of those after and by how much it may fail to dominate.
-
-    mean, x: how many steps there are, and where they begin, about: only choices depend on them.
-    """
-    at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
-    deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
-    # Saddle point of e^{t x} M(t) / t^2 for a normal sum.
+def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
+    """An order for a normal sum of this deviation from x on, its saddle point; and about E(x + S)_+ e^{-t x} / M(t)."""
     distance = -x / deviation
     saddle = 0.5 * (distance + jnp.sqrt(distance * distance + 8.0))
-    game = _game(jnp.asarray(rules.candidates), at, weights, deviation, saddle / deviation)
-    # About E(x + S)_+ e^{-t x} / M(t), by Mills' ratio: only what is spent depends on it.
     worth = jnp.exp(-0.5 * jnp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
+    return saddle / deviation, worth * deviation
+
+
+def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Played, Array, Array]:
+    """The steps before `stages.before`, the law of later ones, its failure; only choices depend on mean and worth."""
     counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
-    allowed = stages.tolerance * worth * deviation / (counts.size * jnp.maximum(counts, 1.0))
+    allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
 
-    played = _begin(game, stages.first)
-
-    def stage(played: _Played, spent: tuple[Array, Array]) -> tuple[_Played, None]:
+    def stage(played: Played, spent: tuple[Array, Array]) -> tuple[Played, None]:
         count, allowed = spent
         share, failed = _stage(game, played, allowed)
-        return _add(game, played, share, count, failed), None
+        return add(game, played, share, count, failed), None
 
-    played, _ = jax.lax.scan(stage, played, (stages.sizes, allowed[:-1]))
-    return game, played, *_stage(game, played, allowed[-1])
+    played, _ = jax.lax.scan(stage, _begin(game, stages.first), (stages.sizes, allowed[:-1]))
+    return played, *_stage(game, played, allowed[-1])
 
 
-def _alone(loss: Array, epsilon0: Array) -> Array:
-    """At most what one message gives away."""
+def _play(
+    rules: Game, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
+) -> tuple[Laws, Played, Array, Array]:
+    """The game, and what `staged` has; mean, x: how many steps there are, and where they begin, about."""
+    at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
+    deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
+    order, worth = contoured(deviation, x)
+    game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order)
+    return game, *staged(game, stages, mean, worth)
+
+
+def alone_at_most(loss: Array, epsilon0: Array) -> Array:
+    """What one message gives away."""
     return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
 
 
@@ -306,7 +313,7 @@ def _one(
     else:
         value, early = _counted(game, played, share, failed, seen, stages.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
-    alone = _alone(loss, epsilon0)
+    alone = alone_at_most(loss, epsilon0)
     value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
@@ -362,11 +369,11 @@ def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, los
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
         counted = number, seen.theta, stages.before, x, shift
         value, early = _binomial(game, played, share, failed, *counted)
-        return value * unit * beta / number + early * seen.rate * _alone(loss, epsilon0)
+        return value * unit * beta / number + early * seen.rate * alone_at_most(loss, epsilon0)
 
-    value = seen.masses @ jax.vmap(part)(seen.number) + lost * _alone(loss, epsilon0)
+    value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone_at_most(loss, epsilon0)
     value = value * (1.0 + ROUNDING) + FLUSHED
-    alone = seen.rate * _alone(loss, epsilon0) * (1.0 + ROUNDING)
+    alone = seen.rate * alone_at_most(loss, epsilon0) * (1.0 + ROUNDING)
     # Beyond, the rounding of the shift's phase is not counted.
     turned = jnp.max(jnp.imag(game.theta)) * shift
     return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)

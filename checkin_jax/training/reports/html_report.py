@@ -136,6 +136,7 @@ def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploy
         software=f"checkin-jax {__version__} accounted and made this page; the run was made by checkin-jax "
         f"{run.about.get('version', 'of unknown version')}, jax {run.about.get('jax', 'of unknown version')}",
         files=evidence.digests(run.path / name for name in _FILES),
+        source=run.path.resolve().name,
         deployment=deployment,
     )
 

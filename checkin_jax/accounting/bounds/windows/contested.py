@@ -1,4 +1,4 @@
-"""T2 in windows whose clients throw independently: the client's message is not drawn in every slot.
+"""T2 and T2+ in windows whose clients throw independently: the client's message is not drawn in every slot.
 
 Call inside `devices.float64()`.
 """
@@ -11,11 +11,39 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones import Mixture, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones import Mixture, SlotsPureLDP, largest_loss
+from checkin_jax.accounting.bounds.staged import Staged
+from checkin_jax.accounting.bounds.unit import Values
 from checkin_jax.kernels import binomial, clones, host
+from checkin_jax.numerics import staged_clones
 
 # Numbers of slots that are told apart, by the logarithm of what is beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
+_BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
+
+
+def _won(others: int, pick: float) -> float:
+    """E 1/(C + 1), C ~ Bin(others, pick), rounded up."""
+    rivals = others + 1.0
+    if not others or pick <= 0.0:
+        return 1.0
+    lost = rivals * math.log1p(-pick) if pick < 1.0 else -math.inf
+    return min(-math.expm1(lost) / (rivals * pick) * (1.0 + 1e-12), 1.0)
+
+
+def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
+    return np.array([*(each for each in exponents if each < log_inverse_mass), log_inverse_mass])
+
+
+def _most(share: float, slots: int, exponents: np.ndarray) -> np.ndarray:
+    """Numbers that negatively associated indicators of this probability exceed with exp(-exponents) at most."""
+    number = float(slots)
+    low, high = np.full(exponents.size, number * share), np.full(exponents.size, number)
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        enough = np.asarray(binomial.log_chernoff(middle, number, min(share, 1.0))) <= -exponents
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.minimum(np.ceil(high), number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +60,7 @@ class ContestedSlots(SlotsPureLDP):
     @property
     def _won(self) -> float:
         """The probability that the client is the one drawn of its slot, rounded up."""
-        rivals = self.others + 1.0
-        if not self.others or self.pick <= 0.0:
-            return 1.0
-        lost = rivals * math.log1p(-self.pick) if self.pick < 1.0 else -math.inf
-        return min(-math.expm1(lost) / (rivals * self.pick) * (1.0 + 1e-12), 1.0)
+        return _won(self.others, self.pick)
 
     @property
     def variance(self) -> float:
@@ -44,17 +68,10 @@ class ContestedSlots(SlotsPureLDP):
 
     def won(self) -> tuple[np.ndarray, np.ndarray]:
         """(values, masses) of a law stochastically above the number of slots in which the client would win."""
-        share, number = self._won, float(self.slots)
-        exponents = np.array(
-            [*(each for each in _WON if each < self.log_inverse_mass), self.log_inverse_mass]
-        )
-        low, high = np.full(exponents.size, number * share), np.full(exponents.size, number)
-        for _ in range(80):
-            middle = 0.5 * (low + high)
-            enough = np.asarray(binomial.log_chernoff(middle, number, min(share, 1.0))) <= -exponents
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        exponents = _levels(_WON, self.log_inverse_mass)
+        high = _most(self._won, self.slots, exponents)
         # More than a level with the probability of the next one at most.
-        values = np.append(np.minimum(np.ceil(high), number), number)
+        values = np.append(high, float(self.slots))
         survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
         return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
 
@@ -65,3 +82,48 @@ class ContestedSlots(SlotsPureLDP):
         return Mixture(
             clones.slots_law(*parts, host(self.epsilon0), True), self.epsilon0, self.log_inverse_mass
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedSlots(Staged):
+    """T2+: the hexagon's game where the client has its whole share of a slot that is its own, half of it elsewhere.
+
+    Where others are in its slot it may win it with 1/(C + 1): half its share, with probability 2/(C + 1).
+
+    Attributes:
+      slots, used: as in T2. others, pick: as in `ContestedSlots`.
+    """
+
+    slots: int
+    used: float
+    epsilon0: float
+    log_inverse_mass: float
+    others: int
+    pick: float
+
+    name = "T2+"
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.used)
+
+    def weights(self) -> staged_clones.Weighted:
+        """Numbers of slots of both kinds, with masses: above their joint law, whatever that is."""
+        exponents = _levels(_BOTH, self.log_inverse_mass)
+        alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
+        own = _most(min(alone, 1.0), self.slots, exponents)
+        # Where the client may win anything: 1 if it is alone, else 2/(C + 1).
+        any_share = min(2.0 * _won(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
+        either = np.maximum(_most(min(any_share, 1.0), self.slots, exponents), own)
+        # Either number may be the one beyond its level.
+        beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
+        survival = np.concatenate([[1.0], beyond, [0.0]])
+        whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
+        masses = -np.diff(survival) * (1.0 + 1e-12)
+        return staged_clones.Weighted(self.slots / self.used, whole, part, masses, 0.5)
+
+    def _stated(self) -> staged_clones.Problem | None:
+        return staged_clones.weighted(self.weights(), self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(np.asarray(loss) >= self.top, 0.0, super().upper(loss))

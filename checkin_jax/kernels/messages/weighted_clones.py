@@ -1,0 +1,101 @@
+r"""eps0-LDP messages in slots in which the client has different weights: T2+ by staged domination.
+
+With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick divergence is at most
+
+    sum_i mass_i (1/n) E( -n (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
+
+where every d is a centred step of the hexagon's game, chosen in view of those before it, in any order of both kinds
+[docs/theory_hexagon.md, section 8]. Either kind has stages of its own: a law that dominates after some steps of one
+kind does so whatever independent steps of the other there are besides.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.messages import staged_clones
+from checkin_jax.kernels.messages.games import HEXAGON, Message
+from checkin_jax.kernels.messages.staged_clones import Stages
+
+# Losses treated at a time.
+_BATCH = 12
+
+
+class WeightedCounts(NamedTuple):
+    """n > 0, real; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
+
+    clients: Array
+    whole: Array
+    part: Array
+    masses: Array
+    weight: Array
+
+
+def _one(seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], loss: Array) -> Array:
+    epsilon0 = message.epsilon0
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    x = -seen.clients * c_minus_1 / unit
+    at, laws = HEXAGON.places(c_minus_1, message), HEXAGON.laws(message)
+    means = seen.masses @ seen.whole, seen.masses @ seen.part
+    one = jnp.max(laws[:-1] @ jnp.square(at))
+    deviation = jnp.sqrt(one * (means[0] + jnp.square(seen.weight) * means[1]))
+    order, worth = staged_clones.contoured(deviation, x)
+    candidates = jnp.asarray(HEXAGON.candidates)
+
+    kinds = []
+    for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
+        game = staged_clones.laws_on(candidates, scale * at, laws, deviation, order)
+        kinds.append((game, plan, *staged_clones.staged(game, plan, mean, worth)))
+    contour, theta = kinds[0][0].contour, kinds[0][0].theta
+    normal = stop_loss.start(contour, theta)
+    late = (seen.masses > 0) & (seen.whole >= stages[0].before) & (seen.part >= stages[1].before)
+
+    def part(whole: Array, rest: Array) -> Array:
+        first, second = (
+            staged_clones.add(game, played, share, count - plan.before, failed)
+            for (game, plan, played, share, failed), count in zip(kinds, (whole, rest))
+        )
+        # The normal variable is in both.
+        total = stop_loss.Sum(
+            first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
+            first.total.log_ratio + second.total.log_ratio - normal.log_ratio,
+            first.total.drift + second.total.drift,
+            first.total.absolute + second.total.absolute,
+        )
+        # Whichever comes first, a step's debt grows with all steps of either kind at most.
+        debt = first.debt * jnp.exp(second.growth) + second.debt * jnp.exp(first.growth)
+        debt = debt * jnp.exp(order * x + total.log_mgf)
+        return stop_loss.stop_loss(total, contour, theta, x) + debt
+
+    values = jax.vmap(part)(
+        jnp.where(late, seen.whole, stages[0].before), jnp.where(late, seen.part, stages[1].before)
+    )
+    value = jnp.sum(jnp.where(late, seen.masses * values, 0.0))
+    alone = staged_clones.alone_at_most(loss, epsilon0)
+    value = value * unit / seen.clients + jnp.sum(jnp.where(late, 0.0, seen.masses)) * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+
+
+@compiled()
+def profile_upper(
+    seen: WeightedCounts,
+    message: Message,
+    stages: tuple[Stages, Stages],
+    losses: Float64[Array, " losses"],
+) -> Float64[Array, " losses"]:
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    Args:
+      stages: of either kind, from `checkin_jax.numerics.staged_clones`; any other ones are a bound too.
+    """
+    require_float64(seen, message, stages, losses)
+    return jax.lax.map(functools.partial(_one, seen, message, stages), losses, batch_size=_BATCH)

@@ -1,0 +1,179 @@
+"""T2+: slots in which the client has its whole share or half of it; the game, all throws, and what is NOT a bound."""
+
+import math
+from fractions import Fraction as F
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import hexagon as oracle
+from oracles import random_check_ins as brute
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.windows.contested import WeightedSlots
+from checkin_jax.numerics import convex, staged_clones
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+HALF = F(1, 2)
+
+
+def evaluated(whole: int, part: int, clients: float, p: float, far: list) -> np.ndarray:
+    """T2+ of so many slots of either kind at c - 1 = far, by the kernel."""
+    counts = np.full(10, float(whole)), np.full(10, float(part))
+    one = staged_clones.Weighted(clients, *counts, np.eye(10)[0], 0.5)
+    found = staged_clones.weighted(one, math.log(p), MASS)
+    assert found is not None
+    return convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))
+
+
+def game(order: list, clients: int, p: F, far: list) -> np.ndarray:
+    """The same of slots of these weights, the last one first, played out on a lattice."""
+    deviation = math.sqrt(sum(float(w) ** 2 for w in order) * float(max(2 / (p + 2), 1 / p)))
+    values = [
+        oracle.lattice_game(p, 1 + x, -clients * x, len(order), 9.0 * deviation, weights=order)[-1]
+        for x in far
+    ]
+    return np.array(values) / clients
+
+
+@pytest.mark.parametrize(("p", "step"), [(F(3, 2), F(1, 100)), (F(4), F(1, 20))])
+def test_above_the_game_in_any_order_of_the_slots(p, step):
+    """Neither kind's steps need be in a row: an adversary adapts to what it has seen in slots of both."""
+    far = [step * j for j in (0, 1, 2)]
+    bound = evaluated(80, 120, 200.0, float(p), far)
+    orders = ([F(1)] * 80 + [HALF] * 120, [HALF] * 120 + [F(1)] * 80, [F(1), HALF, HALF, HALF, F(1)] * 40)
+    for order in orders:
+        truth = game(order, 200, p, far)
+        assert (bound >= truth * (1 - ORACLE_ROUNDING)).all()
+        assert bound[0] <= 1.06 * truth[0]
+
+
+def test_half_the_weight_in_all_slots_is_no_bound():
+    """Nor is the mean weight in every slot: here 80 of one and 120 of a half, .7 on average."""
+    p, far = F(4), [F(1, 5)]
+    truth = game([F(1)] * 80 + [HALF] * 120, 200, p, far)
+    assert evaluated(40, 160, 200.0, 4.0, far)[0] < truth[0]
+    assert game([F(7, 10)] * 200, 200, p, far)[0] < 0.95 * truth[0]
+
+
+def throws_of(window: int) -> dict[tuple, F]:
+    """Law of the loads of one full sliding window, by all throws of the others."""
+    law: dict = {}
+    starts = [start for start in range(1 - window, window) if start]
+    for throws in product(range(window), repeat=len(starts)):
+        loads = [0] * window
+        for start, throw in zip(starts, throws):
+            if 0 <= start + throw < window:
+                loads[start + throw] += 1
+        law[tuple(loads)] = law.get(tuple(loads), F(0)) + F(1, window ** len(starts))
+    return law
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
+    """For every level: how often more slots are whole, or more are won at all, than it allows."""
+    seen = WeightedSlots(window, 1.0, 1.0, MASS, window - 1, 1.0 / window).weights()
+    joint = np.zeros((window + 1, window + 1))
+    for loads, mass in throws_of(window).items():
+        shared = np.ones(1)
+        for load in loads:
+            if load:
+                shared = np.convolve(shared, [1.0 - 2.0 / (load + 1.0), 2.0 / (load + 1.0)])
+        alone = loads.count(0)
+        for more, chance in enumerate(shared):
+            joint[alone, alone + more] += float(mass) * chance
+    own, either = np.indices(joint.shape)
+    assert joint.sum() == pytest.approx(1.0)
+    reached = np.cumsum(seen.masses)
+    for whole, part, mass in zip(seen.whole, seen.part, reached):
+        within = joint[(own <= whole) & (either <= whole + part)].sum()
+        assert within >= min(mass, 1.0) - 1e-9
+
+
+def weighted_game(p: float, c: float, weights: tuple, start: float) -> float:
+    """max E(start + sum w (z - c z' + c - 1))_+ over laws chosen slot by slot, the first slot first."""
+    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
+
+    @cache
+    def value(slot: int, at: float) -> float:
+        if slot == len(weights):
+            return max(at, 0.0)
+        return max(sum(w * value(slot + 1, at + weights[slot] * step) for step, w in law) for law in laws)
+
+    return value(0, start)
+
+
+def theorem(window: int, p: float, c: float, share) -> float:
+    """T2+ with the exact law of the loads, `share` being the client's chance to be drawn at a load."""
+    total = 0.0
+    for loads, mass in throws_of(window).items():
+        for won in product((True, False), repeat=window):
+            chance, weights = float(mass), []
+            for load, here in zip(loads, won):
+                likely = 1.0 if load == 0 else 2.0 * share(load)
+                chance *= likely if here else 1.0 - likely
+                weights.append((1.0 if load == 0 else 0.5) if here else 0.0)
+            if chance:
+                total += chance * weighted_game(p, c, tuple(weights), -window * (c - 1.0)) / window
+    return total
+
+
+@pytest.mark.parametrize("kind", ["extremal", "rotated"])
+def test_sliding_windows_themselves_are_below(kind):
+    n, window, p = 3, 2, 4.0
+    rng, used, largest = np.random.default_rng(3), brute.sliding_window(3, 2), 0.0
+    losses = [0.0, 0.2, 0.5, 0.9]
+    bounds = [theorem(window, p, math.exp(loss), lambda load: 1.0 / (load + 1.0)) for loss in losses]
+    for _ in range(8):
+        tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), n - window + 1)
+        for one, other in brute.neighbours(2, n, exchangeable=False):
+            first, second = (brute.output_law(used, data, tree) for data in (one, other))
+            for loss, bound in zip(losses, bounds):
+                truth = brute.hockey_stick(first, second, math.exp(loss))
+                assert truth <= bound + 1e-12
+                largest = max(largest, truth / bound)
+    assert largest > 0.8
+
+
+def test_the_share_of_one_client_too_many_is_no_bound():
+    """1/(C + 2), as if the client competed with itself: exceeded by the algorithm."""
+    p, used, exceeded = 4.0, brute.sliding_window(3, 2), 0
+    rng = np.random.default_rng(3)
+    wrong = theorem(2, p, math.exp(0.2), lambda load: 0.5 / (load + 2.0))
+    for _ in range(8):
+        tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, "extremal"), 2)
+        for one, other in brute.neighbours(2, 3, exchangeable=False):
+            first, second = (brute.output_law(used, data, tree) for data in (one, other))
+            exceeded += brute.hockey_stick(first, second, math.exp(0.2)) > wrong
+    assert exceeded
+
+
+@pytest.mark.parametrize(
+    ("share", "others", "pick"), [(0.6, 1999, 1e-3), (0.9, 400, 2e-3), (0.3, 1999, 1e-3)]
+)
+def test_a_larger_probability_to_take_part_is_safe(share, others, pick):
+    """Up to two others a slot: kinds of a client that takes part less often are below, slot by slot."""
+    alone = (1.0 - share * pick) ** others
+    won = (1.0 - (1.0 - share * pick) ** (others + 1)) / ((others + 1) * share * pick)
+    # Its weight: with nobody beside it 1 or a half, in the mean share; else a half with 2 share / (C + 1).
+    whole = max(2.0 * share - 1.0, 0.0) * alone
+    either = 2.0 * share * won + min(1.0 - 2.0 * share, 0.0) * alone
+    bound = (1.0 - pick) ** others
+    assert whole <= bound
+    assert either <= 2.0 * (1.0 - (1.0 - pick) ** (others + 1)) / ((others + 1) * pick) - bound
+
+
+@pytest.mark.parametrize(
+    ("protocol", "epsilon0", "most"),
+    [
+        (cj.SlidingWindow(num_clients=10**5, window=10**4), 0.5, 1.16),
+        (cj.SlidingWindow(num_clients=10**5, window=10**4), 2.0, 1.15),
+        (cj.FixedWindow(num_clients=1_000, num_slots=1_000), 2.0, 1.17),
+    ],
+)
+def test_windows_whose_clients_compete(protocol, epsilon0, most):
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds=("T2", "T2+"))
+    assert g.lower < g.epsilon < most * g.lower
