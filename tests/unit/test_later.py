@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import traceback
 
 import pytest
 
@@ -42,6 +43,12 @@ def test_a_function_with_the_name_of_its_module_is_the_function():
     assert inspect.ismodule(cj.training)
     assert cj.account is cj.account
     assert {"account", "training", "Rates"} <= set(dir(cj))
+
+
+def test_a_near_miss_is_said_what_was_meant():
+    with pytest.raises(AttributeError) as missed:
+        cj.acount  # noqa: B018
+    assert "Did you mean: 'account'" in "".join(traceback.format_exception(missed.value))
 
 
 def test_a_table_with_a_wrong_module_says_so():
