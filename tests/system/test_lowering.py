@@ -43,6 +43,7 @@ QUESTIONS = (
         {"bounds": "fast"},
     ),
     (cj.FixedWindow(num_clients=1000, num_slots=100), cj.PureLDP(epsilon0=1.0), {}),
+    (cj.SlidingWindow(num_clients=400, window=200), cj.PureLDP(epsilon0=1.0), {}),
 )
 
 
