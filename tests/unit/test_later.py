@@ -3,7 +3,6 @@
 import ast
 import importlib
 import inspect
-import traceback
 
 import pytest
 
@@ -46,9 +45,8 @@ def test_a_function_with_the_name_of_its_module_is_the_function():
 
 
 def test_a_near_miss_is_said_what_was_meant():
-    with pytest.raises(AttributeError) as missed:
+    with pytest.raises(AttributeError, match=r"no attribute 'acount'; did you mean account\?"):
         cj.acount  # noqa: B018
-    assert "Did you mean: 'account'" in "".join(traceback.format_exception(missed.value))
 
 
 def test_a_table_with_a_wrong_module_says_so():
