@@ -259,7 +259,8 @@ def _asked(d: Disclosure) -> str:
         else f"Delta times the number of clients is {up(first.delta * d.clients, 3)}; it should be well below 1."
     )
     methods = dict.fromkeys(
-        f"<p>View {view}, upper end: {theorems.linked(g.method, d.theorems)}; lower end: "
+        f"<p>{html.escape(f'{each.name}, view' if each.name else 'View')} {view}, upper end: "
+        f"{theorems.linked(g.method, d.theorems)}; lower end: "
         f"{html.escape(g.lower_method)}.</p>"
         for each in d.promises
         for view, g in each.guarantees.items()
