@@ -17,10 +17,10 @@ def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], An
 
     def load(name: str) -> Any:
         if name not in modules:
-            # With the name and the module Python says what was meant.
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package]
-            )
+            from checkin_jax._names import did_you_mean
+
+            hint = did_you_mean(name, modules)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         module = importlib.import_module(f"{package}.{modules[name]}")
         # Some functions have their module's name; what holds no such name is itself the name.
         found = getattr(module, name, module) if modules[name].endswith(name) else getattr(module, name)

@@ -260,7 +260,8 @@ def _asked(d: Disclosure) -> str:
     )
     methods = dict.fromkeys(
         f"<p>{html.escape(f'{each.name}, view' if each.name else 'View')} {view}, upper end: "
-        f"{theorems.linked(g.method, d.theorems)}; lower end: {html.escape(g.lower_method)}.</p>"
+        f"{theorems.linked(g.method, d.theorems)}; lower end: "
+        f"{html.escape(g.lower_method)}.</p>"
         for each in d.promises
         for view, g in each.guarantees.items()
     )

@@ -134,6 +134,7 @@ def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
     """The same limits in every panel; logarithmic where values are positive and span more than a factor of ten."""
     if np.min(x) > 0 and np.max(x) > 10 * np.min(x):
         axis.set_xscale("log")
+        _few_ticks(axis, float(np.max(x) / np.min(x)))
     y = y[np.isfinite(y)]
     if not y.size:
         return
@@ -144,3 +145,13 @@ def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
         low = min(0.0, low)
         margin = 0.05 * (high - low) or 1.0
         axis.set_ylim(low - margin, high + margin)
+
+
+def _few_ticks(axis: Axes, ratio: float) -> None:
+    """Along a logarithmic axis of few decades 1, 2 and 5 have labels: matplotlib would give 2 to 6 long ones, too."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    if ratio <= 1000:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

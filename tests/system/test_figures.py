@@ -187,6 +187,25 @@ def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
     plotting.write(pictures.picture(columns, "bracket"), tmp_path / "sweep.png")
 
 
+def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp_path):
+    columns = {"num_clients": np.repeat([1e3, 1e5], 12), "order": np.tile(np.geomspace(1.5, 64.0, 12), 2)}
+    columns["rdp"] = columns["order"] / columns["num_clients"]
+    columns["lower"] = 0.8 * columns["rdp"]
+    picture = pictures.picture(columns, "rdp-bracket")
+    plotting.write(picture, tmp_path / "sweep.png")
+    (axis,) = picture.axes
+    assert [len(band.get_paths()) for band in axis.collections] == [1, 1]
+    corners = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert corners.min() == pytest.approx(columns["lower"][:12].min())
+    assert axis.get_ylabel() == "Renyi divergence (nats)"
+    picture.canvas.draw()
+    labels = [*axis.get_xticklabels(), *axis.get_xticklabels(minor=True)]
+    boxes = sorted(
+        (box.x0, box.x1) for box in (each.get_window_extent() for each in labels if each.get_text())
+    )
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(boxes))
+
+
 @pytest.mark.parametrize("name", [name for name in (*NAMES, "training_curves") if name != "pictures"])
 def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monkeypatch):
     def work(*args, **kwargs):

@@ -295,6 +295,9 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     )
     assert up(plan.epsilon, 4) in texts["fleet"]
     assert "This is a plan: nothing has run" in texts["fleet"]
+    for view in cj.protocols.VIEWS:  # which of several messages a theorem is about
+        assert f"1-LDP messages, view {view}, upper end: " in texts["fleet"]
+        assert f"<p>View {view}, upper end: " in texts["ledger"]
     found = ledger.guarantee(1e-7)
     for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
         assert g.compared in html.unescape(texts["ledger"])

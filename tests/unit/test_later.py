@@ -44,6 +44,11 @@ def test_a_function_with_the_name_of_its_module_is_the_function():
     assert {"account", "training", "Rates"} <= set(dir(cj))
 
 
+def test_a_near_miss_is_said_what_was_meant():
+    with pytest.raises(AttributeError, match=r"no attribute 'acount'; did you mean account\?"):
+        cj.acount  # noqa: B018
+
+
 def test_a_table_with_a_wrong_module_says_so():
     load, _ = _later.attach("checkin_jax", {"Gaussian": "rates"})
     with pytest.raises(AttributeError, match="Gaussian"):

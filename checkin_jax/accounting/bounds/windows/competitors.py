@@ -28,6 +28,9 @@ _COUNTED = 5_000
 _LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
 # Below this the transforms' rounding shows.
 _LEAST_MU = 1e-3
+# Sums are followed down to masses whose logarithm is a multiple of this, so that calls for other deltas share them.
+_ALIKE = 8.0
+_excess = functools.lru_cache(maxsize=128)(allocation.excess)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +84,7 @@ class CompetingClients(Directed):
     def _sums(self) -> tuple[tuple[tuple[float, allocation.Excess, allocation.Excess], ...], float]:
         """Sums in both directions with the probability that each is needed; the probability of what is lost."""
         cells, lost = self._cells
+        followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
         thrown, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
         found, lost = [], lost + few
         for fewest, most, weight in cells:
@@ -88,7 +92,7 @@ class CompetingClients(Directed):
                 lost += weight
                 continue
             kinds = self._kinds(fewest, most, thrown)
-            sides = (allocation.excess(kinds, self.log_inverse_mass, reverse) for reverse in (False, True))
+            sides = (_excess(kinds, followed, reverse) for reverse in (False, True))
             found.append((weight, *sides))
         return tuple(found), lost
 
