@@ -201,8 +201,8 @@ def test_many_compiled_settings_are_those_of_account(monkeypatch):
     for i in range(60):
         g = accounted(found, cj.ShuffledCheckIn, i)
         # Rounding may tip the choice of a grid, and with it the answer by a part of its spacing.
-        assert found["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-4, abs=1e-15)
-        assert found["lower"][i] == pytest.approx(g.lower, rel=1e-4, abs=1e-15)
+        assert found["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-3, abs=1e-15)
+        assert found["lower"][i] == pytest.approx(g.lower, rel=1e-3, abs=1e-15)
     order = rng.permutation(60)
     again = cj.sweep(
         table={name: column[order] for name, column in columns.items()}, block_rows=17, bounds="fast"
