@@ -54,21 +54,27 @@ def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tu
     at_one, above = min(float(forward[0]), float(backward[0])), np.expm1(losses)
     if not _bent(losses, forward, backward, at_one):
         return forward, backward
+    # Profiles fall. Nothing cancels below where bounds do, too.
+    forward, backward = (np.minimum.accumulate(np.minimum(upper, at_one)) for upper in (forward, backward))
     x = np.concatenate([-above[:0:-1] / (1.0 + above[:0:-1]), above])
     mirrored = (above[:0:-1] + backward[:0:-1]) / (1.0 + above[:0:-1])
-    y = np.concatenate([mirrored, [at_one], forward[1:]])
-    kept, size = hull(x, y), len(losses) - 1
+    kept, size = hull(x, np.concatenate([mirrored, forward])), len(losses) - 1
     if size not in kept:
         left, right = kept[kept < size][-1], kept[kept > size][0]
-        at_one = float(y[right] + (y[left] - y[right]) * (x[right] / (x[right] - x[left]))) * (1.0 + 1e-12)
+        at_one = min(at_one, _between(x[left], mirrored[left], x[right], forward[right - size]))
     found = []
     # A line in c is one in 1/c for the other direction.
     for upper, corners in ((forward, kept[kept > size] - size), (backward, size - kept[kept < size][::-1])):
         corners = np.append(0, corners)
-        value = np.append(at_one, upper[corners[1:]])
+        value = np.minimum(upper[corners], at_one)
         inside = np.append(chords(losses[corners], value, losses[:-1]), upper[-1])
         found.append(np.minimum.accumulate(np.minimum(upper, inside)))
     return found[0], found[1]
+
+
+def _between(left: float, at_left: float, right: float, at_right: float) -> float:
+    """The chord's value at zero, rounded up; left < 0 < right, values >= 0."""
+    return float((at_right * -left + at_left * right) / (right - left)) * (1.0 + 1e-12)
 
 
 def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one: float) -> bool:
@@ -105,8 +111,7 @@ def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndar
     first = int(np.searchsorted(x, 0.0))
     if x[first] == 0.0:
         return x[first:], y[first:]
-    part = x[first] / (x[first] - x[first - 1])
-    at_one = (y[first] + (y[first - 1] - y[first]) * part) * (1.0 + 1e-12)
+    at_one = _between(x[first - 1], y[first - 1], x[first], y[first])
     return np.append(0.0, x[first:]), np.append(at_one, y[first:])
 
 

@@ -96,3 +96,20 @@ def test_what_several_theorems_say_is_not_more_than_one_of_them_says(
         for bounds in ("best", ("R3",))
     )
     assert g.lower < g.epsilon <= alone.epsilon * (1 + 1e-3) < before / 1.5
+
+
+@pytest.mark.parametrize(("at_one", "floor"), [(1e-9, 1e-2), (1e-14, 1e-4), (1e-17, 1e-4), (1e-20, 1.0)])
+def test_one_direction_may_be_bounded_far_below_the_other(at_one, floor):
+    """The pair is apart only at infinite loss, by at_one: both its profiles are that at every c >= 1."""
+    losses = np.array([0.0, 1e-3, 0.5, 1.0])
+    truth, loose = np.full(4, at_one), np.full(4, floor)
+    for given in ((truth, loose), (loose, truth)):
+        for found in convex.lowered(losses, *given):
+            assert (found >= at_one * (1.0 - 1e-13)).all()
+
+
+@pytest.mark.parametrize("small", [1e-9, 1e-13, 1e-20])
+def test_a_bound_may_rise_at_its_last_loss(small):
+    losses, truth = np.array([0.0, 1e-3, 0.5, 1.0]), np.array([3e-4, 1e-4, small, 0.5 * small])
+    for found in convex.lowered(losses, np.append(truth[:3], 1.0), truth):
+        assert (found >= truth * (1.0 - 1e-13)).all()
