@@ -5,7 +5,7 @@ With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick div
     sum_i mass_i (1/n) E( -n (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
 
 where every d is a centred step of the hexagon's game, chosen in view of those before it, in any order of both kinds
-[docs/theory_hexagon.md, section 8]. Either kind has stages of its own: a law that dominates after some steps of one
+[docs/theory_hexagon.md, section 5a]. Either kind has stages of its own: a law that dominates after some steps of one
 kind does so whatever independent steps of the other there are besides.
 """
 
