@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +73,8 @@ def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tu
     return found[0], found[1]
 
 
-def _between(left: float, at_left: float, right: float, at_right: float) -> float:
-    """The chord's value at zero, rounded up; left < 0 < right, values >= 0."""
+def _between(left: Any, at_left: Any, right: Any, at_right: Any) -> float:
+    """The value at zero of the chord of two points, rounded up; all numbers, left < 0 < right, values >= 0."""
     return float((at_right * -left + at_left * right) / (right - left)) * (1.0 + 1e-12)
 
 
