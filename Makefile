@@ -35,7 +35,7 @@ numbers:
 extras:
 	$(PYTHON) -m venv build/extras
 	build/extras/bin/python -m pip install --quiet --upgrade pip
-	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" --group test
+	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" polars --group test
 	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
 # The large runs too: brute force of every theorem, hours.

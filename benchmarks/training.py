@@ -1,13 +1,15 @@
 """How much privacy costs a training step: every way of drawing a round's sum, and other libraries where installed.
 
     python benchmarks/training.py [--clients 256 1000 6000] [--repeats 7] [--no-peers] [--rounds 30]
-        [--peak-flops 6.7e13 --peak-bytes 4.8e12]
+        [--peak-flops 6.7e13 --peak-bytes 4.8e12] [--markdown]
 
 The yardstick is the non-private gradient of the mean loss over the same clients written the obvious way, with XLA's
 own convolutions and pooling, all at once. Variants run in turn within one process, over and over, and "ratio" is the
 median over these sweeps of a variant's time over the yardstick's in the same sweep, so that it means something on a
 busy machine; "price" is that over the fastest of the plain rows, so what privacy costs whoever would otherwise run
-the best plain gradient of the same network. The first call includes compilation. Memory is XLA's temporary buffers
+the best plain gradient of the same network. "CPU ms" is the least processor time of a call, all threads together,
+which other programs disturb least, and "times ours" that over the CPU time of the row of Gaussian sums. The first call
+includes compilation. Memory is XLA's temporary buffers
 for one compiled call. FLOP and bytes are what XLA's cost analysis counts for the program that ran (of a conditional,
 the branch that costs more, which for the exact l2 mechanism hardly ever runs); with the peaks of a device given, they
 are shown as shares of them, too.
@@ -61,6 +63,19 @@ MATMULS = (1_024, 2_048)
 # Places at which a record's layers multiply by their kernel, and how many products of that size its gradient takes:
 # forwards, for the kernel, and for what the layer reads, which nobody needs of images.
 LAYERS = {"conv1": (14 * 14, 2), "conv2": (5 * 5, 3), "dense1": (1, 3), "dense2": (1, 3)}
+OURS = "Gaussian, aggregate"  # what the others' processor time is compared with
+HEADS = (
+    "variant",
+    "first call, s",
+    "min ms",
+    "median ms",
+    "CPU ms",
+    "ratio",
+    "price",
+    "times ours",
+    "network",
+)
+HEADS += ("of matmul", "temp MiB", "GFLOP/s", "GB/s")
 SLOW_SECONDS = 2.0  # what takes longer than this a call is timed twice
 
 
@@ -136,22 +151,25 @@ class Variant:
     trips: int = 1
     first: float = math.nan
     times: list[float] = dataclasses.field(default_factory=list)
+    processor: list[float] = dataclasses.field(default_factory=list)
 
-    def run(self) -> float:
-        """Seconds of one call."""
-        start = time.perf_counter()
+    def run(self) -> tuple[float, float]:
+        """Seconds of one call, and processor seconds."""
+        start = time.perf_counter(), time.process_time()
         jax.block_until_ready(self.call())
-        return time.perf_counter() - start
+        return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
 def sweep(variants: dict[str, Variant], repeats: int) -> None:
     """Times all variants in turn, `repeats` times after the first call."""
     for variant in variants.values():
-        variant.first = variant.run()
+        variant.first, _ = variant.run()
     for i in range(repeats):
         for variant in variants.values():
             if i < 2 or variant.times[0] < SLOW_SECONDS:
-                variant.times.append(variant.run())
+                seconds, processor = variant.run()
+                variant.times.append(seconds)
+                variant.processor.append(processor)
 
 
 def network_flops(parameters: Any) -> int:
@@ -262,6 +280,12 @@ def costs(variant: Variant, peaks: tuple[float, float]) -> tuple[str, ...]:
     return f"{memory.temp_size_in_bytes / 2**20:.0f}", *shown
 
 
+def shown_times(variant: Variant) -> tuple[str, ...]:
+    """Seconds of the first call; milliseconds: least, median, and least of the processor."""
+    numbers = min(variant.times), statistics.median(variant.times), min(variant.processor)
+    return f"{variant.first:.2f}", *(f"{1e3 * number:.1f}" for number in numbers)
+
+
 def rounds_per_second(count: int, rounds: int) -> float:
     """Of the whole training loop, sampling and bookkeeping included, with this many clients a round expected."""
     protocol = ShuffledCheckIn(num_clients=10 * count, check_in_prob=0.1, num_rounds=rounds + 5)
@@ -287,6 +311,7 @@ def main(
     rounds: int = 30,
     peak_flops: float = 0.0,
     peak_bytes: float = 0.0,
+    markdown: bool = False,
 ) -> None:
     """Prints one table for every number of clients, and how fast the whole loop runs.
 
@@ -297,48 +322,56 @@ def main(
       rounds: Rounds of the whole loop to time.
       peak_flops: What the device can do a second, to show the share of it; 0 where unknown.
       peak_bytes: Bytes a second of the device's memory, likewise.
+      markdown: Prints tables as docs/performance.md shows them.
     """
-    console = Console(width=170)
+    console = Console(width=190)
     device = jax.devices()[0]
     console.print(f"{device.device_kind}, {jax.device_count()} device(s), jax {jax.__version__}")
     for count in clients:
         rows, products = variants(count, peers), matmuls()
         sweep({**rows, **{name: variant for name, (variant, _) in products.items()}}, repeats)
-        heads = "variant", "first call, s", "min ms", "median ms", "ratio", "price", "network", "of matmul"
-        table = Table(*heads, "temp MiB", "GFLOP/s", "GB/s")
-        table.title = f"{count:,} clients a round"
-        yardstick = next(iter(rows.values())).times
+        yardstick, ours = next(iter(rows.values())).times, min(rows[OURS].processor)
         best = min(
             (row.times for name, row in rows.items() if name.startswith("plain")), key=statistics.median
         )
         work = count * network_flops(networks.functional(networks.build(28, jax.random.key(0)))[0])
         # Of the same sweep: the best that the machine did just then.
         peak = [max(rates) for rates in zip(*([w / t for t in v.times] for v, w in products.values()))]
+        lines = []
         for name, row in rows.items():
             ratio, price = (
-                statistics.median(ours / theirs for ours, theirs in zip(row.times, other))
-                for other in (yardstick, best)
+                statistics.median(one / other for one, other in zip(row.times, others))
+                for others in (yardstick, best)
             )
-            middle = statistics.median(row.times)
-            times = f"{row.first:.2f}", f"{1e3 * min(row.times):.1f}", f"{1e3 * middle:.1f}"
-            share = statistics.median(work / ours / most for ours, most in zip(row.times, peak))
-            shown = (
-                *times,
-                f"{ratio:.2f}",
-                f"{price:.2f}",
-                f"{work / middle / 1e9:.0f} GFLOP/s",
-                f"{share:.0%}",
+            share = statistics.median(work / one / most for one, most in zip(row.times, peak))
+            rate = f"{work / statistics.median(row.times) / 1e9:.0f} GFLOP/s"
+            lines.append(
+                (
+                    name,
+                    *shown_times(row),
+                    f"{ratio:.2f}",
+                    f"{price:.2f}",
+                    f"{min(row.processor) / ours:.2f}",
+                    rate,
+                    f"{share:.0%}",
+                    *costs(row, (peak_flops, peak_bytes)),
+                )
             )
-            table.add_row(name, *shown, *costs(row, (peak_flops, peak_bytes)))
         for name, (product, flops) in products.items():
-            middle = statistics.median(product.times)
-            rate = f"{flops / middle / 1e9:.0f} GFLOP/s"
-            console_row = f"{product.first:.2f}", f"{1e3 * min(product.times):.1f}", f"{1e3 * middle:.1f}"
-            table.add_row(name, *console_row, "", "", rate, "", "", "", "")
-        console.print(table)
+            rate = f"{flops / statistics.median(product.times) / 1e9:.0f} GFLOP/s"
+            lines.append((name, *shown_times(product), "", "", "", rate, "", "", "", ""))
+        title = f"{count:,} clients a round, least and median of {repeats} sweeps"
+        if markdown:
+            print(f"\n{title}\n\n| " + " | ".join(HEADS) + " |\n" + "| --- " * len(HEADS) + "|")
+            print(*("| " + " | ".join(line) + " |" for line in lines), sep="\n")
+        else:
+            table = Table(*HEADS, title=title)
+            for line in lines:
+                table.add_row(*line)
+            console.print(table)
         if rounds:
             speed = rounds_per_second(count, rounds)
-            step_ms = 1e3 * statistics.median(rows["Gaussian, aggregate"].times)
+            step_ms = 1e3 * statistics.median(rows[OURS].times)
             console.print(
                 f"whole loop: {speed:.2f} rounds a second, {1e3 / speed:.1f} ms each ({step_ms:.1f} the step)"
             )

@@ -4,7 +4,8 @@ Two kinds of entries. The accountant keeps programs of its own (`read`, `write`)
 JAX is left as the user has set it. The command lets JAX keep everything else too (`keep_compiled`). JAX writes an
 entry in place, once, and its keys leave out the instructions of the CPU. So a process that is killed while it writes
 leaves an entry that every later one refuses and compiles anew, and two machines that share a folder would run
-code made for the other one.
+code made for the other one. A reader of an entry that is half written, or damaged, compiles anew where zlib has packed
+it; zstandard, which JAX prefers, has no checksum, and XLA ends the process over a bit that has flipped.
 """
 
 from __future__ import annotations
@@ -49,11 +50,21 @@ def keep_compiled() -> None:
         return
     with contextlib.suppress(OSError):
         _tidy(folder)
+    _pack_with_checksums()
     # A full disk, or an entry that another process has not finished, costs a compilation, no more.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _pack_with_checksums() -> None:
+    """Has JAX pack by zlib what it keeps from now on; other entries have other keys."""
+    with contextlib.suppress(ImportError):
+        from jax._src import compilation_cache
+
+        for packer in ("zstd", "zstandard"):
+            setattr(compilation_cache, packer, None)
 
 
 def _private(kind: str) -> Path | None:

@@ -57,3 +57,8 @@ def audited(run: RecordedRun, **found) -> Path:
 def without_progress(said: str) -> str:
     """Standard error without the line an evaluation that training writes where that is no terminal."""
     return "".join(line for line in said.splitlines(keepends=True) if not re.match(r"round [\d,]+ of ", line))
+
+
+def as_read(page: str) -> str:
+    """The HTML of a page without what keeps its numbers on one line."""
+    return re.sub(r'<span class="number">([^<]*)</span>', r"\1", page)

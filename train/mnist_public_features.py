@@ -36,10 +36,10 @@ from checkin_jax.cli.progress import RoundBar
 from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.training import Dataset, Model, Performance, PrivateRun, train
+from checkin_jax.training import Performance, PrivateRun, train
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.features import crops, oriented_gradients, softmax_regression
+from checkin_jax.training.examples.features import regression_problem
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.
@@ -134,7 +134,7 @@ def main(
     if unknown := sorted({*only} - {*known}):
         raise ValueError(f"only={unknown}: expected names out of {', '.join(known)}")
     images = data.mnist(data_dir) if dataset == "mnist" else data.digits()
-    records, model = prepared(images, directions, num_crops)
+    records, model = regression_problem(images, directions=directions, num_crops=num_crops)
     accountant = functools.cache(account)  # repeats ask the same questions
     for repeat, name in itertools.product(range(repeats), only or known):
         folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
@@ -152,6 +152,8 @@ def main(
         planned = rounds_within(run, accountant)
         rate = steps * suggested_learning_rate(run, planned) * (0.01 if adam else 1.0 - momentum)
         schedule = optax.linear_schedule(rate, 0.0, planned)
+        optimizer = optax.adam(schedule) if adam else optax.sgd(schedule, momentum=momentum or None)
+        about = {"learning_rate": rate, "decay": "linear", "momentum": momentum, "adam": adam}
         with Interrupts(folder) as interrupts:
             with RoundBar(planned) as bar:
                 report = train(
@@ -159,43 +161,17 @@ def main(
                     model,
                     records,
                     folder,
-                    optimizer=optax.adam(schedule)
-                    if adam
-                    else optax.sgd(schedule, momentum=momentum or None),
+                    optimizer=optimizer,
                     averaging=averaging,
                     eval_every=max(1, planned // evaluations),
                     on_round=interrupts.watching(bar),
                     performance=Performance(microbatch=2_000),
                     seed=None if seed is None else seed + repeat,
-                    about={
-                        "learning_rate": rate,
-                        "decay": "linear",
-                        "momentum": momentum,
-                        "adam": adam,
-                        "directions": directions,
-                        "num_crops": num_crops,
-                    },
+                    about={**about, "directions": directions, "num_crops": num_crops},
                     tuning=TUNING,
                     account_fn=accountant,
                 )
             print(f"{folder.name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
-
-
-def prepared(images: data.LabelledImages, directions: int, number: int) -> tuple[Dataset, Model]:
-    """Features of crops and labels, and softmax regression on them."""
-    cell = 4 if images.image_side == 28 else 2
-
-    def features(of: np.ndarray) -> np.ndarray:
-        return oriented_gradients(of, max_value=images.max_value, cell=cell, directions=directions)
-
-    moved, test_features = crops(images.train_images, number), features(images.test_images)
-    train_features = [features(moved[:, i]) for i in range(number)]
-    dataset = Dataset(
-        records=(np.stack(train_features, axis=1), images.train_labels),
-        test=(test_features, images.test_labels),
-        name=images.name,
-    )
-    return dataset, softmax_regression(test_features.shape[1])
 
 
 if __name__ == "__main__":

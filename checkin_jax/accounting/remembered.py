@@ -16,6 +16,7 @@ from typing import Any
 from checkin_jax import _compiled
 from checkin_jax._plain import Part, to_plain
 from checkin_jax.accounting.account import account as genuine
+from checkin_jax.accounting.calibration import calibrate as genuine_search
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution import ahead, devices
 from checkin_jax.protocols import CheckInProtocol
@@ -31,12 +32,11 @@ def account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> Gu
     CHECKIN_JAX_CACHE says where, or that nothing is kept.
     """
     before = how.get("before", ())
-    if not all(_ours(each) for one in ((protocol, randomizer), *before) for each in one):
+    runs = ((protocol, randomizer), *before)
+    if not all(_ours(each) for one in runs for each in one):
         return genuine(protocol, randomizer, **how)
-    runs = [(to_plain(one), to_plain(its)) for one, its in ((protocol, randomizer), *before)]
-    rest = {name: value for name, value in sorted(how.items()) if name != "before"}
-    rests_on = ahead.surroundings(devices.in_use(), ".")
-    place = sha256(f"{json.dumps(runs)} {rest!r} {rests_on}".encode()).hexdigest()
+    told_apart = [(to_plain(one), to_plain(its)) for one, its in runs]
+    place = _place(told_apart, {name: value for name, value in how.items() if name != "before"})
     content = _compiled.read(place)
     if content is None:
         found = genuine(protocol, randomizer, **how)
@@ -54,9 +54,40 @@ def account(protocol: CheckInProtocol, randomizer: Randomizer, **how: Any) -> Gu
     return Guarantee(**told, protocol=protocol, randomizer=randomizer, before=tuple(before), asked=asked)
 
 
+def calibrate(
+    protocol: CheckInProtocol, randomizer: Randomizer | type[Randomizer], **how: Any
+) -> tuple[str, float]:
+    """Finds the free variable's name and value as `calibrate` does, on the disk where they were found before.
+
+    What is kept is no promise: whoever wants to say what holds at the value asks `account`.
+    """
+    kind = randomizer if isinstance(randomizer, type) else type(randomizer)
+    fields = None if isinstance(randomizer, type) else to_plain(randomizer)
+    known = _of_package(kind) and (isinstance(randomizer, type) or _ours(randomizer)) and _ours(protocol)
+    place = _place([kind.__name__, fields, to_plain(protocol)], how) if known else None
+    content = None if place is None else _compiled.read(place)
+    if content is not None:
+        name, value = json.loads(content)
+        return name, value
+    found = genuine_search(protocol, randomizer, **how)
+    if place is not None:
+        _compiled.write(place, json.dumps([found.name, found.value]).encode())
+    return found.name, found.value
+
+
+def _place(runs: list[Any], rest: dict[str, Any]) -> str:
+    """The name of an answer, from all that it rests on."""
+    rests_on = ahead.surroundings(devices.in_use(), ".")
+    return sha256(f"{json.dumps(runs)} {dict(sorted(rest.items()))!r} {rests_on}".encode()).hexdigest()
+
+
 def _ours(described: Any) -> bool:
     """Whether this is of a class of the package, and all of its parts are."""
-    if type(described).__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if not _of_package(type(described)):
         return False
     values = [getattr(described, field.name) for field in dataclasses.fields(described)]
     return not any(map(callable, values)) and all(_ours(each) for each in values if isinstance(each, Part))
+
+
+def _of_package(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]

@@ -12,6 +12,7 @@ import functools
 import io
 import operator
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ from checkin_jax import _command, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._names import did_you_mean
-from checkin_jax._tables import broken, terminal_width
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
@@ -33,6 +33,7 @@ from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
+from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.progress import FirstTime
 from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
@@ -200,7 +201,22 @@ def _completions(words: list[str]) -> str:
                 args=["--tyro-write-completion", words[0], str(script)],
                 config=CONFIG,
             )
-        return script.read_text()
+        written = script.read_text()
+    # Where the command knows nothing that fits, a path is meant, which the shell completes: it needs the word begun,
+    # which tyro's script for fish leaves out, and that for bash runs together with the words before.
+    for known, whole in (
+        ("    # Output one completion", "    completions = completions or ['__TYRO_COMPLETE_FILES__']\n{}"),
+        ('compgen -f -- "$cur"', 'compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"'),
+        ("    set -l current (count $words)\n", "{}    set words $words (commandline -ct)\n"),
+    ):
+        written = written.replace(known, whole.format(known))
+    # What a shell reads line by line: a description on one line, and nobody types the None of what is left out.
+    return "".join(
+        re.sub(r"'None', |, 'None'| ?\(default: None\)", "", re.sub(r"\\+n\s*", " ", line))
+        if line.startswith("COMPLETION_SPEC")
+        else line
+        for line in written.splitlines(keepends=True)
+    )
 
 
 def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:
@@ -221,5 +237,5 @@ def _told(error: Exception) -> str:
 def _refuse(message: str) -> NoReturn:
     """Ends with one line, whatever was typed: long words are cut; a terminal has it broken between words."""
     line = f"checkin: {' '.join(map(_validate.cut, message.split()))}"
-    print(broken(line, terminal_width(sys.stderr)), file=sys.stderr)
+    say(line, to=sys.stderr)
     sys.exit(2)

@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.calibration import Calibration
     from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import Guarantee, RateRow
+    from checkin_jax.accounting.stated import Stated
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
+NAMES = "What the names of theorems mean, and where they are proved: docs/glossary.md"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
+
+
+def named(*told: Stated) -> tuple[str, ...]:
+    """Lines below statements: where to read what the names in them mean."""
+    return ("", NAMES) if any(g.theorems for g in told) else ()
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -99,7 +106,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
             print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
             if self.verbose:
                 texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
-                say("", "\n\n".join(texts))
+                say("", "\n\n".join(texts), *named(*told.values()))
                 return
             below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[asked])
             say("", *([below.lstrip("\n"), ""] if below else []), MORE)
@@ -209,7 +216,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         rows = [g if view == g.view else _in_view(g, view) for view in views]
         print("", _views(rows, in_markdown=self.markdown), sep="\n")
         if self.verbose:
-            say("", g.statement(attack=attack))
+            say("", g.statement(attack=attack), *named(g))
         else:
             say("", *_notes(g, attack=attack), MORE)
 

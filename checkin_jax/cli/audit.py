@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
 from checkin_jax.cli.pages import say
 from checkin_jax.randomizers import L2Mechanism
@@ -157,4 +156,4 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
 
 
 def _tell(words: str) -> None:
-    print(broken(f"{words} ...", terminal_width(sys.stderr)), file=sys.stderr)
+    say(f"{words} ...", to=sys.stderr)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import ClassVar
 
 from checkin_jax.cli.options import Job
+from checkin_jax.cli.pages import say
 
 
 @dataclasses.dataclass(kw_only=True)
 class FlowerCheck:
     """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed."""
+
+    examples: ClassVar[tuple[str, ...]] = ("--clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6",)
 
     clipping_norm: float
     """As given to the mod: the norm that an update is clipped to."""
@@ -35,6 +39,9 @@ class FlowerCheck:
         )
 
         def job() -> None:
-            print(json.dumps(found.as_dict(), allow_nan=False) if self.json else found)
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            else:
+                say(str(found))
 
         return job

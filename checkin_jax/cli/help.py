@@ -217,7 +217,7 @@ def missing(words: list[str], kind: type) -> str:
     for option in known.values():
         named = option.name.startswith("--")
         if option.needed and (option.name not in given if named else (loose := loose - 1) < 0):
-            text = option.text.removesuffix(" (needed)").rstrip(".")
+            text = option.text.replace(" (needed)", "").rstrip(".")
             return f"{option.name} is needed: {text[:1].lower()}{text[1:]}"
     return ""
 

@@ -14,7 +14,7 @@ import tyro
 
 from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
-from checkin_jax.cli.accounting import MORE
+from checkin_jax.cli.accounting import MORE, named
 from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
 from checkin_jax.cli.pages import page_of, say
 from checkin_jax.protocols import VIEWS
@@ -103,7 +103,7 @@ class LedgerShow:
             if self.json:
                 print(json.dumps(found.as_dict(), allow_nan=False))
             elif self.verbose:
-                say(found.statement(attack=self.attack))
+                say(found.statement(attack=self.attack), *named(found))
             else:
                 terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
                 noted = (f"note: {note}" for note in found.warnings)

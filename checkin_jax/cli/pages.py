@@ -1,10 +1,10 @@
-"""What commands write: lines on standard output, pages about a ledger or a plan."""
+"""What commands write: lines on standard streams, pages about a ledger or a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from checkin_jax import _validate
 from checkin_jax._files import replacing
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from checkin_jax.disclosure.checklist import Disclosure
 
 
-def say(*lines: str) -> None:
-    """Prints lines at once, broken between words where a terminal is narrower."""
-    width = terminal_width()
-    print(*(broken(line, width) for line in lines), sep="\n", flush=True)
+def say(*lines: str, to: TextIO | None = None) -> None:
+    """Prints lines at once, on standard output unless told otherwise, broken where a terminal is narrower."""
+    width = terminal_width(to)
+    print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:

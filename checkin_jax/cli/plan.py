@@ -41,7 +41,7 @@ _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "messa
 class Search(NamedTuple):
     """A message whose value is to be found: where `calibrate` starts, and over which variable."""
 
-    start: Randomizer | type[Randomizer]
+    start: Randomizer | type[Gaussian]
     free: str | None
 
 
@@ -184,15 +184,16 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     """The message that just meets the target, its value cut on the private side to what is printed; or why not."""
-    from checkin_jax.accounting.calibration import calibrate
+    from checkin_jax.accounting.remembered import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        found = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
+        name, value = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
     except ValueError as error:
         return str(error)
-    cut = up if isinstance(found.randomizer, Gaussian) else down
-    return dataclasses.replace(cast(Any, found.randomizer), **{found.name: float(cut(found.value))})
+    if isinstance(search.start, type):
+        return search.start(**{name: float(up(value))})
+    return dataclasses.replace(cast(Any, search.start), **{name: float(down(value))})
 
 
 def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:

@@ -20,7 +20,7 @@ from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.runs.processes import leave
+from checkin_jax.training.runs.processes import leave, say
 from checkin_jax.training.runs.run_directory import FinishedError
 
 TRACED = 6
@@ -122,7 +122,7 @@ def program(what: type[Any] | Callable[..., object], main: Callable[..., object]
             raise
         _refuse(f"training needs {error.name}")
     except FinishedError as error:
-        _told(str(error))
+        say(str(error))
     except RoundError as error:
         _refuse(str(error))
     except (ValueError, TypeError, OSError, MemoryError) as error:
@@ -144,9 +144,5 @@ def _options_of(function: Callable[..., object]) -> Callable[..., Callable[[], o
 
 
 def _refuse(message: str) -> NoReturn:
-    _told(message)
+    say(message)
     leave(2)
-
-
-def _told(message: str) -> None:
-    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)

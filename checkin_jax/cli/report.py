@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class SpentBudget:
     """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
 
+    examples: ClassVar[tuple[str, ...]] = ("runs/digits",)
+
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run."""
     json: bool = False
@@ -50,8 +52,8 @@ class ReportPage:
     """Writes one HTML page about a run, a ledger or a plan: what it promises, what guidelines ask, who checked what.
 
     A table [deployment] in a TOML file declares what no program can know: view, client, tuning, evaluation,
-    other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit; and
-    [[deployment.checked]] with assumption (its first words), by and on.
+    other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit, code,
+    utility; and [[deployment.checked]] with assumption (its first words), by and on.
     """
 
     heading: ClassVar[str] = "output"
@@ -80,6 +82,8 @@ class ReportPage:
         from checkin_jax.disclosure import declared
 
         deployment = None if self.deployment is None else declared.read(self.deployment)
+        if not self.subject.exists():
+            raise UsageError(f"{self.subject}: there is no such folder or file")
         if not self.subject.is_file():
             return self._of_run(deployment)
         if self.attack:
@@ -147,6 +151,9 @@ class ReportPage:
 @dataclasses.dataclass(kw_only=True)
 class Statement:
     """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
+
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = ("runs/digits", "runs/digits --format model-card")
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""

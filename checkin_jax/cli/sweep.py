@@ -128,6 +128,7 @@ class Sweep(ProcessOptions):
         """Checks the arguments; the job evaluates the settings and writes the file."""
         from checkin_jax import plotting
         from checkin_jax.sweeps import pictures, table
+        from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.settings import NAMES
         from checkin_jax.sweeps.sweep import prepare
 
@@ -146,7 +147,7 @@ class Sweep(ProcessOptions):
             if self.mechanism != OWN[name]:
                 raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
         rows = None if self.table is None else table.load(self.table)
-        if self.what not in ("rdp", "rdp-bracket") and (rows is None or "delta" not in rows.columns):
+        if not KINDS[self.what].at_orders and (rows is None or "delta" not in rows.columns):
             given.setdefault("delta", "1e-6")
         arguments = {
             "what": self.what,

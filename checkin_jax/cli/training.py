@@ -224,6 +224,8 @@ class TrainDigits(_TrainingOptions):
 
     num_clients: Count | None = None
     """How many clients there are (n); left out: 200,000, or as many as there are --rates or --availability."""
+    num_rounds: Count | None = None
+    """Number of rounds (T) of shuffled-check-in and shuffle; left out: 1,000 of shuffled-check-in, 1 of shuffle."""
     eval_every: Count = 100
     """Rounds between evaluations."""
 
@@ -253,6 +255,8 @@ class TrainMnist(_TrainingOptions):
     """Folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy."""
     num_clients: Count | None = None
     """How many clients there are (n); left out: 60,000, or as many as there are --rates or --availability."""
+    num_rounds: Count | None = None
+    """Number of rounds (T) of shuffled-check-in and shuffle; left out: 3,000 of shuffled-check-in, 1 of shuffle."""
     pool_stride: Literal[1, 2] = 1
     """Stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650."""
 

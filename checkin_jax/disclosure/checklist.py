@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -43,6 +43,7 @@ _FLOATS = (
     "counted on the safe side. They are those of messages of real numbers. A device that draws its noise in floating "
     "point sends numbers whose lowest bits may tell more [Mir12]; nothing here accounts for that."
 )
+_UTILITY = "Clipping and noise cost accuracy, most where people are few. No figure of this page is by group."
 _BOTH, _DPFY, _NIST = "[PHK23] [NDL25]", "[PHK23]", "[NDL25]"
 
 
@@ -231,16 +232,6 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
     return page.section("What is promised", told, says, *tables, notes, *more)
 
 
-def _answer(texts: Iterable[str | None], declared: Sequence[tuple[str, str | None]] = ()) -> str:
-    """Paragraphs of what is known, and what is declared, or room for it, under its name."""
-    known = page.paragraphs(text for text in texts if text)
-    lines = [
-        f"<p><small>{html.escape(name)}:</small> {page.BLANK if text is None else html.escape(text)}</p>"
-        for name, text in declared
-    ]
-    return known + "".join(lines)
-
-
 def _asked(d: Disclosure) -> str:
     """The questions, by whom they are asked, and the answers."""
     said, first = d.deployment, d.stated[0]
@@ -267,18 +258,20 @@ def _asked(d: Disclosure) -> str:
     )
     checks = said.checks(d.assumptions)
     done = sum(each is not None for each in checks)
+    held = f"{done} of {len(checks)} have been checked by somebody who says so; they are below."
+    compared = f"{first.neighboring_relation}: {first.compared}."
     audit = [*d.audit, *([said.audit] if said.audit else [])]
     rows = [
-        ("Who is protected (the unit of privacy)?", _BOTH, _answer([d.unit], [("A client is", said.client)])),
         (
-            "Which data sets are compared (adjacency)?",
+            "Who is protected (the unit of privacy)?",
             _BOTH,
-            _answer([f"{first.neighboring_relation}: {first.compared}."]),
+            page.answer([d.unit], [("A client is", said.client)]),
         ),
+        ("Which data sets are compared (adjacency)?", _BOTH, page.answer([compared])),
         (
             "Who has to be trusted (central, local, shuffled)?",
             _BOTH,
-            _answer(
+            page.answer(
                 [
                     f"View {view}: {trusted}."
                     for view, trusted in TRUSTED.items()
@@ -287,14 +280,14 @@ def _asked(d: Disclosure) -> str:
                 [("The view that applies", said.view), ("Who that is", said.trusted)],
             ),
         ),
-        ("Which epsilon, at which delta?", _BOTH, _answer([*epsilons, share])),
-        ("What is done to the data?", _BOTH, _answer(d.mechanism)),
-        ("Which accesses to the data are covered?", _DPFY, _answer(d.covered)),
+        ("Which epsilon, at which delta?", _BOTH, page.answer([*epsilons, share])),
+        ("What is done to the data?", _BOTH, page.answer(d.mechanism)),
+        ("Which accesses to the data are covered?", _DPFY, page.answer(d.covered)),
         (
             "Which are not covered?",
             _DPFY,
             page.bullets(NOT_COVERED)
-            + _answer(
+            + page.answer(
                 [d.tuning, d.evaluation],
                 [
                     ("Tuning", said.tuning),
@@ -303,27 +296,32 @@ def _asked(d: Disclosure) -> str:
                 ],
             ),
         ),
-        ("What is released, and to whom?", _DPFY, _answer(d.released, [("To whom", said.released_to)])),
+        ("What is released, and to whom?", _DPFY, page.answer(d.released, [("To whom", said.released_to)])),
         (
             "How was it accounted for?",
             _DPFY,
-            _answer([page.sentence(ACCOUNTING)]) + "".join(methods) + _answer([f"Software: {d.software}."]),
+            page.answer([page.sentence(ACCOUNTING)])
+            + "".join(methods)
+            + page.answer([f"Software: {d.software}."]),
         ),
-        (
-            "Do the assumptions hold?",
-            _BOTH,
-            _answer([f"{done} of {len(checks)} have been checked by somebody who says so; they are below."]),
-        ),
+        ("Do the assumptions hold?", _BOTH, page.answer([held])),
         (
             "Does the program keep the mathematics?",
+            _BOTH,
+            page.answer(
+                [_FLOATS, d.randomness, *(audit or ["No audit of this run is known here."])],
+                [*([] if audit else [("Audit", None)]), ("Where the code can be read", said.code)],
+            ),
+        ),
+        (
+            "How good is the result, and for whom (utility, bias)?",
             _NIST,
-            _answer([_FLOATS, d.randomness, *(audit or ["No audit of this run is known here."])])
-            + _answer([], [] if audit else [("Audit", None)]),
+            page.answer([_UTILITY], [("Utility and bias", said.utility)]),
         ),
         (
             "What else might leak (side channels, security, collection)?",
             _NIST,
-            _answer(
+            page.answer(
                 ["No guarantee on this page covers it."],
                 [
                     ("Side channels", said.side_channels),
@@ -335,7 +333,9 @@ def _asked(d: Disclosure) -> str:
         (
             "Who answers for this?",
             _NIST,
-            _answer([], [("Operator", said.operator), ("Contact", said.contact), ("Purpose", said.purpose)]),
+            page.answer(
+                [], [("Operator", said.operator), ("Contact", said.contact), ("Purpose", said.purpose)]
+            ),
         ),
     ]
     cells = [
@@ -374,6 +374,7 @@ def _theorems(d: Disclosure) -> str:
     return page.section(
         "Why it may be believed",
         theorems.listed(d.theorems),
+        page.paragraphs([theorems.GLOSSARY] if d.theorems else ()),
         "<h3>Sources</h3>",
         page.bullets(f"[{key}] {entry}" for key, entry in sources.items()),
     )
@@ -394,4 +395,4 @@ def _signed(d: Disclosure) -> str:
     line = " ".join(
         f'<span class="number">{each} {page.BLANK}</span>' for each in ("Name", "Date", "Signature")
     )
-    return page.section("Filed by", _answer([d.deployment.operator]), f"<p>{line}</p>")
+    return page.section("Filed by", page.answer([d.deployment.operator]), f"<p>{line}</p>")

@@ -47,6 +47,8 @@ class Deployment:
       security: who can read what devices and servers hold.
       side_channels: what was done about timing, sizes, logs and faults.
       audit: what was audited, how, and what was found.
+      code: where the code that runs can be read, on clients and on the server.
+      utility: how good the result is, for groups of few people, too.
       checked: who checked which assumption.
     """
 
@@ -64,6 +66,8 @@ class Deployment:
     security: str | None = None
     side_channels: str | None = None
     audit: str | None = None
+    code: str | None = None
+    utility: str | None = None
     checked: tuple[Checked, ...] = ()
 
     def checks(self, assumptions: Iterable[str]) -> list[Checked | None]:

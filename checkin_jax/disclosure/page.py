@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,11 +37,17 @@ table.cards,.cards tbody,.cards tr,.cards td{display:block}.cards td:first-child
 .cards td[data-head]:not([data-head=""])::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{:root{color-scheme:light;--text:#000;--soft:#444;--rule:#bbb;--back:#fff;--code:#fff;--deep:#123a6b;
 --warn:#fff;--mark:#eee}body{max-width:none;margin:0;padding:0;font-size:10.5pt}h2{margin-top:1.2rem;padding-top:.6rem}
-h1,h2,h3,h3+p{break-after:avoid}tr,figure,.warn{break-inside:avoid}.figures{display:grid;grid-template-columns:1fr 1fr;
-gap:0 1.5rem}.figures section{break-inside:avoid}pre{border:1px solid var(--rule);font-size:8.5pt}
+h1,h2,h3,h3+p,h2+p:has(+.wide){break-after:avoid}tr,figure,.warn{break-inside:avoid}
+.figures{display:grid;grid-template-columns:1fr 1fr;gap:0 1.5rem}.figures section{break-inside:avoid}
+pre{border:1px solid var(--rule);font-size:8.5pt}
 p,li{orphans:3;widows:3}tr.applies{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 @page{margin:16mm}
 """
+# What stays on one line, "1e-06" and "3-ary", outside of what is no running text.
+_TIED = re.compile(
+    r"(<(style|script|title|svg|pre|code)\b.*?</\2>|<[^>]*>)|(?<![\w.&#;+-])(\d[\d.]*(?:e-\d+|-[A-Za-z]{2,4}))\b",
+    re.DOTALL,
+)
 # How a page says what it is about, and how many of its first characters hold that.
 _SOURCE, _END, _HEAD = '<meta name="checkin-source" content="', '">', 4_000
 BLANK = '<span class="blank">&nbsp;</span>'
@@ -49,13 +56,14 @@ BLANK = '<span class="blank">&nbsp;</span>'
 def document(title: str, sections: Iterable[str], source: str = "") -> str:
     """The whole page: `sections` are HTML, empty ones left out; `title` is text, and so is `source`, the name of the
     file or folder that it is about."""
+    written = "\n".join(section for section in sections if section)
+    tied = _TIED.sub(lambda found: found[1] or f'<span class="number">{found[3]}</span>', written)
     about = f"{_SOURCE}{html.escape(source, quote=True)}{_END}" if source else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'{about}<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</body></html>\n"
+        f"{tied}\n</body></html>\n"
     )
 
 
@@ -77,6 +85,16 @@ def section(title: str, *parts: str, level: int = 2) -> str:
 def paragraphs(texts: Iterable[str]) -> str:
     """Texts, a paragraph each."""
     return "".join(f"<p>{html.escape(text)}</p>" for text in texts)
+
+
+def answer(texts: Iterable[str | None], declared: Sequence[tuple[str, str | None]] = ()) -> str:
+    """Paragraphs of what is known, and what is declared, or room for it, under its name."""
+    known = paragraphs(text for text in texts if text)
+    lines = [
+        f"<p><small>{html.escape(name)}:</small> {BLANK if text is None else html.escape(text)}</p>"
+        for name, text in declared
+    ]
+    return known + "".join(lines)
 
 
 def sentence(text: str) -> str:

@@ -11,7 +11,7 @@ from checkin_jax.disclosure import page
 from checkin_jax.disclosure.checklist import Disclosure, Promise
 from checkin_jax.disclosure.declared import Deployment
 from checkin_jax.disclosure.evidence import Digest
-from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 
 COMPOSED = "as composed"
 _UNIT = "One client, with all records it holds, over {}."
@@ -44,12 +44,11 @@ def of_ledger(
     seen = next(iter(views)) if len(views) == 1 and not found.central else COMPOSED
     units = sum(count for _, count in (*found.units, *found.central))
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
+    each = {**others, seen: found}
     return Disclosure(
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed",
-        promises=(
-            Promise(guarantees={**others, seen: found} if seen != COMPOSED else {seen: found, **others}),
-        ),
+        promises=(Promise(guarantees={view: each[view] for view in (COMPOSED, *VIEWS) if view in each}),),
         seen=seen,
         seen_by="the ledger",
         clients=min(sizes) if sizes else None,
@@ -103,13 +102,19 @@ def of_plan(
             met = f"{meets} epsilon at most {up(epsilon, 6)} in view {view}."
         message = page.sentence(first.randomizer.words).rstrip(".")
         promises.append(Promise(name=message, note=met, guarantees=each))
+    state = [
+        "This is a plan: nothing has run. The figures hold for the run that is described, if it is made so."
+    ]
+    if target is not None and deployment.view not in (None, target[1]):
+        state.append(
+            f"The target is in view {target[1]}, but view {deployment.view} applies here, as declared: that the target "
+            "is met says nothing of it."
+        )
+    state += [each for each in found if isinstance(each, str)]
     return Disclosure(
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
-        state=(
-            "This is a plan: nothing has run. The figures hold for the run that is described, if it is made so.",
-            *(each for each in found if isinstance(each, str)),
-        ),
+        state=tuple(state),
         promises=tuple(promises),
         clients=protocol.num_clients,
         unit=_UNIT.format("the whole run"),

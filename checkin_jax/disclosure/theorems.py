@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote
 
+# Where each name has a sentence and a proof.
+GLOSSARY = "Every name in a sentence, and where it is proved: docs/glossary.md."
+
 
 def mentions(names: Iterable[str]) -> re.Pattern[str]:
     """Matches these names where they stand by themselves: T1 in "T1, PLD", not in "T1+", "T1h" or "BT1"."""

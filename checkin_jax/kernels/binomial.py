@@ -111,7 +111,8 @@ def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     ks, ns, ps = xp.where(within, k, 1.0), xp.where(within, n, 2.0), xp.where(within, p, 0.5)
     diff = _minus_product(ks, ns, ps)
     inside = -(_deviance(ks, ns * ps, diff) + _deviance(ns - ks, ns * (1.0 - ps), -diff))
-    value = xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p))
+    at_ends = not engine.on_host() or not within.all()
+    value = xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p)) if at_ends else inside
     return xp.where(k < 0, -xp.inf, xp.minimum(value * (1.0 - 1e-12) + 1e-12, 0.0))
 
 

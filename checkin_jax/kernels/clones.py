@@ -30,7 +30,14 @@ from jaxtyping import Float64, Int
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.execution.losses import in_blocks
-from checkin_jax.kernels.mixtures import Buckets, Law, buckets_exact, buckets_lower, buckets_upper
+from checkin_jax.kernels.mixtures import (
+    Buckets,
+    Law,
+    buckets_exact,
+    buckets_lower,
+    buckets_upper,
+    with_mass,
+)
 
 
 @hosted()
@@ -127,6 +134,7 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
         mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets)
     else:
         mix = buckets_lower(law, log_inverse_mass, cut.buckets)
+    mix = with_mass(mix)
     return mix, signs(mix, log_inverse_mass, cut.table, not upper)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import ROUNDING, binomial, tails
@@ -60,6 +61,15 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
     return Buckets(
         mix.number.ravel(), mix.ratio.reshape(-1, ratios), weight.reshape(-1, ratios), law.weight @ mix.tail
     )
+
+
+def with_mass(mix: Buckets) -> Buckets:
+    """In NumPy without the labels that have no mass; sizes must stay what they are where it is traced."""
+    if not engine.on_host():
+        return mix
+    kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)
+    kept = kept if kept.size else np.arange(1)
+    return Buckets(mix.number[kept], mix.ratio[kept], mix.weight[kept], mix.tail)
 
 
 @hosted(static=("absences",))

@@ -33,7 +33,7 @@ _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
 class Contour(NamedTuple):
-    """Order t, period L and standard deviation of the added normal variable: positive scalars, float64."""
+    """Order t, period L and standard deviation of the added normal variable: positive, float64; scalars or [...]."""
 
     order: Array
     period: Array
@@ -54,9 +54,9 @@ class Sum(NamedTuple):
 
 
 def nodes(contour: Contour, points: int) -> Array:
-    """theta_k for k = 0 .. points - 1, complex; negative k are conjugates."""
-    frequency = 2.0 * math.pi / contour.period * xp.arange(points, dtype=xp.float64)
-    return complex_of(xp.broadcast_to(contour.order, frequency.shape), frequency)
+    """theta_k for k = 0 .. points - 1, complex, [..., points]; negative k are conjugates."""
+    frequency = 2.0 * math.pi / contour.period[..., None] * xp.arange(points, dtype=xp.float64)
+    return complex_of(xp.broadcast_to(contour.order[..., None], frequency.shape), frequency)
 
 
 def multiplicity(points: int) -> Array:
@@ -85,7 +85,8 @@ def start(contour: Contour, theta: Array) -> Sum:
     """The normal variable alone."""
     half = 0.5 * xp.square(contour.smoothing)
     frequency = xp.imag(theta)
-    ratio = complex_of(-half * frequency * frequency, 2.0 * half * contour.order * frequency)
+    linear = 2.0 * half * contour.order
+    ratio = complex_of(-half[..., None] * frequency * frequency, linear[..., None] * frequency)
     nothing = xp.zeros_like(frequency)
     return Sum(half * xp.square(contour.order), ratio, nothing, xp.zeros_like(half))
 
@@ -136,19 +137,19 @@ def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
 
     Args:
       total: S, at the nodes `theta` of `contour`. x: scalar, or one for each of several sums, in the unit of the
-        steps.
+        steps. Contours of several sums have an axis for each of theirs.
 
     Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
-    some twenty standard deviations of S; valid everywhere, infinity where nothing is known.
+    fourteen standard deviations of S or more; valid everywhere, infinity where nothing is known.
     """
-    points = theta.shape[0]
+    points = theta.shape[-1]
     frequency = xp.imag(theta)
     shift = frequency * x[..., None]
     phase = xp.imag(total.log_ratio) + shift
     size = xp.real(total.log_ratio)
-    kernel = multiplicity(points) / (contour.period * xp.square(xp.abs(theta)))
+    kernel = multiplicity(points) / (contour.period[..., None] * xp.square(xp.abs(theta)))
     # e^{i phase} / theta^2, the latter by its argument.
-    terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order))
+    terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order[..., None]))
     error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
     tail = 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
     inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail

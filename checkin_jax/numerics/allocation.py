@@ -24,8 +24,17 @@ import numpy as np
 
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics.asked_tails import TailWhereAsked
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
-from checkin_jax.numerics.tilted_sums import Steps, Sum, Tail, outweighs, step_sd, steps_of, tail_of
+from checkin_jax.numerics.tilted_sums import (
+    Steps,
+    Sum,
+    Tail,
+    outweighs,
+    step_sd,
+    steps_of,
+    tail_of,
+)
 
 # Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
@@ -225,25 +234,6 @@ class Kind(NamedTuple):
     weight: float
 
 
-class Excess(NamedTuple):
-    """E(S - x)_+ from above for x >= 0, falling: tails on a ladder of scales, each good as far as its end."""
-
-    ends: list[float]
-    tails: list[Tail]
-
-    def at(self, x: np.ndarray) -> np.ndarray:
-        """The bound at x, as many as there are; beyond the last end its last value serves."""
-        value = np.full(np.shape(x), math.inf)
-        left = np.ones(np.shape(x), dtype=bool)
-        for i, (end, tail) in enumerate(zip(self.ends, self.tails)):
-            here = left & (x <= end) if i < len(self.ends) - 1 else left
-            grid = tail.start + tail.spacing * np.arange(tail.value.size)
-            with np.errstate(invalid="ignore"):
-                value[here] = np.interp(np.minimum(x[here], end), grid, tail.value, left=math.inf)
-            left &= ~here
-        return np.where(np.isnan(value), math.inf, value) * (1.0 + ROUNDING)
-
-
 def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]]:
     """A spacing near this one, and how many of it each weight is; rounded up, and as little as may be."""
     first = min(weights)
@@ -271,29 +261,54 @@ def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[f
     return highs, [kind.weight * step_sd(kind.mu, max(high, 1.5)) for kind, high in zip(kinds, highs)]
 
 
-def excess(kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> Excess:
-    """E(S - x)_+, or E(-S - x)_+ if reverse, down to about exp(-log_inverse_mass) for each term."""
-    width = math.sqrt(2.0 * log_inverse_mass) + 1.0
-    whole = math.fsum(kind.number * kind.weight for kind in kinds)
-    small = math.exp(-log_inverse_mass) * whole
-    end = 0.0
-    for _ in range(30):
-        _, sds = _spreads(kinds, end, reverse)
-        end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
-    if reverse:
-        end = min(end, 0.75 * whole)
-    start, found = 0.0, Excess([], [])
-    while True:
-        tail = _scale(kinds, (start, end), log_inverse_mass, reverse)
-        found.ends.append(end)
-        found.tails.append(tail)
-        if reverse or tail.value[-1] <= small:
-            break
-        start, end = end, _RATIO * end
-        # Coarser lattices than the smaller terms' weight are not for them.
-        if _far_spacing(end) > 0.5 * min(kind.weight for kind in kinds):
-            break
-    return found
+class Excess:
+    """E(S - x)_+, or E(-S - x)_+ if reverse, from above for x >= 0, down to about exp(-log_inverse_mass) for each term.
+
+    On a ladder of scales, each good as far as its end; what is not asked for is not made.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> None:
+        self._kinds, self._mass, self._reverse = kinds, log_inverse_mass, reverse
+        width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+        whole = math.fsum(kind.number * kind.weight for kind in kinds)
+        self._small = math.exp(-log_inverse_mass) * whole
+        end = 0.0
+        for _ in range(30):
+            _, sds = _spreads(kinds, end, reverse)
+            end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
+        self._end = min(end, 0.75 * whole) if reverse else end
+        self._tails: dict[int, TailWhereAsked] = {}
+
+    def _ends(self, scale: int) -> tuple[float, float]:
+        end = self._end * _RATIO**scale
+        return (end / _RATIO if scale else 0.0), end
+
+    def _tail(self, scale: int) -> TailWhereAsked:
+        if scale not in self._tails:
+            self._tails[scale] = _scale(self._kinds, self._ends(scale), self._mass, self._reverse)
+        return self._tails[scale]
+
+    def _last(self, scale: int) -> bool:
+        """Whether the ladder ends here: little is left, or lattices beyond are coarser than the smaller terms."""
+        _, end = self._ends(scale)
+        return (
+            self._reverse
+            or _far_spacing(_RATIO * end) > 0.5 * min(kind.weight for kind in self._kinds)
+            or float(self._tail(scale).at(np.array([end]))[0]) <= self._small
+        )
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """The bound at x, any number of them; beyond the last end its last value serves."""
+        value = np.full(np.shape(x), math.inf)
+        left, scale = np.ones(np.shape(x), dtype=bool), 0
+        while left.any():
+            _, end = self._ends(scale)
+            beyond = left & (x > end)
+            here = left if beyond.any() and self._last(scale) else left & ~beyond
+            if here.any():
+                value[here] = self._tail(scale).at(np.minimum(x[here], end))
+            left, scale = left & ~here, scale + 1
+        return value * (1.0 + ROUNDING)
 
 
 def _far_spacing(end: float) -> float:
@@ -303,7 +318,7 @@ def _far_spacing(end: float) -> float:
 
 def _scale(
     kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
-) -> Tail:
+) -> TailWhereAsked:
     """The tail from the first of `ends` to the second."""
     start, end = ends
     highs, sds = _spreads(kinds, end, reverse)
@@ -328,5 +343,4 @@ def _scale(
         slack += kind.number * (scale * law.slack + _PLACED * scale * high)
         beyond += kind.number * scale * (law.below if reverse else law.above)
     centres = None if start == 0.0 else start * np.asarray(_FAR_CENTRES)
-    tail = tail_of(Sum(tuple(steps)), ends, centres, points, True)
-    return tail._replace(start=tail.start + slack, value=tail.value + beyond)
+    return TailWhereAsked(Sum(tuple(steps)), ends, centres, points, slack, beyond)

@@ -57,16 +57,11 @@ def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tu
         return forward, backward
     # Profiles fall. Nothing cancels below where bounds do, too.
     forward, backward = (np.minimum.accumulate(np.minimum(upper, at_one)) for upper in (forward, backward))
-    x = np.concatenate([-above[:0:-1] / (1.0 + above[:0:-1]), above])
-    mirrored = (above[:0:-1] + backward[:0:-1]) / (1.0 + above[:0:-1])
-    kept, size = hull(x, np.concatenate([mirrored, forward])), len(losses) - 1
-    if size not in kept:
-        left, right = kept[kept < size][-1], kept[kept > size][0]
-        at_one = min(at_one, _between(x[left], mirrored[left], x[right], forward[right - size]))
+    *corners, value_at_one = _both_corners(above, forward, backward)
+    at_one = min(at_one, value_at_one)
     found = []
-    # A line in c is one in 1/c for the other direction.
-    for upper, corners in ((forward, kept[kept > size] - size), (backward, size - kept[kept < size][::-1])):
-        corners = np.append(0, corners)
+    for upper, beyond in zip((forward, backward), corners):
+        corners = np.append(0, beyond)
         value = np.minimum(upper[corners], at_one)
         inside = np.append(chords(losses[corners], value, losses[:-1]), upper[-1])
         found.append(np.minimum.accumulate(np.minimum(upper, inside)))
@@ -98,22 +93,37 @@ def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one:
 def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1 from 0 on, and values.
 
-    A bound f at c >= 1, both directions, is 1 - 1/c + f(c)/c at 1/c [docs/theory.md, section 2]. A convex minorant on
-    c >= 1 alone may fall faster at 1 than any pair's.
+    The case of `lowered` with equal bounds, at its corners alone.
 
     Args:
       above: c - 1, increasing from 0. upper: bounds on the hockey-stick divergence there.
     """
-    left, right = -above[:0:-1] / (1.0 + above[:0:-1]), above
-    mirrored = (above[:0:-1] + upper[:0:-1]) / (1.0 + above[:0:-1])
-    x, y = np.concatenate([left, right]), np.concatenate([mirrored, upper])
+    kept, _, at_one = _both_corners(above, upper, upper)
+    return np.append(0.0, above[kept]), np.append(at_one, upper[kept])
+
+
+def _both_corners(
+    above: np.ndarray, forward: np.ndarray, backward: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The largest convex function below a pair's profiles at all c > 0: its corners at c > 1, for P||Q and for Q||P.
+
+    A bound f on the profile of Q||P at c is one of 1 - 1/c + f(c)/c on that of P||Q at 1/c, and lines stay lines.
+
+    Args:
+      above: c - 1, increasing from 0. forward, backward: bounds on both profiles there.
+
+    Returns:
+      The indices from 1 on of either's corners, and the value at c = 1.
+    """
+    x = np.concatenate([-above[:0:-1] / (1.0 + above[:0:-1]), above])
+    mirrored = (above[:0:-1] + backward[:0:-1]) / (1.0 + above[:0:-1])
+    y, size = np.concatenate([mirrored, forward]), len(above) - 1
     kept = hull(x, y)
-    x, y = x[kept], y[kept]
-    first = int(np.searchsorted(x, 0.0))
-    if x[first] == 0.0:
-        return x[first:], y[first:]
-    at_one = _between(x[first - 1], y[first - 1], x[first], y[first])
-    return np.append(0.0, x[first:]), np.append(at_one, y[first:])
+    left, right = kept[kept < size], kept[kept > size]
+    at_one = float(y[size])
+    if size not in kept:
+        at_one = _between(x[left[-1]], y[left[-1]], x[right[0]], y[right[0]])
+    return right - size, size - left[::-1], at_one
 
 
 def spread(

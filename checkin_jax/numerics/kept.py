@@ -56,8 +56,11 @@ def _read(place: str, table: type[Table]) -> Table | None:
     content = _compiled.read(place)
     if content is None:
         return None
-    with np.load(io.BytesIO(content)) as arrays:
-        return table(*(arrays[name] for name in arrays.files))
+    try:
+        with np.load(io.BytesIO(content)) as arrays:
+            return table(*(arrays[name] for name in arrays.files))
+    except Exception:  # something else under its name: it is made anew, and replaced
+        return None
 
 
 def _write(place: str, found: tuple) -> None:

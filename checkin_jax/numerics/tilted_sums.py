@@ -68,7 +68,7 @@ class Steps:
         size = self.masses.size
         if size <= 1024:
             return self.masses, self.at
-        centre = round(float(self.masses @ np.arange(size)))
+        centre = round(_dot(self.masses, np.arange(size)))
         away = np.unique(np.append(np.arange(256), np.rint(np.geomspace(256, size, 256)))).astype(np.int64)
         edges = np.unique(np.clip(np.concatenate([centre - away, centre + away]), 0, size - 1))
         masses = np.add.reduceat(self.masses, edges)
@@ -119,34 +119,48 @@ class Sum:
     def log_moment(self, order: float) -> float:
         return math.fsum(number * steps.log_moment(order) for steps, number in self.kinds)
 
+    @functools.cached_property
+    def _orders(self) -> dict[float, float]:
+        return {}
+
     def order(self, target: float) -> float:
         """About the order >= 0 whose tilted mean is `target`; any order is valid."""
+        if target not in self._orders:
+            self._orders[target] = self._order(target)
+        return self._orders[target]
 
+    def _order(self, target: float) -> float:
         def mean(order: float) -> float:
             total = 0.0
             for steps, number in self.kinds:
                 masses, at = steps.grouped
                 weight = masses * np.exp(order * (at - at[-1]))
                 size = float(weight.sum())
-                total += number * float(weight @ at) / size if size > 0 else math.inf
+                total += number * _dot(weight, at) / size if size > 0 else math.inf
             return total
 
         spread = max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
         low, high = math.log(1e-9 / spread), math.log(700.0 / spread)
         if mean(math.exp(low)) >= target:
             return 0.0
-        for _ in range(30):
+        # Within a thousandth: a tilt's place hardly matters.
+        while high - low > 1e-3:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if mean(math.exp(middle)) < target else (low, middle)
         return math.exp(low)
 
 
+def _dot(first: np.ndarray, second: np.ndarray) -> float:
+    """Not by BLAS, which starts threads for it."""
+    return float((first * second).sum())
+
+
 def _norm(values: np.ndarray) -> float:
-    """Euclidean; not by BLAS, which starts threads for it."""
-    return math.sqrt(float(np.square(values).sum()))
+    """Euclidean."""
+    return math.sqrt(_dot(values, values))
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """Values for the window's points, in its order; the first point's index."""
 
     first: int
@@ -155,7 +169,7 @@ class _Window(NamedTuple):
     mass_upper: np.ndarray
 
 
-def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, upper: bool) -> _Window:
+def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, upper: bool) -> Window:
     """One FFT, tilted so that the sum is centred near `centre`; for x >= least.
 
     Errors: FFT round-off (`kernels.round_off`) by Cauchy-Schwarz, Chernoff's bounds for what wraps around or lies
@@ -166,9 +180,9 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
     weights = [steps.masses * np.exp(order * steps.at - steps.log_moment(order)) for steps, _ in total.kinds]
     mean = variance = 0.0
     for weight, (steps, number) in zip(weights, total.kinds):
-        middle = float(weight @ steps.at)
+        middle = _dot(weight, steps.at)
         mean += number * middle
-        variance += number * float(weight @ np.square(steps.at - middle))
+        variance += number * _dot(weight, np.square(steps.at - middle))
     sd = math.sqrt(max(variance, h * h))
     base, last = total.least, total.last
     low = max(math.floor((min(mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
@@ -180,20 +194,22 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
 
     dense = [np.bincount(np.arange(each.size) % points, each, points) for each in weights]
     phi = np.stack([np.fft.rfft(each) for each in dense])
-    numbers = np.asarray([number for _, number in total.kinds])
+    numbers = np.asarray([[number] for _, number in total.kinds])
     size = np.abs(phi)
     with np.errstate(divide="ignore"):
         log_size = np.maximum(np.log(size), -1e4)
-    power = np.exp(numbers @ log_size) * np.exp(1j * (numbers @ np.angle(phi)))
+    # Not by BLAS, as in `_dot`.
+    turned = np.sum(numbers * np.angle(phi), axis=0)
+    power = np.exp(np.sum(numbers * log_size, axis=0)) * np.exp(1j * turned)
     off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in dense])
-    noise = float(round_off.of_powers(size, off, numbers, points))
+    noise = float(round_off.of_powers(size, off, numbers[:, 0], points))
     prob = np.roll(np.fft.irfft(power, points), -(low % points))
 
     x = base + h * (low + np.arange(points, dtype=np.float64))
     skip = int(np.searchsorted(x, least - h))
     x, prob, low = x[skip:], prob[skip:], low + skip
     if not x.size:
-        return _Window(low, x, x, x)
+        return Window(low, x, x, x)
     log_scale = log_total - order * x
     scale = np.exp(np.minimum(log_scale, 50.0))
 
@@ -220,7 +236,7 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
         if not covers_top:
             extra = np.min([(end - x + 1.0 / u) * math.exp(min(log, 200.0)) for u, log in plain], axis=0)
         value = value + value_error + extra * (1.0 + 1e-9)
-        return _Window(low, np.where(known, value, np.inf), np.zeros(0), np.zeros(0))
+        return Window(low, np.where(known, value, np.inf), np.zeros(0), np.zeros(0))
     log_plain = min(log for _, log in plain)
     outside = 0.0
     if not covers_top:
@@ -233,7 +249,7 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
     )
     mass_error = mass_error + scale * outside
     past = 0.0 if covers_top else math.exp(min(log_plain, 0.0))
-    return _Window(
+    return Window(
         low,
         np.where(known, value - value_error, -np.inf),
         np.where(known, mass - mass_error, 0.0),
@@ -252,7 +268,7 @@ def _centres(total: Sum, ends: tuple[float, float]) -> list[float]:
             weight = masses * np.exp(order * (at - at[-1]))
             size = float(weight.sum())
             if size > 0:
-                variance += number * float(weight @ np.square(at - float(weight @ at) / size)) / size
+                variance += number * _dot(weight, np.square(at - _dot(weight, at) / size)) / size
         return _TILT_SDS * math.sqrt(variance)
 
     # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
@@ -265,20 +281,55 @@ def _centres(total: Sum, ends: tuple[float, float]) -> list[float]:
     return centres
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stretch:
+    """The lattice of a sum from one place to another, and the tilts that serve there."""
+
+    total: Sum
+    ends: tuple[float, float]
+    centres: tuple[float, ...]
+    most: int
+    upper: bool
+
+    @property
+    def first(self) -> int:
+        """Index of the lattice point before the stretch; the slack shifts it."""
+        return math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
+
+    @property
+    def start(self) -> float:
+        return self.total.least + self.total.spacing * self.first
+
+    @functools.cached_property
+    def _jumps(self) -> float:
+        # Where the largest terms matter, sums of three of them must not wrap around.
+        start, end = self.ends
+        return _JUMPS if start > 0 or self.total.jump <= 3.0 * (end - start) else 0.0
+
+    def tilted(self, centre: float) -> Window:
+        return _tilted(self.total, centre, self.start, self.most, self._jumps, self.upper)
+
+
+def stretch_of(
+    total: Sum, ends: tuple[float, float], centres: np.ndarray | None, most: int, upper: bool
+) -> Stretch:
+    """With tilts centred at `centres`, or where they are needed."""
+    found = _centres(total, ends) if centres is None else centres.tolist()
+    return Stretch(total, ends, tuple(found), most, upper)
+
+
 def tail_of(
     total: Sum, ends: tuple[float, float], centres: np.ndarray | None, most: int, upper: bool
 ) -> Tail:
     """The best of several tilts at every lattice point of [ends]."""
-    base, h = total.least, total.spacing
-    first = math.floor((ends[0] - base) / h) - 1  # the slack shifts it
-    size = math.ceil((ends[1] - base) / h) - first + 1
-    # Where the largest terms matter, sums of three of them must not wrap around.
-    jumps = _JUMPS if ends[0] > 0 or total.jump <= 3.0 * (ends[1] - ends[0]) else 0.0
+    within = stretch_of(total, ends, centres, most, upper)
+    first, h = within.first, total.spacing
+    size = math.ceil((ends[1] - total.least) / h) - first + 1
     best = Tail(
-        base + h * first, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
+        within.start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
     )
-    for centre in _centres(total, ends) if centres is None else centres:
-        found = _tilted(total, float(centre), base + h * first, most, jumps, upper)
+    for centre in within.centres:
+        found = within.tilted(centre)
         begin = max(found.first - first, 0)
         skip = begin + first - found.first
         count = max(min(size - begin, found.value.size - skip), 0)

@@ -27,7 +27,7 @@ from checkin_jax.protocols.protocol import (
     Alike,
     CheckInProtocol,
 )
-from checkin_jax.protocols.rounds import ShuffledCheckIn
+from checkin_jax.protocols.rounds import ShuffledCheckIn, lost
 
 # Numbers of clients in one group differ by this factor at most, coins by the other.
 RATIO, COIN_RATIO = 1.03, 1.005
@@ -39,6 +39,11 @@ FRESH_AMONG_AVAILABLE = (
     "night, and its being plugged in is no fresh coin"
 )
 _MOST_CLIENTS = 2.0**42
+
+
+def _span(least: str, most: str) -> str:
+    """Both ends in words, or one where they are the same."""
+    return least if least == most else f"{least} to {most}"
 
 
 class Group(NamedTuple):
@@ -202,12 +207,11 @@ class AvailableCheckIn(CheckInProtocol):
     def what(self) -> str:
         """The run in words."""
         rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
-        coin = (
-            f"{coins.min():.6g}" if coins.min() == coins.max() else f"{coins.min():.6g} to {coins.max():.6g}"
-        )
+        coin = _span(*(f"{end:.6g}" for end in (coins.min(), coins.max())))
+        available = _span(*(f"{int(end):,}" for end in (rounds.min(), rounds.max())))
         return (
-            f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {int(rounds.min()):,} to "
-            f"{int(rounds.max()):,} available"
+            f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {available} available"
+            f"{lost(self.drop_out_prob)}"
         )
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:

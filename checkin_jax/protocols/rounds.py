@@ -21,6 +21,11 @@ from checkin_jax.protocols.protocol import (
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 
+def lost(drop_out_prob: float) -> str:
+    """How many of those who check in drop out, in words behind them; nothing where none does."""
+    return f", {drop_out_prob:.6g} of those who check in dropping out" if drop_out_prob else ""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledCheckIn(CheckInProtocol):
     """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
@@ -92,8 +97,8 @@ class ShuffledCheckIn(CheckInProtocol):
     def what(self) -> str:
         """The run in words."""
         if self.coins is not None:
-            lost = f", {self.drop_out_prob:.6g} of them dropping out" if self.drop_out_prob else ""
-            return f"over {counted(self.num_rounds, 'round')} of check-ins at rates {self.coins.span}{lost}"
+            rates = f"rates {self.coins.span}{lost(self.drop_out_prob)}"
+            return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}"
         return f"over {counted(self.num_rounds, 'round')} of check-ins at rate {self.rate:.6g}"
 
 

@@ -8,7 +8,7 @@ import math
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,

@@ -10,7 +10,7 @@ from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
-    from checkin_jax.sweeps.table import Sweep
+    from checkin_jax.sweeps.table import Frame, Sweep
 
 # Numbers, or a range as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
 Numbers = float | str | Sequence[float]
@@ -45,7 +45,7 @@ class Arguments(TypedDict, total=False):
     target_epsilon: Numbers
     axes: Mapping[str, Any]
     rows: str
-    table: str | Path | Sweep | Mapping[str, Any] | None
+    table: str | Path | Sweep | Frame | Mapping[str, Any] | None
     bounds: str | Sequence[str]
     free: str | None
     orders: Sequence[int] | None

@@ -44,11 +44,11 @@ def evaluate(
     results = Results(question, count)
     if question.what == "published":
         published.run_published(question, inputs, results, workers, done)
-    elif question.what in ("rdp", "rdp-bracket"):
+    elif question.kind.at_orders:
         curves.run(
             inputs,
             lambda given: unit_curve(*_described(question, given), _view(given)),
-            functools.partial(_rdp_below, question) if question.what == "rdp-bracket" else None,
+            functools.partial(_rdp_below, question) if question.kind.band else None,
             results,
             workers,
             done,
@@ -217,21 +217,10 @@ def check(question: Question, names: Sequence[str]) -> None:
             raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
         wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
         allowed += ["client_rate"]
-    own_columns = {
-        "rdp": ["order"],
-        "rdp-bracket": ["order"],
-        "rdp-epsilon": ["delta"],
-        "published": ["delta", "bound"],
-    }
-    if question.what in own_columns:
-        wanted += own_columns[question.what]
-        if question.what != "published":
-            allowed += ["view"]
-        elif question.randomizer is None:
-            wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
-    else:
-        wanted += ["delta"] + (["target_epsilon"] if question.what == "calibration" else [])
-        allowed += ["view", "neighboring_relation"]
+    wanted += question.kind.wants
+    allowed += question.kind.left_out
+    if question.what == "published" and question.randomizer is None:
+        wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
     free = question.free
     if (question.what == "calibration") != (free is not None):
         raise ValueError(

@@ -10,16 +10,12 @@ import numpy as np
 
 from checkin_jax._looks import SERIES
 from checkin_jax.plotting import DASHES, figure, legend
+from checkin_jax.sweeps.results import ANSWERS, KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Columns of a sweep's file that are no axis.
-_RESULTS = (
-    *("epsilon", "lower", "rdp", "value", "optimal_order", "method", "lower_method"),
-    *("validity", "protocol", "bounds", "seconds", "version", "error"),
-)
 _MAX_LINES, _MAX_PANELS = 8, 4
 
 
@@ -70,11 +66,11 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     Raises:
       ValueError: as `axis_along`. ModuleNotFoundError: matplotlib is not installed.
     """
-    axes = {name: column for name, column in columns.items() if name not in _RESULTS}
+    axes = {name: column for name, column in columns.items() if name not in ANSWERS}
     along = axis_along(axes, along)
     several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
     lines, panels = _groups({name: count for name, count in several.items() if count > 1})
-    shown = {"rdp": "rdp", "rdp-bracket": "rdp", "calibration": "value"}.get(what, "epsilon")
+    shown = KINDS[what].numbers[0]
     if np.asarray(columns[shown]).dtype.kind not in "if":  # a file of empty cells
         raise ValueError("nothing to draw: no setting has a result")
     drawn, places = figure(len(_values(axes, panels)))
@@ -87,7 +83,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
             x, y = axes[along][order], columns[shown][order]
             y = np.where(np.isfinite(y), y, np.nan)
             color, dashes = _look(axes, line)
-            if what in ("bracket", "rdp-bracket"):
+            if KINDS[what].band:
                 lower = np.where(np.isnan(y), np.nan, columns["lower"][order])
                 axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
             mark = "." if len(x) < 30 else None

@@ -15,24 +15,48 @@ from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.sweeps.table import Columns
 
-# Result columns of each kind: numbers first, then words.
-RESULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "bracket": (("epsilon", "lower"), ("method", "lower_method", "validity")),
-    "rdp": (("rdp",), ("method", "validity")),
-    "rdp-bracket": (("rdp", "lower"), ("method", "validity")),
-    "rdp-epsilon": (("epsilon", "optimal_order"), ("method", "validity")),
-    "published": (("epsilon", "optimal_order"), ("method", "validity")),
-    "calibration": (("value", "epsilon", "lower"), ("method", "validity")),
-}
-# Arguments that a setting may leave out, and what then holds: files say that, too.
-_LEFT_OUT: dict[str, dict[str, str]] = {
-    kind: {"view": "messages", "neighboring_relation": REPLACE} for kind in ("bracket", "calibration")
+
+class Kind(NamedTuple):
+    """What may be asked of settings.
+
+    numbers, words: result columns; the first number is what pictures show. wants: arguments beside the descriptions'.
+    left_out: those that need not be given, and what then holds, which files say, too. block_rows: rows of a block: some
+    seconds of work, so that a kill costs little, and enough of them to be alike.
+    """
+
+    numbers: tuple[str, ...]
+    words: tuple[str, ...]
+    wants: tuple[str, ...]
+    left_out: Mapping[str, str]
+    block_rows: int
+
+    @property
+    def at_orders(self) -> bool:
+        """Whether Renyi divergences at orders are asked for, so that settings have no delta."""
+        return "order" in self.wants
+
+    @property
+    def band(self) -> bool:
+        """Whether the second number is a lower end of the first."""
+        return self.numbers[1:2] == ("lower",)
+
+
+_SAID = ("method", "validity")
+_VIEW = {"view": "messages"}
+_SEEN = {**_VIEW, "neighboring_relation": REPLACE}
+KINDS = {
+    "bracket": Kind(("epsilon", "lower"), ("method", "lower_method", "validity"), ("delta",), _SEEN, 2048),
+    "rdp": Kind(("rdp",), _SAID, ("order",), _VIEW, 16_384),
+    "rdp-bracket": Kind(("rdp", "lower"), _SAID, ("order",), _VIEW, 4096),
+    "rdp-epsilon": Kind(("epsilon", "optimal_order"), _SAID, ("delta",), _VIEW, 1024),
+    "published": Kind(("epsilon", "optimal_order"), _SAID, ("delta", "bound"), {}, 65_536),
+    "calibration": Kind(("value", "epsilon", "lower"), _SAID, ("delta", "target_epsilon"), _SEEN, 256),
 }
 # Of the whole sweep, the same in every row.
 SAID = ("protocol", "bounds")
 # Every column that is no argument of a setting.
 ANSWERS = frozenset(
-    [name for numbers, words in RESULTS.values() for name in (*numbers, *words)]
+    [name for kind in KINDS.values() for name in (*kind.numbers, *kind.words)]
     + [*SAID, "seconds", "version", "error"]
 )
 
@@ -42,7 +66,7 @@ class Question:
     """What is asked of every setting.
 
     Attributes:
-      what: "bracket", "rdp", "rdp-bracket", "rdp-epsilon", "published" or "calibration".
+      what: one of `KINDS`.
       protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
       bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
     """
@@ -53,6 +77,11 @@ class Question:
     bounds: str | tuple[str, ...] = BEST
     free: str | None = None
     orders: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """What is asked, in more than a word."""
+        return KINDS[self.what]
 
     @property
     def fields(self) -> dict[str, bool]:
@@ -124,14 +153,13 @@ class Results:
     """Result columns of a block, filled as rows finish. `columns` turns a row that was never filled into an error."""
 
     def __init__(self, question: Question, count: int) -> None:
-        numbers, words = RESULTS[question.what]
-        self.numbers = {name: np.full(count, np.nan) for name in numbers}
-        self.words = {name: np.full(count, "", dtype=object) for name in words}
+        self.numbers = {name: np.full(count, np.nan) for name in question.kind.numbers}
+        self.words = {name: np.full(count, "", dtype=object) for name in question.kind.words}
         self.seconds = np.zeros(count)
         self.errors = np.full(count, "", dtype=object)
         bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
         self.said = {"protocol": question.protocol.__name__, "bounds": bounds}
-        self.left_out = _LEFT_OUT.get(question.what, {})
+        self.left_out = question.kind.left_out
 
     def fill(self, index: Any, **values: Any) -> None:
         """Results of the rows `index`."""

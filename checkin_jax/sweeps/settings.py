@@ -34,6 +34,8 @@ KINDS = {**dict.fromkeys(WHOLE, int), **dict.fromkeys(REAL, float), **dict.fromk
 _TYPES = {"int": int, "float": float, "str": str}
 MAX_ROWS = 10**9
 _MAX_VALUES = 10**7
+# Values of long columns that are looked at together.
+_RUN = 2**16
 
 _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 
@@ -73,21 +75,41 @@ def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray
             f"{did_you_mean(name, known)}"
         )
     if known[name] is str:
-        words = [given] if isinstance(given, str) else list(given)
-        words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
-        if not words or not all(isinstance(word, str) for word in words):
-            raise TypeError(f"{name}={_validate.shown(given)}: expected words")
-        return np.array(words, dtype=np.str_)
+        return _words(name, given)
     whole = known[name] is int
-    values = _parsed(name, given, whole) if isinstance(given, str) else _numbers(name, given)
+    values = _parsed(name, given, whole) if isinstance(given, str) else _numbers(name, given, whole)
     if values.size == 0:
         raise ValueError(f"{name}={_validate.shown(given)}: expected at least one value")
-    if whole and np.all((np.abs(values) < 2.0**62) & (values == np.floor(values))):
+    if whole and values.dtype.kind == "f" and _are_whole(values):
         return values.astype(np.int64)
     return values
 
 
-def _numbers(name: str, given: Any) -> np.ndarray:
+def _are_whole(values: np.ndarray) -> bool:
+    runs = (values[start : start + _RUN] for start in range(0, len(values), _RUN))
+    return all(np.all((np.abs(run) < 2.0**62) & (run == np.floor(run))) for run in runs)
+
+
+def _words(name: str, given: Any) -> np.ndarray:
+    """A column of words as it is, if it is one of numpy's; else the words, those between commas by themselves."""
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.size and given.dtype.kind in "UO":
+        found = set()
+        for start in range(0, given.size, _RUN):
+            found.update(given[start : start + _RUN].tolist())
+        if all(isinstance(word, str) and "," not in word for word in found):
+            return given if given.dtype.kind == "U" else given.astype(np.str_)
+    words = [given] if isinstance(given, str) else list(given)
+    words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
+    if not words or not all(isinstance(word, str) for word in words):
+        raise TypeError(f"{name}={_validate.shown(given)}: expected words")
+    return np.array(words, dtype=np.str_)
+
+
+def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":
+        # Millions of rows, which as Python's numbers would take several times the memory.
+        exact = given.dtype == np.int64 and given.size and max(-int(given.min()), int(given.max())) <= 2**53
+        return given if exact and whole else given.astype(np.float64, copy=False)
     # numpy takes True for 1.
     items = np.asarray(given, dtype=object).ravel()
     if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
@@ -164,7 +186,8 @@ class Settings:
         found = hashlib.sha256(repr(self.zipped).encode())
         for name, values in self.axes.items():
             found.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
-            found.update(np.ascontiguousarray(values).tobytes())
+            for start in range(0, len(values), _RUN):
+                found.update(values[start : start + _RUN].tobytes())
         return found.hexdigest()
 
 
@@ -185,7 +208,9 @@ def zipped(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Setti
         named = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"rows='zip': expected columns of one length, but {named}")
     count = max(lengths.values(), default=1)
-    full = {name: np.repeat(values, count) if len(values) == 1 else values for name, values in axes.items()}
+    full = {
+        name: np.broadcast_to(values, count) if len(values) == 1 else values for name, values in axes.items()
+    }
     return _checked(Settings(full, True))
 
 

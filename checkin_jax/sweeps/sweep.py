@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
@@ -26,20 +27,11 @@ from checkin_jax.sweeps.arguments import Arguments
 from checkin_jax.sweeps.processes import shared
 from checkin_jax.sweeps.processes.shared import Executor
 from checkin_jax.sweeps.processes.workers import Workers
-from checkin_jax.sweeps.results import ANSWERS, RESULTS, Question
+from checkin_jax.sweeps.results import ANSWERS, KINDS, Question
 from checkin_jax.sweeps.settings import Settings
 from checkin_jax.sweeps.store import Store
-from checkin_jax.sweeps.table import Sweep
+from checkin_jax.sweeps.table import Frame, Sweep
 
-# Rows of a block: some seconds of work, so that a kill costs little, and enough of them to be alike.
-BLOCK_ROWS = {
-    "bracket": 2048,
-    "rdp": 16_384,
-    "rdp-bracket": 4096,
-    "rdp-epsilon": 1024,
-    "published": 65_536,
-    "calibration": 256,
-}
 ROWS = ("product", "zip")
 Progress = Callable[[int, int], None]
 
@@ -92,7 +84,7 @@ def prepare(
     what: str = "bracket",
     protocol: type[CheckInProtocol] = ShuffledCheckIn,
     rows: str = "product",
-    table: str | Path | Sweep | Mapping[str, Any] | None = None,
+    table: str | Path | Sweep | Frame | Mapping[str, Any] | None = None,
     randomizer: type[Randomizer] | None = None,
     bounds: str | Sequence[str] = BEST,
     free: str | None = None,
@@ -102,7 +94,7 @@ def prepare(
     **arguments: Any,
 ) -> Prepared:
     """Checks the arguments of `sweep` without evaluating anything; errors as there."""
-    _validate.choice(tuple(RESULTS), what=what)
+    _validate.choice(tuple(KINDS), what=what)
     arguments = {**arguments, **(axes or {})}
     _check_class(CheckInProtocol, "ShuffledCheckIn", protocol=protocol)
     if randomizer is not None:
@@ -128,9 +120,11 @@ def prepare(
         made = settings.product(arguments, known)
     evaluate.check(question, list(made.axes))
     if what == "published" and table is None:
-        for bound in dict.fromkeys(made.axes["bound"].tolist()):
+        for bound in np.unique(made.axes["bound"]).tolist():
             _validate.choice(published.BOUNDS, bound=bound)
-    size = BLOCK_ROWS[what] if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
+    size = (
+        question.kind.block_rows if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
+    )
     return Prepared(question, made, size)
 
 
@@ -142,16 +136,18 @@ def _check_class(base: type, example: str, **given: Any) -> None:
         )
 
 
-def _columns(given: str | Path | Sweep | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Columns of settings; of an earlier sweep without its results, of a file with NaN for what is no number."""
+def _columns(given: str | Path | Sweep | Frame | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Columns of settings; of a sweep without its results, of files and frames with NaN for what is no number."""
     if isinstance(given, str | Path):
         given = tables.load(given)
+    elif isinstance(given, Frame) and not isinstance(given, Sweep):
+        given = Sweep(tables.of_frame(given))
     if isinstance(given, Sweep):
         inputs = {name: c for name, c in given.columns.items() if name not in ANSWERS}
         return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
     if not isinstance(given, Mapping):
         raise TypeError(
-            f"table={_validate.shown(given)}: expected a file's name, a Sweep, or columns by name"
+            f"table={_validate.shown(given)}: expected a file's name, a Sweep, a data frame, or columns by name"
         )
     return given
 
@@ -178,7 +174,8 @@ def sweep(
       axes: the same for arguments of other names, such as those of a protocol or randomizer of your own.
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
-      table: instead of (or beside) them, columns by name: a mapping, a Sweep, or a .csv, .npz or .parquet file of rows.
+      table: instead of (or beside) them, columns by name: a mapping, a Sweep, a data frame of pandas or polars, or a
+        .csv, .npz or .parquet file of rows.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, an argument more: column rdp.
         "rdp-bracket": `rdp_lower` beside it, at about three times the cost: columns rdp, lower.

@@ -12,7 +12,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,15 @@ from checkin_jax._tables import markdown
 
 SUFFIXES = (".csv", ".npz", ".parquet")
 Columns = dict[str, np.ndarray]
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A table by Arrow's stream: a data frame of pandas or polars, a table of pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
 # Makes the blocks of a table, afresh at each call: files that hold a column after the other need several passes.
 Blocks = Callable[[], Iterator[Mapping[str, np.ndarray]]]
 
@@ -33,6 +42,8 @@ _SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds"
 # The first column of results, whatever was asked.
 _FIRST_RESULTS = ("epsilon", "rdp", "value")
 _ENDS = {"epsilon": up, "rdp": up, "lower": down}
+# Words that are read together.
+_TOGETHER = 2**16
 
 
 def _shown(name: str, value: Any) -> str:
@@ -273,12 +284,7 @@ def _write_parquet(stream: IO[bytes], blocks: Blocks) -> None:
 
 def _arrow(pyarrow: Any, columns: Mapping[str, np.ndarray]) -> Any:
     """A table of Arrow's; NaN, which stands for a row without a result, becomes null."""
-    return pyarrow.table(
-        {
-            name: pyarrow.array(column.tolist() if column.dtype.kind in "OU" else column, from_pandas=True)
-            for name, column in columns.items()
-        }
-    )
+    return pyarrow.table({name: pyarrow.array(column, from_pandas=True) for name, column in columns.items()})
 
 
 def load(path: str | Path) -> Sweep:
@@ -341,22 +347,50 @@ def _read_npz(path: Path) -> Columns:
         columns = {name: held[name] for name in held.files}
     if any(column.ndim != 1 for column in columns.values()) or len({len(c) for c in columns.values()}) > 1:
         raise ValueError("expected arrays of one axis and one length")
-    return {name: c.astype(object) if c.dtype.kind == "U" else c for name, c in columns.items()}
+    return {name: _shared(c, np.ndarray.tolist) if c.dtype.kind == "U" else c for name, c in columns.items()}
 
 
 def _read_parquet(path: Path) -> Columns:
-    held = _pyarrow().parquet.read_table(path)
-    return {name: _plain(held.column(name).to_numpy()) for name in held.column_names}
+    return of_frame(_pyarrow().parquet.read_table(path))
+
+
+def of_frame(given: Frame) -> Columns:
+    """Columns of a data frame of pandas or polars, or of a table of pyarrow.
+
+    Raises:
+      ModuleNotFoundError: without pyarrow.
+    """
+    pyarrow = _pyarrow()
+    held, kinds = pyarrow.table(given), pyarrow.types
+
+    def column(values: Any) -> np.ndarray:
+        if any(
+            words(values.type) for words in (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+        ):
+            return _shared(values, pyarrow.ChunkedArray.to_pylist)
+        return _plain(values.to_numpy())
+
+    return {name: column(held.column(name)) for name in held.column_names}
 
 
 def _plain(column: np.ndarray) -> np.ndarray:
     return column if column.dtype.kind in "ifO" else column.astype(object)
 
 
+def _shared(column: Any, listed: Callable[[Any], list[str]]) -> np.ndarray:
+    """A column of words as objects, equal ones one object: millions of them take the memory of their addresses."""
+    known: dict[str, str] = {}
+    found = np.empty(len(column), dtype=object)
+    for start, stop in batched(len(column), _TOGETHER) if len(column) else ():
+        found[start:stop] = [known.setdefault(word, word) for word in listed(column[start:stop])]
+    return found
+
+
 def joined(blocks: Iterator[Columns]) -> Sweep:
     """The blocks as one table in memory."""
-    parts = list(blocks)
-    return Sweep({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    parts = [dict(block) for block in blocks]
+    # What is joined is let go.
+    return Sweep({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
 
 
 def batched(count: int, size: int) -> list[tuple[int, int]]:

@@ -294,6 +294,7 @@ def train(
             seconds=seconds,
             stopped=stopped,
             entropy=session.source,
+            holding=dataset.holding(settings["records_per_client"]),
             sharing=dataset.sharing(run.protocol.num_clients, settings["records_per_client"]),
             known=spent.known(),
             account_fn=account_fn,

@@ -27,6 +27,9 @@ _MIXES = (
 )
 # The operation of functions that say themselves how they are mapped over clients (jax.custom_batching).
 _OWN_BATCHES = "custom_vmap_call"
+# How flax's modules say that they were to write what they keep from one record to the next, by the names of the errors:
+# flax is not imported here.
+_WRITES = {"TraceContextError", "ModifyScopeVariableError"}
 
 
 class Holdings(Protocol):
@@ -164,6 +167,19 @@ class Dataset(ByName):
         first = np.argsort(np.where(records >= 0, coins, 2.0), axis=1)[:, :number]
         return np.take_along_axis(records, first, axis=1)
 
+    def holding(self, each: int | None) -> str | None:
+        """Describes what is protected where clients hold several records; None where each holds one."""
+        most = each or 1
+        if self.owner is not None:
+            owned = np.unique(np.asarray(self.owner), return_counts=True)[1].max()
+            most = int(owned if each is None else min(each, owned))
+        if most == 1:
+            return None
+        return (
+            f"a client holds up to {most:,} records: what is protected, and called its record here, is all of them at "
+            "once, whichever of them a message is made from"
+        )
+
     def sharing(self, num_clients: int, each: int | None) -> str | None:
         """Describes records that clients share; None where every record is one client's at most."""
         if self.owner is not None:
@@ -231,12 +247,17 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
     """The trace of what one client computes, if that is seen to depend on nothing but its arguments.
 
     Raises:
-      ValueError: it speaks to other clients or to the host.
+      ValueError: it speaks to other clients or to the host, or writes what a module keeps.
     """
     try:
         traced = jax.make_jaxpr(function)(*arguments)
     except NameError as error:  # an axis of clients, over which batch normalisation would take means
         raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
+    except Exception as error:
+        if type(error).__name__ not in _WRITES:
+            raise
+        told = str(error).partition(" (https")[0]
+        raise ValueError(f"{what} writes what later ones would read ({told}): {_MIXES}") from error
     names = {
         name for name in operations.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES
     }

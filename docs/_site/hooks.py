@@ -35,7 +35,8 @@ FORMULA = re.compile(
 # Signs of a formula in a line that a phone has room for.
 NARROW = 34
 # Set tight, and limits above and below in a display.
-TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖"}, {"∑", "∏", "max", "sup"}
+TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖", "∗"}, {"∑", "∏", "max", "sup"}
+PRIMES = {"′", "″"}
 # Behind these a sign belongs to the number after it.
 BEFORE_SIGNS = {"=", "≤", "≥", "<", ">", "(", "[", ",", ";", "∈", "/", ":"}
 FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
@@ -178,10 +179,15 @@ def _mend(parent: Element, display: bool) -> None:
         and text.unescape(parts[0].text) in LARGE
     ):
         parent.tag = {"msub": "munder", "msubsup": "munderover"}[parent.tag]
+    # The font's is raised by itself, and would be a speck.
+    if parent.tag == "msup" and text.unescape(parts[1].text or "") in PRIMES:
+        parent.tag = "mrow"
     mended: list[Element] = []
     for part in list(parent):
         part.text = text.unescape(part.text) if part.text else part.text
-        if part.text == "~":
+        if part.text == "*":  # in the middle of a line, so that it can be raised
+            part.text = "∗"
+        elif part.text == "~":
             part.tag, part.text = "mo", "∼"
         elif part.text == ";":
             part.tag = "mo"

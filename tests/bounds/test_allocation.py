@@ -30,7 +30,8 @@ from checkin_jax.accounting.bounds.windows.crowded import (
     some_empty,
 )
 from checkin_jax.accounting.composition import composer
-from checkin_jax.numerics import allocation, lognormal, occupancy
+from checkin_jax.numerics import allocation, lognormal
+from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

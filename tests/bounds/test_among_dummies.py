@@ -7,13 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from oracles import random_check_ins as brute
-from scipy.special import ndtr
+from oracles.gaussian_slots import cells
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import among
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
-from checkin_jax.numerics import occupancy, opposite
+from checkin_jax.numerics import opposite
+from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -169,12 +170,6 @@ def test_opposite_records_in_two_slots_against_quadrature(mu, used):
     found = among.OppositeRecords(2, used, mu, MASS).upper(LOSSES)
     assert (found >= truth * (1.0 - 1e-4) - 1e-12).all()
     assert (found <= truth * 1.05 + 1e-7).all()
-
-
-def cells(records: tuple[float, ...], mu: float, number: int) -> np.ndarray:
-    """A channel: what a message at each record, or at zero, shows in cells."""
-    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
-    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
 
 
 def adaptive(mu: float, m: int, number: int, seed: int) -> brute.Tree:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, largest_loss
-from checkin_jax.kernels import clones, mixtures, tails
+from checkin_jax.accounting.bounds.clones import Mixture, OccupiedPureLDP, ShuffledPureLDP, largest_loss
+from checkin_jax.kernels import clones, host, mixtures, tails
 from checkin_jax.kernels.execution.losses import padded
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -165,3 +165,25 @@ def test_rdp_keeps_its_digits_at_large_n():
     ratio = ours * (np.array(orders) - 1) / exact
     assert (ratio >= 1 - 1e-11).all()
     assert (ratio <= 1.001).all()
+
+
+def test_what_has_no_mass_is_neither_kept_nor_missed():
+    """Laws of occupied slots are padded: the tables hold labels with mass alone, and the profile is the same."""
+    one = OccupiedPureLDP(79_524, 8_301, 0.77, 1.3, MASS)
+    values, used, masses = (np.asarray(part) for part in one._parts(True))
+    padding = masses == 0.0
+    assert padding.any()
+    mix, tables, _ = one._above._above
+    assert (np.asarray(mix.weight) > 0.0).any(axis=1).all()
+    assert tables.log_pmf.shape[0] == mix.number.size < 0.5 * masses.size * 64
+    alone = clones.slots_law(values[~padding], used[~padding], masses[~padding], host(1.3), True)
+    # The tables' size is chosen from all parts, so the longest stays.
+    assert values[~padding].max() == values.max()
+    losses = np.linspace(1e-4, 0.02, 40)
+    again = Mixture(alone, 1.3, MASS).upper(losses)
+    np.testing.assert_allclose(one.upper(losses), again, rtol=1e-13)
+    # A part left out that has mass would be missed.
+    heaviest = masses[~padding].argmax()
+    fewer = mixtures.Law(*(np.delete(np.asarray(part), heaviest) for part in alone))
+    fewer = Mixture(fewer, 1.3, MASS).upper(losses)
+    assert (fewer < again * (1.0 - 1e-6)).any()

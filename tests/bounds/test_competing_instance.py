@@ -9,7 +9,7 @@ from scipy.special import ndtr
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import competing
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])

@@ -1,9 +1,8 @@
 """G7 and R6: empty and occupied slots in one sum; quadrature, the algorithm in cells, and what is NOT a bound."""
 
-import itertools
-
 import numpy as np
 import pytest
+from oracles import gaussian_slots
 from oracles import random_check_ins as brute
 from scipy.special import ndtr
 
@@ -15,7 +14,6 @@ from checkin_jax.numerics import allocation
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
 LOSSES = np.concatenate([[0.0], np.geomspace(0.01, 2.0, 11)])
-RECORDS = 3
 
 
 def quadrature(kinds, x, reverse):
@@ -32,11 +30,49 @@ def quadrature(kinds, x, reverse):
 @pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.418), (1.1, 0.29), (0.8, 1.0)])
 def test_sums_of_two_terms_against_quadrature(mu, weight, reverse):
     kinds = allocation.Kind(1, 0.5 * mu, 1.0), allocation.Kind(1, mu, weight)
-    found = allocation.excess(kinds, MASS, reverse)
+    found = allocation.Excess(kinds, MASS, reverse)
     x = np.array([0.0, 0.1, 0.3, 0.6] if reverse else [0.0, 0.1, 0.4, 1.0, 3.0])
     truth = np.array([quadrature(kinds, each, reverse) for each in x])
     assert (found.at(x) >= truth * (1.0 - 1e-5) - 1e-12).all()
     assert (found.at(x) <= truth * 1.08 + 1e-4).all()
+
+
+def in_closed_form(kinds, x):
+    """E(S - x)_+ of two terms of the first kind and one of the second, which is integrated in closed form."""
+    w = np.linspace(-11.0, 14.0, 901)
+    mass = np.exp(-0.5 * w * w) * (w[1] - w[0]) / np.sqrt(2.0 * np.pi)
+    mu, weight = kinds[1].mu, kinds[1].weight
+    one = kinds[0].weight * np.expm1(kinds[0].mu * w - 0.5 * kinds[0].mu ** 2)
+    lack = (x - one[:, None] - one[None, :]) / weight + 1.0
+    far = np.log(np.maximum(lack, 1e-300)) / mu
+    value = np.where(lack > 0.0, ndtr(0.5 * mu - far) - lack * ndtr(-0.5 * mu - far), 1.0 - lack)
+    return weight * float(mass @ value @ mass)
+
+
+@pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.2), (1.1, 0.29)])
+def test_sums_far_out_on_the_ladder_against_quadrature(mu, weight):
+    """Every scale, not the first alone; three terms as they are, without a term's lattice in the truth."""
+    kinds = allocation.Kind(2, 0.5 * mu, 1.0), allocation.Kind(1, mu, weight)
+    found = allocation.Excess(kinds, MASS, False)
+    x = np.geomspace(0.05, 40.0, 14)
+    truth = np.array([in_closed_form(kinds, each) for each in x])
+    matters = truth > 1e-12
+    assert matters.sum() > 5
+    value = found.at(x)
+    assert (value >= truth * (1.0 - 1e-9) - 1e-15).all()
+    assert (value <= truth * 1.1 + 1e-12)[matters].all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_has_been_asked_before_changes_no_value(reverse):
+    kinds = allocation.Kind(30, 0.4, 1.0), allocation.Kind(70, 0.8, 0.37)
+    x = np.append(0.0, np.geomspace(0.5, 40.0 if reverse else 2000.0, 24))
+    at_once = allocation.Excess(kinds, MASS, reverse).at(x)
+    one_by_one, asked = np.empty_like(x), allocation.Excess(kinds, MASS, reverse)
+    for index in np.random.default_rng(5).permutation(x.size):
+        one_by_one[index] = asked.at(x[index : index + 1])[0]
+    assert np.array_equal(one_by_one, at_once)
+    assert np.array_equal(asked.at(x), at_once)
 
 
 def test_one_kind_is_the_allocation_of_one_message():
@@ -48,7 +84,7 @@ def test_one_kind_is_the_allocation_of_one_message():
         known = allocation.profile_upper(one, 0.7, 1.0, losses)
         x = 500.0 * (-np.expm1(-losses) if reverse else np.expm1(losses))
         scale = np.exp(losses) / 500.0 if reverse else 1.0 / 500.0
-        found = scale * allocation.excess(kinds, MASS, reverse).at(x)
+        found = scale * allocation.Excess(kinds, MASS, reverse).at(x)
         assert found == pytest.approx(known, rel=0.03)
 
 
@@ -60,39 +96,13 @@ def test_weights_are_rounded_up_to_one_lattice():
         assert spacing <= 0.03 * (1.0 + 1e-9)
 
 
-def cells(records: np.ndarray, mu: float, number: int) -> np.ndarray:
-    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
-    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
-
-
 def compared(bound: CompetingClients, seed: int) -> np.ndarray:
     """Truth over bound, added, removed and replaced, wherever the bound is above 1e-9."""
-    n, m, prob, mu = bound.num_clients, bound.slots, bound.prob, bound.mu
-    rng = np.random.default_rng(seed)
-    number = {1: 60, 2: 20, 3: 8}[m]
-    trees = [brute.constant_tree(cells(np.array([-1.0, 1.0, 0.5]), mu, number), m)]
-    trees.append(
-        brute.random_tree(lambda: cells(rng.choice([-1.0, -0.6, 0.0, 0.6, 1.0], RECORDS), mu, number), m)
-    )
-    forward, backward = bound.upper_sides(LOSSES)
-    replaced = R2TwoSteps(bound).upper(LOSSES)
-    with_client, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
-    ratios, c = [], np.exp(LOSSES)[:, None]
-
-    def compare(p: np.ndarray, q: np.ndarray, value: np.ndarray) -> None:
-        truth = np.maximum(p[None] - c * q[None], 0.0).sum(axis=1)
-        ratios.append((truth - 1e-12)[value > 1e-9] / value[value > 1e-9])
-
-    for tree in trees:
-        for others in itertools.combinations_with_replacement(range(RECORDS), n - 1):
-            absent = brute.output_law(without, others, tree)
-            present = [brute.output_law(with_client, (*others, client), tree) for client in range(RECORDS)]
-            for each in present:
-                compare(each, absent, forward)
-                compare(absent, each, backward)
-            for one, two in itertools.permutations(present, 2):
-                compare(one, two, replaced)
-    return np.concatenate(ratios)
+    m, mu, number = bound.slots, bound.mu, {1: 60, 2: 20, 3: 8}[bound.slots]
+    tree = gaussian_slots.random_tree(np.random.default_rng(seed), mu, m, number)
+    trees = [brute.constant_tree(gaussian_slots.cells((-1.0, 1.0, 0.5), mu, number), m), tree]
+    values = (*bound.upper_sides(LOSSES), R2TwoSteps(bound).upper(LOSSES))
+    return gaussian_slots.ratios((bound.num_clients, m, bound.prob), trees, LOSSES, values)
 
 
 @pytest.mark.parametrize(

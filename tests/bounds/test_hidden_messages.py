@@ -76,7 +76,8 @@ def on_one_contour(channel: krr.Channel, n: int, rate: float, losses: np.ndarray
     arguments = [host(each) for each in (*one.terms, one.steps[2])]
     orders = host(hidden_messages.orders(far[0], far[-1], one.steps[2]))
     paths = hidden_messages.paths_of(arguments[2], arguments[1], orders, ends)
-    return np.asarray(hidden_messages.hidden_upper(*arguments, paths, host(losses), ends))
+    group = hidden_messages.Law(*(part[None] for part in ends))
+    return np.asarray(hidden_messages.hidden_upper(*arguments, paths, host(losses)[None], group))[0]
 
 
 def test_losses_on_one_contour_have_laws_between_those_of_the_ends():

@@ -13,7 +13,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.unit import LocalGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.1, 0.5, 1.5, 3.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracles import random_check_ins, windows
 
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 SIZES = [(1, 1, 0.3), (1, 7, 1.0), (5, 1, 0.2), (6, 9, 1.0), (40, 25, 0.5), (30, 200, 1.0), (300, 40, 0.9)]
 

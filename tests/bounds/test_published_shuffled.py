@@ -219,3 +219,13 @@ def test_other_bad_input():
 def test_double_precision_is_left_as_it_was():
     published.theorem_1(10, 0.5, 1.0, [2])
     assert not jax.config.read("jax_enable_x64")
+
+
+def test_values_do_not_depend_on_whether_their_truncation_is_wanted():
+    """Where sums go in runs there is no lower end then; values one by one have both for nothing."""
+    n, rate, orders = np.array([1000.0, 10.0**9]), 0.3, [2, 17]
+    for theorem in (published.theorem_1, published.theorem_1_smaller):
+        both, above = (theorem(n, rate, 1.0, orders, truncation=wanted) for wanted in (True, False))
+        np.testing.assert_array_equal(both.value, above.value)
+        np.testing.assert_array_equal(both.truncation_error[0], above.truncation_error[0])
+        assert np.isnan(above.truncation_error[1]).all()

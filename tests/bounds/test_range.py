@@ -46,8 +46,11 @@ def test_a_scale_below_float64_is_no_bound(delta):
 @pytest.mark.thorough(but=1)
 def test_a_vanished_mass_does_not_raise_the_lower_end(mu, delta):
     randomizer = cj.Gaussian(noise_multiplier=2 / (mu * math.sqrt(10)))
-    g = cj.account(run(10, 1.0), randomizer, delta=delta, bounds="fast")
+    g = cj.account(run(10, 1.0), randomizer, delta=delta, view="aggregate", bounds="fast")
     assert oracle.delta_g(mu, g.lower) >= delta
+    # The largest message tells more than the sum, and no more than its sender's own message.
+    g = cj.account(run(10, 1.0), randomizer, delta=delta, bounds="fast")
+    assert oracle.delta_g(mu * math.sqrt(10), g.lower) >= delta
 
 
 def test_small_differences_of_probabilities_do_not_cancel():

@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from oracles import random_check_ins as brute
-from scipy.special import ndtr
+from oracles.gaussian_slots import cells
 from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.windows import among, sliding
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.numerics import overlaps
+from checkin_jax.numerics.counts import chernoff, overlaps
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -56,11 +56,14 @@ def test_groups_and_overlaps_are_counted(m):
         assert sizes[s - 1] == pytest.approx(binom.pmf(s, m - 1, 1.0 / m))
 
 
-def test_few_are_as_rare_as_they_should_be():
+def test_few_and_many_are_as_rare_as_they_should_be():
     numbers, exponents = np.array([0.0, 1.0, 7.0, 40.0, 1000.0]), np.array([0.1, 1.0, 4.0, 20.0])
-    found = overlaps.fewest(numbers[:, None], 0.37, exponents)
+    found = chernoff.fewest(numbers[:, None], 0.37, exponents)
     assert (binom.cdf(found - 1.0, numbers[:, None], 0.37) <= np.exp(-exponents)).all()
     assert found[-1, 0] > 300.0
+    found = chernoff.most(numbers[:, None], 0.37, exponents)
+    assert (binom.sf(found, numbers[:, None], 0.37) <= np.exp(-exponents)).all()
+    assert found[-1, 0] < 440.0
 
 
 @pytest.mark.parametrize("m", [2, 3])
@@ -97,9 +100,9 @@ def test_tails_are_on_their_sides(m, least, narrow):
         assert np.mean((np.array(empty) > most) | (np.array(taken) > total + 1e-12)) <= math.exp(-tail)
     for (size, _), found in hidden.items():
         column = int(np.flatnonzero(groups.overlap == size)[0])
-        for pair, _ in windows.hidden:
-            fewer = sum(part[column] for each, part in windows.hidden if each.slots <= pair.slots)
-            assert np.mean(np.array(found) <= pair.slots) <= fewer + 1e-12
+        for slots, _, _ in windows.hidden:
+            fewer = sum(part[column] for each, _, part in windows.hidden if each <= slots)
+            assert np.mean(np.array(found) <= slots) <= fewer + 1e-12
 
 
 def bound(m: int, mu: float, scale: float, dummy=False, charged=True) -> tuple[np.ndarray, ...]:
@@ -138,12 +141,6 @@ def bound(m: int, mu: float, scale: float, dummy=False, charged=True) -> tuple[n
             too_many = e / m + (e / m - theta) * above
             replaced += weight * (theta * records[e].upper(LOSSES) if e in records else too_many)
     return forward, backward, replaced
-
-
-def cells(records: tuple[float, ...], mu: float, number: int) -> np.ndarray:
-    """A channel: what a message at each record, or at zero, shows in cells."""
-    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
-    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
 
 
 def used(n: int, m: int, target: int, present: bool) -> brute.Used:

@@ -101,18 +101,19 @@ def test_above_the_game_with_hundreds_of_messages(p, step):
     game = np.array([oracle.lattice_profile(1000, 0.3, p, 1 + x, counts, masses) for x in far])
     assert (ours >= game * (1 - ORACLE_ROUNDING)).all()
     assert ours[0] <= 1.025 * game[0]
-    assert (ours <= 1.35 * game).all()
+    assert (ours <= 1.4 * game).all()
 
 
 def check_ins(n, rate):
     return equal_steps.StepCounts(host(n), host(rate), host([n]), host([1.0]))
 
 
-def profile_of_stages(n, rate, p, stages, far):
+def profile_of_stages(n, rate, p, stages, far, nodes=staged_clones.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_clones.Stages(*(host(value) for value in stages))
     message = games.Message(host(math.log(p)), host(1.0))
-    values = staged_clones.profile_upper(check_ins(n, rate), message, host(rate**n), made, host(losses))
+    arguments = check_ins(n, rate), message, host(rate**n), made, host(losses), games.HEXAGON, True, nodes
+    values = staged_clones.profile_upper(*arguments)
     return np.asarray(values)[: len(far)]
 
 
@@ -141,6 +142,25 @@ def test_any_plan_and_tolerance_is_above_the_exact_game(setting, n, rate, first,
         game = oracle.lattice_profile(n, rate, p, 1 + x, counts, masses)
         game += rate**n * float(oracle.hidden_by_nobody(n, p, 1 + x))
         assert bound >= game * (1 - ORACLE_ROUNDING)
+
+
+@pytest.mark.parametrize("nodes", [48, 240])
+def test_any_period_is_above_the_exact_game(nodes):
+    """Of one standard deviation, where images are as large as what they are of, and of five; at a high price."""
+    p, far = F(2), [F(j, 20) for j in (0, 1, 2)]
+    usual, short = (
+        profile_of_stages(14, 0.7, p, (2, [1] * 4 + [0] * 6, 6, 0.1), far, each)
+        for each in (staged_clones.USUAL, nodes)
+    )
+    counts = np.arange(14)
+    game = [
+        oracle.lattice_profile(14, 0.7, p, 1 + x, counts, binom.pmf(counts, 14, 0.7))
+        + 0.7**14 * float(oracle.hidden_by_nobody(14, p, 1 + x))
+        for x in far
+    ]
+    assert (usual >= np.array(game) * (1 - ORACLE_ROUNDING)).all()
+    assert (short >= np.array(game) * (1 - ORACLE_ROUNDING)).all()
+    assert (short > usual).all()
 
 
 # --- the bound against L1 and T1
@@ -180,7 +200,8 @@ def test_any_number_of_clients(n, rate, epsilon0):
     # Asymptotic series where the difference cancels; Edgeworth corrections are below 1e-3 at such n.
     normal[-1] = norm.pdf(8.0) / 64.0 * (1 - 3 / 64.0)
     assert (ours >= normal * (1 - 1e-3)).all()
-    assert (ours[:3] <= normal[:3] * np.array([1.003, 1.006, 1.03])).all()
+    # The last between two losses: a chord costs a fiftieth of a deviation there.
+    assert (ours[:3] <= normal[:3] * np.array([1.003, 1.006, 1.07])).all()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +272,9 @@ def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
 
 @jax.jit
 def begin(moves, weights, sd, first):
-    game = staged_clones.laws_on(host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd)
+    game = staged_clones.laws_on(
+        host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd, staged_clones.USUAL
+    )
     return game, staged_clones._begin(game, first)
 
 
@@ -324,7 +347,7 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     monkeypatch.setattr(
         staged_clones,
         "profile_upper",
-        jax.jit(staged_clones.profile_upper.__wrapped__, static_argnames=("rules", "binomial")),
+        jax.jit(staged_clones.profile_upper.__wrapped__, static_argnames=("rules", "binomial", "nodes")),
     )
     try:
         jax.clear_caches()

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.messages.hiding import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 DELTA = 1e-6
 FEW = cj.Rates([0.05, 0.3, 0.3, 0.8])

@@ -12,7 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 P = 3.0
 CS = np.array([1.0, 1.2, 1.7, 2.6])

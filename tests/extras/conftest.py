@@ -4,7 +4,12 @@ import importlib
 import importlib.util
 import warnings
 
-NEEDED = {"test_flwr.py": "flwr", "test_jax_privacy.py": "jax_privacy", "test_xarray.py": "xarray"}
+NEEDED = {
+    "test_flwr.py": "flwr",
+    "test_frames.py": "polars",
+    "test_jax_privacy.py": "jax_privacy",
+    "test_xarray.py": "xarray",
+}
 collect_ignore = [file for file, package in NEEDED.items() if importlib.util.find_spec(package) is None]
 
 # What their dependencies warn of at import is not about this package.

@@ -4,10 +4,11 @@ Clients: the target, those that are spared, and the others, each in a named slot
 one of the others, who joins the spared ones, whose messages are shuffled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
+from scipy.special import gammaln
 
 from .t_star import Channel, Profile, finite_law
 
@@ -27,14 +28,15 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, c: float) -> float:
     return float(np.maximum(p - c * q, 0.0).sum())
 
 
-def shuffled_profile(channel: Channel, others: int) -> Callable[[float], float]:
-    """D_r: the largest divergence of r + 1 shuffled messages, one record replaced, over all data sets."""
+def shuffled_profile(channel: Channel, others: int) -> Profile:
+    """D_r at c > 0: the largest divergence of r + 1 shuffled messages, one record replaced, over all data sets."""
     rows = [np.asarray(row, dtype=float) for row in channel]
     pairs = []
     for rest in combinations_with_replacement(rows, others):
         laws = [shuffled([row, *rest]) for row in rows]
         pairs += list(permutations(laws, 2))
-    return lambda c: max(hockey_stick(p, q, c) for p, q in pairs)
+    p, q = (np.array([pair[side].ravel() for pair in pairs]) for side in (0, 1))
+    return lambda c: np.maximum(p - np.asarray(c)[..., None, None] * q, 0.0).sum(axis=-1).max(axis=-1)
 
 
 def seen(channel: Channel, spared: Sequence[int], others: Sequence[int], target: int) -> np.ndarray:
@@ -67,3 +69,69 @@ def kept_sum(profile: Profile, kinks: np.ndarray, kept: int, c: float) -> float:
     for _ in range(kept):
         sums, masses = np.add.outer(sums, at).ravel(), np.multiply.outer(masses, weights).ravel()
     return float(np.maximum(sums, 0.0) @ masses) / kept
+
+
+def cut_weights_terms(
+    profile: Profile,
+    kinks: np.ndarray,
+    told: Profile,
+    others: int,
+    c: float,
+    met: Profile | None = None,
+) -> np.ndarray:
+    """E*'s second inequality from its definition, c > 1: one large term, many small ones, cut weights; [3, (x, y, B)].
+
+    The best of a few t. told: D_r at b > 0. met: in place of D_r where large weights and large terms meet.
+    """
+    met = told if met is None else met
+    at, masses, _ = finite_law(profile, kinks, c)
+    tau = at + c - 1.0
+    share, single, t = (
+        np.array([0.001, 0.01, 0.1, 0.4]),
+        np.array([1.2, 2.0, 3.2, 4.5]),
+        np.geomspace(0.3, 50.0, 20),
+    )
+    # rho / y, and B / y, y = distance / single; t times y.
+    rho = np.geomspace(1e-3, 50.0, 100) / tau.max()
+    u = t[:, None, None] * np.minimum(rho[:, None] * tau, 1.0)
+    sigma = np.maximum.accumulate((np.expm1(u) - u) @ masses / rho, axis=1)
+    distance = (1.0 - share)[:, None] * others * (c - 1.0)
+    y = (distance / single)[:, :, None]
+    whole = t * single[:, None]
+    exponent = sigma[:, None, None] * others / y - (whole.T + 1.0 + np.log(whole.T))[:, None, :, None]
+    few = distance[:, :, None] / others * np.exp(np.minimum(exponent.min(axis=0), 300.0))
+    up, weights = tau[tau > 1e-12], masses[tau > 1e-12]
+    large = up * met(y / up) * weights
+    one = ((up > 1.0 / rho[:, None]) * large[:, :, None, :]).sum(axis=3)
+    cut = float(profile(np.array(c))) * told(rho * y) / share[:, None, None]
+    return np.stack([one, few, cut]).reshape(3, -1)
+
+
+def own_records(p: float, letters: int, others: int, c: float) -> float:
+    """H_c of `seen`, a little too little: k-ary response, ratio p, nobody spared, the others at records of their own.
+
+    letters: k >= others + 2. The message of whoever is moved points at its slot; in it the target's letter is rare.
+    """
+    most, rest = 10, np.arange(others + 1)
+    rare = 1.0 / (p + letters - 1.0)
+    # The target's letter, the other record's, the slot's own, any other.
+    terms = np.array([p - c, 1.0 - c * p, (1.0 - c) / p, 1.0 - c])
+    masses = rare * np.array([1.0, 1.0, p, letters - 3.0])
+
+    def sums(count: int) -> tuple[np.ndarray, np.ndarray]:
+        i, j, own = (
+            axis.ravel() for axis in np.meshgrid(np.arange(most), np.arange(most), rest, indexing="ij")
+        )
+        left = count - i - j - own
+        numbers = np.stack([i, j, own, left])[:, left >= 0]
+        logs = gammaln(count + 1.0) - gammaln(numbers + 1.0).sum(axis=0) + np.log(masses) @ numbers
+        return terms @ numbers, np.exp(logs)
+
+    shown = rare * (p + others - 1.0) / others
+    values, laws = sums(others - 1)
+    pointed = np.add.outer(rare * p / shown * terms, rare / shown * values)
+    values, law = sums(others)
+    alike = float(np.maximum(values, 0.0) @ law)
+    return (
+        float(masses @ np.maximum(pointed, 0.0) @ laws) * shown + (letters - others) * rare * alike / others
+    )

@@ -592,12 +592,11 @@ def test_help_names_every_option_in_one_group(capsys, name, kind):
         positional = field.name.upper() in text.splitlines()[0].split()
         shown = positional if not lines else len(lines) == 1
         assert shown, field.name
-    if hasattr(kind, "examples"):
-        below = text.partition("examples:\n")[2].replace("\\\n", " ")
-        told = [line.split() for line in below.splitlines()]
-        assert len(told) == len(kind.examples) > 0
-        for words in told:
-            assert isinstance(cli._parse(words[1:]), (kind, cli.COMMANDS[words[1]]))
+    below = text.partition("examples:\n")[2].replace("\\\n", " ")
+    told = [line.split() for line in below.splitlines()]
+    assert len(told) == len(kind.examples) > 0
+    for words in told:
+        assert isinstance(cli._parse(words[1:]), (kind, cli.COMMANDS[words[1]]))
 
 
 def test_help_is_in_groups(capsys):
@@ -647,7 +646,10 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["calibrate", "--num-clients", "5", "--target-epsilon=1"], "--free is needed: the variable"),
+        (
+            ["calibrate", "--num-clients", "5", "--target-epsilon=1"],
+            "number of clients, window). One of epsilon0",
+        ),
         (["plan"], "PLAN is needed: the file (see"),
         (["plan", "--json"], "PLAN is needed: the file (see"),
         (["ledger", "add", "--num-clients", "5"], "LEDGER is needed: the file (see"),
@@ -679,7 +681,25 @@ def test_completions_know_the_options(capsys, shell):
     script = capsys.readouterr().out
     assert "num-clients" in script
     assert "averaged-updates" in script
+    assert "completions or ['__TYRO_COMPLETE_FILES__']" in script
+    assert ("set words $words (commandline -ct)" in script) == (shell == "fish")
     assert "expected one of bash, zsh, fish" in _refused(capsys, ["--completion", f"{shell}ful"])
+
+
+def test_bash_completes_commands_options_values_and_paths(capsys, tmp_path):
+    (tmp_path / "fleet.toml").touch()
+    cli.main(["--completion", "bash"])
+    ask = """
+ask() { COMP_WORDS=(checkin "$@"); COMP_CWORD=$#; COMPREPLY=(); _tyro_checkin; echo "${COMPREPLY[*]}"; }
+ask cal; ask epsilon --num-r; ask epsilon --view ""; ask ledger add file --mech; ask plan FOLDER/fl
+"""
+    script = capsys.readouterr().out + ask.replace("FOLDER", str(tmp_path))
+    shell = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    command, option, values, described, path = shell.stdout.splitlines()
+    assert (command, option) == ("calibrate", "--num-rounds")
+    assert set(values.split()) == {"local", "messages", "aggregate"}
+    assert described == "--mechanism"  # whose description is longer than a line
+    assert path == str(tmp_path / "fleet.toml")
 
 
 class Terminal(io.StringIO):

@@ -203,11 +203,17 @@ def words(picture: Path) -> set[str]:
     return set(re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", picture.read_text()))
 
 
+def draw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `python accountants/pictures.py` does, which finds modules beside it."""
+    monkeypatch.syspath_prepend(ROOT / "accountants")
+    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](folder, points=2)
+
+
 def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
     """The drawing, of ends that cost nothing; `test_the_pictures_show_what_is_computed` has the real ones."""
     ends = types.SimpleNamespace(lower=1.0, epsilon=2.0)
     monkeypatch.setattr(checkin_jax, "account", lambda *_, **__: ends)
-    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
+    draw(tmp_path, monkeypatch)
     drawn = {picture.name for picture in tmp_path.iterdir()}
     shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
     assert drawn == shown - REAL_RUNS
@@ -222,8 +228,8 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_pictures_show_what_is_computed(tmp_path):
-    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](tmp_path, points=2)
+def test_the_pictures_show_what_is_computed(tmp_path, monkeypatch):
+    draw(tmp_path, monkeypatch)
     for picture in tmp_path.iterdir():
         assert words(picture) == words(ROOT / "docs" / "pictures" / picture.name)
 

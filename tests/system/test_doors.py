@@ -303,6 +303,30 @@ def _batch_norm_nnx():
     )
 
 
+def _batch_norm_nnx_of_parameters():
+    """Its statistics are no parameters; writing them is what cannot be."""
+
+    def split(key):
+        return nnx.split(_Normalised(nnx.Rngs(key)), nnx.Param, ...)
+
+    graph, _, kept = split(jax.random.key(0))
+    return cj.training.Model(
+        init=lambda key: split(key)[1],
+        loss=lambda p, record: cross_entropy(nnx.merge(graph, p, kept)(record["features"]), record),
+    )
+
+
+def _batch_norm_linen_of_parameters():
+    module = linen.Sequential([linen.Dense(2), linen.BatchNorm(use_running_average=False)])
+    kept = {"layers_1": {"mean": jnp.zeros(2, jnp.float32), "var": jnp.ones(2, jnp.float32)}}
+
+    def loss(parameters, record):
+        x = record["features"][None]
+        return cross_entropy(module.apply({"params": parameters, "batch_stats": kept}, x)[0], record)
+
+    return cj.training.Model(init=_batch_norm_linen("clients").init, loss=loss)
+
+
 def _batch_norm_linen(axis=None):
     module = linen.Sequential(
         [linen.Dense(2), linen.BatchNorm(use_running_average=axis is None, axis_name=axis)]
@@ -383,6 +407,8 @@ def _counting(key):
         (_batch_norm_nnx, TypeError, "running statistics of batch normalisation"),
         (_batch_norm_linen, TypeError, "batch_stats.*running statistics of batch normalisation"),
         (functools.partial(_batch_norm_linen, "clients"), ValueError, "speaks to others.*clients"),
+        (_batch_norm_nnx_of_parameters, ValueError, "writes what later.*BatchStat.*GroupNorm"),
+        (_batch_norm_linen_of_parameters, ValueError, "writes what later.*batch_stats.*GroupNorm"),
         (
             functools.partial(_with, lambda p, record: record["features"] @ p["weights"]),
             TypeError,
@@ -398,6 +424,8 @@ def _counting(key):
         "nnx BatchNorm",
         "linen BatchNorm",
         "BatchNorm over clients",
+        "nnx BatchNorm without its statistics",
+        "linen BatchNorm without its statistics",
         "no scalar",
         "prints",
         "asks",
@@ -440,6 +468,17 @@ def test_clients_hold_the_records_of_one_owner_each():
     assert seen == {(0, 2), (0, 3), (2, 3)}
     assert dataset.sharing(3, None) is None
     assert "3 owners" in str(dataset.sharing(4, None))
+    assert "up to 3 records" in str(dataset.holding(None))
+    assert "up to 2 records" in str(dataset.holding(2))
+    assert "up to 3 records" in str(dataset.holding(10))
+    assert dataset.holding(1) is None
+
+
+def test_where_records_have_no_owner_clients_hold_as_many_as_they_are_dealt():
+    dataset = cj.training.Dataset(records=np.arange(6))
+    assert dataset.holding(None) is None
+    assert dataset.holding(1) is None
+    assert "up to 4 records" in str(dataset.holding(4))
 
 
 def test_training_on_users_moves_by_the_mean_over_each_ones_own_records(tmp_path):
@@ -451,7 +490,7 @@ def test_training_on_users_moves_by_the_mean_over_each_ones_own_records(tmp_path
         protocol=cj.Shuffle(num_clients=number), randomizer=cj.Gaussian(noise_multiplier=1e-30), clip_norm=1e3
     )
     first = []
-    cj.training.train(
+    report = cj.training.train(
         run,
         model,
         dataset,
@@ -461,6 +500,10 @@ def test_training_on_users_moves_by_the_mean_over_each_ones_own_records(tmp_path
         seed=1,
         account_fn=quick_account,
     )
+    said = report.notes()[1]  # after that of the seed
+    most = np.unique(owner, return_counts=True)[1].max()
+    assert said.startswith(f"a client holds up to {most} records: what is protected")
+    assert f"  note       {said}" in (tmp_path / "run" / "report.txt").read_text()
     flat, unravel = first[0], ravel_pytree(model.init(jax.random.key(0)))[1]
 
     def mean_of(one):

@@ -116,6 +116,8 @@ def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(cj, "account", account)
+    # As a program finds modules beside it.
+    monkeypatch.syspath_prepend(ROOT / "accountants")
     out = tmp_path if name == "pictures" else tmp_path / "figure.png"
     program(f"accountants/{name}.py").main(out, **NAMES[name])
     assert len(drawn) == (5 if name == "pictures" else 1)

@@ -1,5 +1,6 @@
 """The page about a run: complete, self-contained, and of runs that were killed too."""
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from stand_in import audited, quick_account
+from stand_in import as_read, audited, quick_account
 
 import checkin_jax as cj
 from checkin_jax import cli
@@ -97,6 +98,31 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     # Accuracy, its cost, the cost of the rounds, update norms; and check-ins unless the protocol fixes them.
     fixed = isinstance(run.run.protocol, cj.FixedWindow)
     assert len(re.findall("<svg", text)) == (4 if fixed else 5)
+
+
+def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        html_report.page, "picture", lambda drawing, title, _: drawn.update({title: drawing}) or ""
+    )
+    run = recorded.read(run_dir)
+    few = [line for line in run.metrics if "accuracy" not in line or line["round"] == 40]
+    html_report.build(dataclasses.replace(run, metrics=few), quick_account)
+    axes = {title: drawing.axes[0] for title, drawing in drawn.items()}
+    rounds = [axes["Accuracy over the rounds"].xaxis, axes["Check-ins"].yaxis]
+    for ticks in rounds:
+        low, high = ticks.get_view_interval()
+        shown = [tick for tick in ticks.get_ticklocs() if low <= tick <= high]
+        assert low == 0
+        assert len(shown) > 1
+        assert all(tick == round(tick) for tick in shown)
+    norms = axes["Updates against clip norm and noise"]
+    assert norms.get_yscale() == "log"  # the noise is a hundredth of the clip norm
+    close = [
+        line | {"update_norm": 0.2, "noise_norm": 0.1} if "update_norm" in line else line for line in few
+    ]
+    html_report.build(dataclasses.replace(run, metrics=close), quick_account)
+    assert drawn["Updates against clip norm and noise"].axes[0].get_yscale() == "linear"
 
 
 def test_reading_leaves_out_the_line_that_was_cut_short(run_dir):
@@ -206,7 +232,7 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
 def test_the_page_says_who_declared_what_and_what_an_audit_found(run_dir):
     audited(recorded.read(run_dir))
     (run_dir / "deployment.toml").write_text("[deployment]\nview = 'aggregate'\noperator = 'Example Ltd'\n")
-    text = html_report.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22))
+    text = as_read(html_report.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22)))
     assert (
         "The code of checkin-jax 0.0 was attacked by checkin audit on 2026-11-20: no attack proved more"
         in text
@@ -296,7 +322,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     assert up(plan.epsilon, 4) in texts["fleet"]
     assert "This is a plan: nothing has run" in texts["fleet"]
     for view in cj.protocols.VIEWS:  # which of several messages a theorem is about
-        assert f"1-LDP messages, view {view}, upper end: " in texts["fleet"]
+        assert f"1-LDP messages, view {view}, upper end: " in as_read(texts["fleet"])
         assert f"<p>View {view}, upper end: " in texts["ledger"]
     found = ledger.guarantee(1e-7)
     for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
@@ -304,6 +330,8 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     assert up(found.epsilon, 4) in texts["ledger"]
     assert "View as composed applies here, the ledger declares" in texts["ledger"]
     assert texts["ledger"].count("<small>view ") == 4
+    seen = re.findall("<small>view (.*?)</small>", texts["ledger"])
+    assert [view for view in seen if view in cj.protocols.VIEWS] == [*cj.protocols.VIEWS]
     for text in texts.values():
         parsed = Collector()
         parsed.feed(text)
@@ -313,6 +341,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (["nowhere.json"], "nowhere.json: there is no such folder or file"),
         (["x.txt"], "expected the folder of a run, a ledger"),
         (["fleet.toml", "--delta", "1e-6"], "--delta is given by the plan"),
         (["fleet.toml", "--attack"], "--attack goes with the folder of a run"),

@@ -92,6 +92,15 @@ def test_networks_have_the_stated_sizes(side, pool_stride, count, activation):
     assert all("/" in name for name in arrays)
 
 
+def test_tanh_is_that_of_double_precision_and_so_is_its_derivative():
+    x = np.concatenate([np.linspace(-12, 12, 20_001), 10.0 ** np.arange(-30, 0), [0.0, np.inf, -np.inf]])
+    given = jnp.asarray(x, jnp.float32)
+    right = np.tanh(np.asarray(given, np.float64))
+    np.testing.assert_allclose(networks.tanh(given), right, rtol=5e-7, atol=0)
+    np.testing.assert_allclose(jax.vmap(jax.grad(networks.tanh))(given), 1 - right**2, atol=1e-6)
+    assert np.isnan(networks.tanh(jnp.float32(np.nan)))
+
+
 def test_initial_parameters_depend_on_the_key_only():
     first, second, other = (
         networks.named_arrays(networks.functional(networks.build(8, jax.random.key(seed)))[0])

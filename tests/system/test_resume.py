@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -193,13 +194,15 @@ def _damage(folder: Path, step: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["half of every file", "no arrays", "no note", "another accuracy", "one bit"])
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, how):
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, capsys, how):
     folder = tmp_path / "run"
     _killed(folder, 8)
     assert _steps(folder) == [3, 6]
     _damage(folder, 6, how)
-    with pytest.warns(UserWarning, match="checkpoint of round 6 cannot be used"):
-        _train(folder, resume=True, checkpoint_every=3)
+    _train(folder, resume=True, checkpoint_every=3)
+    aside = re.escape(str(folder / "checkpoints" / "unused-6-1"))
+    told = rf"\S+: the checkpoint of round 6 cannot be used \(.+\): it is kept as {aside}, .* from round 3\n"
+    assert re.fullmatch(told, capsys.readouterr().err)
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
@@ -214,13 +217,17 @@ def test_a_half_written_checkpoint_is_none(tmp_path):
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
 
-def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path):
+def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path, capsys):
     folder = tmp_path / "run"
     _killed(folder, 8)
     lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
-    with pytest.warns(UserWarning, match=r"round 6 cannot be used .*metrics"):
-        _train(folder, resume=True)
+    before = _files(folder / "checkpoints" / "6")
+    with pytest.raises(_KilledError):
+        _train(folder, None, 5, resume=True)
+    assert re.search(r"round 6 cannot be used .*metrics", capsys.readouterr().err)
+    assert _files(folder / "checkpoints" / "unused-6-1") == before
+    _train(folder, resume=True)
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
@@ -230,13 +237,11 @@ def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(tmp_path):
     _killed(folder, 8)
     for step in (3, 6):
         _damage(folder, step, "no arrays")
-    with (
-        pytest.warns(UserWarning, match="cannot be used"),
-        pytest.raises(ResumeError, match="account for both"),
-    ):
+    with pytest.raises(ResumeError, match=r"\(round 6: .+; round 3: .+\), .* account for both"):
         _train(folder, resume=True)
+    assert _steps(folder) == [3, 6]
     _killed(tmp_path / "none", 8, every=0)
-    with pytest.raises(ResumeError, match="account for both"):
+    with pytest.raises(ResumeError, match=r"\(there is none\), .* account for both"):
         _train(tmp_path / "none", resume=True)
 
 
@@ -248,12 +253,24 @@ def test_cut_metrics_cost_no_checkpoint(tmp_path, left):
     whole = metrics.read_bytes()
     metrics.write_bytes(whole[:left])
     for _ in range(2):
-        with (
-            pytest.warns(UserWarning, match=rf"metrics.jsonl has {left} bytes"),
-            pytest.raises(ResumeError, match="nothing was deleted"),
-        ):
+        with pytest.raises(ResumeError, match=rf"metrics.jsonl has {left} bytes.* nothing was deleted"):
             _train(folder, resume=True)
     assert _files(folder / "checkpoints") == before
+    metrics.write_bytes(whole)
+    _train(folder, resume=True)
+    _train(tmp_path / "whole")
+    assert _outcome(folder) == _outcome(tmp_path / "whole")
+
+
+def test_damaged_metrics_cost_no_checkpoint(tmp_path, capsys):
+    folder = tmp_path / "run"
+    _killed(folder, 8)
+    metrics = folder / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(b"\0" * 40 + whole[40:])
+    with pytest.raises(_KilledError):
+        _train(folder, None, 8, resume=True, checkpoint_every=3)
+    assert (_steps(folder), capsys.readouterr().err) == ([3, 6], "")
     metrics.write_bytes(whole)
     _train(folder, resume=True)
     _train(tmp_path / "whole")
@@ -267,7 +284,7 @@ def test_an_error_while_reading_costs_no_checkpoint(tmp_path, monkeypatch, error
     before = _files(folder / "checkpoints")
     with monkeypatch.context() as patch:
         patch.setattr(ocp.CheckpointManager, "restore", lambda *args, **kwargs: (_ for _ in ()).throw(error))
-        with pytest.warns(UserWarning, match="cannot be used"), pytest.raises(ResumeError):
+        with pytest.raises(ResumeError, match="no checkpoint of it can be used"):
             _train(folder, resume=True)
     assert _files(folder / "checkpoints") == before
     _train(folder, resume=True)
@@ -280,10 +297,14 @@ def test_checkpoints_that_make_room_are_kept_to_the_end(tmp_path):
     _killed(folder, 8)
     _damage(folder, 6, "one bit")
     damaged = _files(folder / "checkpoints" / "6")
-    with pytest.warns(UserWarning, match="round 6 cannot be used"), pytest.raises(_KilledError):
-        _train(folder, None, 8, resume=True, checkpoint_every=3)
-    assert _files(folder / "checkpoints" / "unused-6-1") == damaged
-    assert 6 in _steps(folder)
+    for number in (1, 2):
+        with pytest.raises(_KilledError):
+            _train(folder, None, 8, resume=True, checkpoint_every=3)
+        assert _files(folder / "checkpoints" / "unused-6-1") == damaged
+        assert _steps(folder) == [3, 6]
+        if number == 1:
+            _damage(folder, 6, "no arrays")
+    assert (folder / "checkpoints" / "unused-6-2").is_dir()
     _train(folder, resume=True)
     assert not (folder / "checkpoints").exists()
 

@@ -168,3 +168,12 @@ def test_other_libraries_read_a_sweep():
     np.testing.assert_array_equal(read["rdp"].to_numpy(), found["rdp"])
     by_protocol = pyarrow.interchange.from_dataframe(found.__dataframe__())
     assert by_protocol["error"].to_pylist() == found["error"].tolist()
+
+
+def test_a_table_of_arrows_is_one_of_settings():
+    import pyarrow
+
+    settings = {"num_clients": [1000, 3000], "order": [2.0, 4.0], "view": ["messages", "local"]}
+    more = {"what": "rdp", "protocol": cj.Shuffle, "epsilon0": 1.0}
+    found = cj.sweep(table=pyarrow.table(settings), **more)
+    np.testing.assert_array_equal(found["rdp"], cj.sweep(rows="zip", **settings, **more)["rdp"])

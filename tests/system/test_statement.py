@@ -8,10 +8,11 @@ from urllib.parse import unquote
 
 import jsonschema
 import pytest
-from stand_in import audited, quick_account
+from stand_in import as_read, audited, quick_account
 
 import checkin_jax as cj
 from checkin_jax import cli
+from checkin_jax.disclosure import theorems
 from checkin_jax.training.reports import recorded, statement
 from checkin_jax.training.run import PrivateRun
 
@@ -97,7 +98,7 @@ def test_every_format_quotes_the_last_audit(run_dir, record):
         shown = statement.FORMATS[form](record)
         assert "attacked by checkin audit on 2026-11-20" in shown
         assert "(confidence 0.95)" in shown
-        assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06" in shown
+        assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06" in as_read(shown)
     assert (
         json.loads(statement.as_registry(record))["statement"]["audit"]["findings"][0]["audit_lower"] == 0.25
     )
@@ -118,6 +119,8 @@ def test_theorems_are_stated_and_methods_lead_there(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
     (said,) = (lines for head, lines in statement.sections(record) if head == statement.THEOREMS)
     page = statement.as_html(record)
+    assert said.pop() == theorems.GLOSSARY
+    assert f"<p>{theorems.GLOSSARY}</p>" in page
     assert said
     for each in said:
         name = each.partition(": ")[0]

@@ -1,11 +1,9 @@
 """G5 and R4 with the exact laws of small windows, against the algorithm itself in cells, adaptive records included."""
 
-import itertools
-
 import numpy as np
 import pytest
+from oracles import gaussian_slots
 from oracles import random_check_ins as brute
-from scipy.special import ndtr
 
 from checkin_jax.accounting.bounds.windows import among
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
@@ -14,7 +12,6 @@ from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
 LOSSES = np.concatenate([[0.0], np.geomspace(0.01, 3.0, 11)])
-RECORDS = 3
 
 
 def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -49,38 +46,12 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
     return forward, backward, best
 
 
-def cells(records: np.ndarray, mu: float, number: int) -> np.ndarray:
-    edges = np.linspace(-0.5 * mu - 2.0, 0.5 * mu + 2.0, number - 1)
-    return np.array([np.diff(ndtr(edges - 0.5 * mu * r), prepend=0.0, append=1.0) for r in (*records, 0.0)])
-
-
 def compared(n: int, m: int, prob: float, mu: float, seed: int) -> np.ndarray:
     """Truth over bound, wherever the bound is above 1e-9."""
-    rng = np.random.default_rng(seed)
-    number = {1: 60, 2: 24, 3: 9}[m]
-    trees = [brute.constant_tree(cells(np.array([-1.0, 1.0, 0.5]), mu, number), m)]
-    trees += [
-        brute.random_tree(lambda: cells(rng.choice([-1.0, -0.6, 0.0, 0.6, 1.0], RECORDS), mu, number), m)
-        for _ in range(2)
-    ]
-    forward, backward, replaced = bounds(n, m, prob, mu)
-    with_client, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
-    ratios, c = [], np.exp(LOSSES)[:, None]
-
-    def compare(p: np.ndarray, q: np.ndarray, bound: np.ndarray) -> None:
-        truth = np.maximum(p[None] - c * q[None], 0.0).sum(axis=1)
-        ratios.append((truth - 1e-12)[bound > 1e-9] / bound[bound > 1e-9])
-
-    for tree in trees:
-        for others in itertools.combinations_with_replacement(range(RECORDS), n - 1):
-            absent = brute.output_law(without, others, tree)
-            present = [brute.output_law(with_client, (*others, client), tree) for client in range(RECORDS)]
-            for each in present:
-                compare(each, absent, forward)
-                compare(absent, each, backward)
-            for one, two in itertools.permutations(present, 2):
-                compare(one, two, replaced)
-    return np.concatenate(ratios)
+    rng, number = np.random.default_rng(seed), {1: 60, 2: 24, 3: 9}[m]
+    trees = [brute.constant_tree(gaussian_slots.cells((-1.0, 1.0, 0.5), mu, number), m)]
+    trees += [gaussian_slots.random_tree(rng, mu, m, number) for _ in range(2)]
+    return gaussian_slots.ratios((n, m, prob), trees, LOSSES, bounds(n, m, prob, mu))
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (4, 2, 0.5), (3, 3, 1.0)])

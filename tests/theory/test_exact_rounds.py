@@ -22,7 +22,7 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import one_bit
 from checkin_jax.kernels.messages.games import Message
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 E0 = 1.5
 P = math.exp(E0)

@@ -13,7 +13,7 @@ from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 RATES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9)
 CS = np.array([1.0, 1.3, 2.0, 4.0])

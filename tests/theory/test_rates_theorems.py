@@ -17,7 +17,7 @@ from scipy.stats import binom
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.staged import StagedClones, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0

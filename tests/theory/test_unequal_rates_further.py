@@ -15,7 +15,7 @@ from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import ShuffledGaussian
-from checkin_jax.numerics import pools
+from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0

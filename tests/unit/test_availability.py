@@ -148,11 +148,28 @@ def test_the_mean_of_a_log_is_no_bound_and_its_trough_is_far_above():
     assert logged.epsilon < trough.lower
 
 
+def test_where_everybody_comes_the_largest_message_tells():
+    """The instance brings its own scale; it is the most clients', so the lower end is theirs."""
+    noise = cj.Gaussian(noise_multiplier=0.5)
+    logged, few, many = (
+        cj.account(run, noise, delta=1e-6, bounds="fast")
+        for run in (
+            log_of(50, 51, 51, coin=1.0),
+            *(cj.Shuffle(num_clients=n, num_rounds=3) for n in (50, 51)),
+        )
+    )
+    assert "largest" in logged.lower_method
+    assert many.lower * (1 - 1e-6) <= logged.lower <= few.lower
+
+
 def test_the_first_rounds_of_a_log_are_a_log():
     run = cj.from_availability([900, 400, 30], [0.1, 0.2, 0.3])
     assert run.repeated(2).alike(True)[0].above.num_clients == 400
     assert run.repeated(2).num_clients == 900
     assert "among 400 to 900 available" in run.repeated(2).what
+    assert "dropping out" not in run.what
+    few = cj.from_availability([500, 500], coin=0.1, drop_out_prob=0.05)
+    assert few.what.endswith("among 500 available, 0.05 of those who check in dropping out")
     assert run.rate == pytest.approx(0.2)
     with pytest.raises(ValueError, match="num_rounds=4: expected at most 3"):
         run.repeated(4)

@@ -6,10 +6,10 @@ import json
 import re
 
 import pytest
-from stand_in import quick_account
+from stand_in import as_read, quick_account
 
 import checkin_jax as cj
-from checkin_jax.disclosure import checklist, declared, evidence, subjects, theorems
+from checkin_jax.disclosure import checklist, declared, evidence, page, subjects, theorems
 from checkin_jax.disclosure.declared import Checked, Deployment
 from checkin_jax.protocols import VIEWS
 
@@ -34,8 +34,9 @@ def guarantees(randomizer=PURE, delta=1e-6):
 
 
 def built(found, **more):
+    """The page as it reads: without what keeps numbers on one line."""
     made = subjects.of_plan("fleet", RUN, found, deployment=more.pop("deployment", Deployment()), **more)
-    return html.unescape(checklist.build(made))
+    return as_read(html.unescape(checklist.build(made)))
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,12 @@ def test_every_epsilon_has_its_delta_and_every_assumption_room_for_a_name(found)
         assert "at delta 1e-06" in told or "meets" in told.lower()
 
 
+@pytest.mark.parametrize(("declared", "warned"), [("local", True), ("messages", False), (None, False)])
+def test_a_target_in_another_view_than_the_declared_one_is_warned_of(found, declared, warned):
+    text = built([found], target=(1.0, "messages"), deployment=Deployment(view=declared))
+    assert ('<p class="warn">The target is in view messages, but view local applies' in text) == warned
+
+
 def test_what_guidelines_ask_is_on_the_page_in_order(found):
     asked = (
         "protected",
@@ -72,6 +79,8 @@ def test_what_guidelines_ask_is_on_the_page_in_order(found):
         "accounted for",
         "assumptions hold",
         "mathematics",
+        "code can be read",
+        "utility, bias",
         "side channels",
         "answers for this",
     )
@@ -217,6 +226,26 @@ def test_a_name_is_linked_where_it_stands_by_itself():
     ]
     assert html.unescape(re.sub("<[^>]*>", "", linked)) == text
     assert theorems.linked("T1 < 2", ()) == "T1 &lt; 2"
+
+
+def test_numbers_are_not_broken_where_they_are_text():
+    drawn = '<svg d="1e-05"><text>1e-06</text></svg><pre>2-LDP</pre><a href="#1e-07">3-ary</a>'
+    drawn += "<script>n = 1e-09 < 2</script>"
+    text = page.document("1e-06", [f"<p>at 1e-06, 1.5e-8; 10.6142-LDP on 2026-11-20, SP 800-226</p>{drawn}"])
+    tied = re.findall(r'<span class="number">(.*?)</span>', text)
+    assert tied == ["1e-06", "1.5e-8", "10.6142-LDP", "3-ary"]
+    assert (
+        re.sub(r"</?span[^>]*>", "", text)
+        .partition("<body>\n")[2]
+        .startswith("<p>at 1e-06, 1.5e-8; 10.6142-LDP on")
+    )
+    assert "<script>n = 1e-09 < 2</script>" in text
+    assert '<svg d="1e-05"><text>1e-06</text></svg><pre>2-LDP</pre><a href="#1e-07">' in text
+
+
+def test_theorems_lead_to_the_glossary(found):
+    assert theorems.GLOSSARY in built([found])
+    assert theorems.GLOSSARY not in built([{"local": found["local"]}])
 
 
 def test_a_page_has_the_day_it_was_made(found):

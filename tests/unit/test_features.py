@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.features import crops, oriented_gradients, softmax_regression
+from checkin_jax.training.examples.features import (
+    crops,
+    oriented_gradients,
+    regression_problem,
+    softmax_regression,
+)
 from checkin_jax.training.private import clients, mechanisms
 
 
@@ -89,7 +94,7 @@ def test_crops_are_the_image_and_the_image_moved():
     np.testing.assert_array_equal(found, crops(images, 6, seed=1))
     assert not np.array_equal(found, crops(images, 6, seed=2))
     np.testing.assert_array_equal(crops(images, 3, reach=0)[:, 2], images)
-    with pytest.raises(ValueError, match="number=0"):
+    with pytest.raises(ValueError, match="num_crops=0"):
         crops(images, 0)
     with pytest.raises(ValueError, match="reach=9"):
         crops(images, 2, reach=9)
@@ -111,3 +116,23 @@ def test_a_client_of_several_crops_sends_the_clipped_mean_of_their_gradients(gra
     clipped = np.asarray(mechanisms.clip(rows, 0.1).matrix(), np.float64)
     assert np.all(np.linalg.norm(clipped, axis=1) <= 0.1)
     np.testing.assert_allclose(clipped, 0.1 * mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_the_problem_is_that_of_the_images_own_features():
+    digits = data.digits()
+    dataset, model = regression_problem(digits, directions=3, num_crops=2)
+    assert dataset.test is not None
+    (held, labels), (tested, test_labels) = dataset.records, dataset.test
+    assert held.shape == (len(digits.train_images), 2, 75)
+    for crop, images in ((0, digits.train_images), (1, crops(digits.train_images, 2)[:, 1])):
+        expected = oriented_gradients(images, max_value=16, cell=2, directions=3)
+        np.testing.assert_array_equal(held[:, crop], expected)
+    np.testing.assert_array_equal(
+        tested, oriented_gradients(digits.test_images, max_value=16, cell=2, directions=3)
+    )
+    np.testing.assert_array_equal(labels, digits.train_labels)
+    np.testing.assert_array_equal(test_labels, digits.test_labels)
+    assert model.init(jax.random.key(0))["kernel"].shape == (75, 10)
+    assert dataset.name == digits.name
+    with pytest.raises(ValueError, match="num_crops=0"):
+        regression_problem(digits, num_crops=0)

@@ -68,11 +68,15 @@ def check(*more: str, **options: str) -> None:
     cli.main(["flower-check", *words, *more])
 
 
-def test_the_command_says_it(capsys):
+def test_the_command_says_it(capsys, monkeypatch):
     check(clipping_norm="1", sensitivity="1", epsilon="1", delta="1e-5")
     printed = capsys.readouterr().out
     assert "(1.0, 1e-05)-local differential privacy of a message does NOT hold" in printed
     assert "clip norms of noise a message" in printed
+    with monkeypatch.context() as patched:
+        patched.setattr("checkin_jax.cli.pages.terminal_width", lambda _: 60)
+        check(clipping_norm="1", sensitivity="1", epsilon="1", delta="1e-5")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
     check("--json", clipping_norm="1", sensitivity="2", epsilon="0.9", delta="1e-5")
     assert json.loads(capsys.readouterr().out)["holds"] is True
     with pytest.raises(SystemExit):

@@ -1,5 +1,6 @@
 """Tables that are made once: in a process, and by all processes that share a folder."""
 
+import io
 import threading
 from typing import NamedTuple
 
@@ -54,12 +55,32 @@ def test_other_numbers_are_another_table(folder):
     assert len(made) == 2
 
 
-def test_what_is_damaged_is_made_anew(folder):
+@pytest.mark.parametrize(
+    "harm", [lambda whole: whole[:-1], lambda whole: b"", lambda whole: whole[::-1], lambda whole: whole[:40]]
+)
+def test_what_is_damaged_is_made_anew(folder, harm):
+    made = []
+    right = counting(made)(1.0, 3)
+    (path,) = (path for path in folder.rglob("*") if path.is_file())
+    path.write_bytes(harm(path.read_bytes()))
+    for _ in range(2):  # it is replaced
+        np.testing.assert_array_equal(counting(made)(1.0, 3).roots, right.roots)
+    assert len(made) == 2
+
+
+def an_archive(*arrays: np.ndarray) -> bytes:
+    np.savez(buffer := io.BytesIO(), *arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"no table, but whole", an_archive(np.ones(3)), b"PK" + bytes(80)])
+def test_an_entry_of_something_else_is_made_anew(folder, content):
     made = []
     counting(made)(1.0, 3)
     (path,) = (path for path in folder.rglob("*") if path.is_file())
-    path.write_bytes(path.read_bytes()[:-1])
-    counting(made)(1.0, 3)
+    _compiled.write(path.name, content)
+    for _ in range(2):
+        assert counting(made)(1.0, 3).squares.tolist() == [0.0, 1.0, 4.0]
     assert len(made) == 2
 
 

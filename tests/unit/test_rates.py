@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from checkin_jax.numerics import poisson_binomial, pools
+from checkin_jax.numerics.counts import poisson_binomial, pools
 from checkin_jax.rates import RateLimits, Rates
 
 MASS = 45.0

@@ -62,6 +62,25 @@ def test_nothing_else_is_answered_by_what_was_kept(kept, monkeypatch):
         ask(RUN, PURE, **HOW)
 
 
+def test_a_value_that_was_searched_is_found_again_and_no_other(kept, monkeypatch):
+    how = {"target_epsilon": 0.5, **HOW, "bounds": "fast"}
+    searches = [(cj.Gaussian, None), (PURE, "epsilon0")]
+    first = [remembered.calibrate(RUN, start, free=free, **how) for start, free in searches]
+    genuine = [cj.calibrate(RUN, start, free=free, **how) for start, free in searches]
+    assert first == [(each.name, each.value) for each in genuine]
+    monkeypatch.setattr(remembered, "genuine_search", None)
+    assert [remembered.calibrate(RUN, start, free=free, **how) for start, free in searches] == first
+    others = [
+        (RUN, cj.Gaussian, {**how, "target_epsilon": 0.6}),
+        (RUN, cj.Gaussian, {**how, "view": "aggregate"}),
+        (dataclasses.replace(RUN, num_clients=301), cj.Gaussian, how),
+        (RUN, Loud, how),
+    ]
+    for protocol, start, asked in others:
+        with pytest.raises(TypeError):
+            remembered.calibrate(protocol, start, free=None, **asked)
+
+
 @dataclasses.dataclass(frozen=True)
 class Loud(cj.PureLDP):
     """A class from elsewhere, whose source is in no name."""

@@ -9,6 +9,7 @@ from checkin_jax.accounting import published
 from checkin_jax.kernels.execution import batching
 from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
+from checkin_jax.sweeps.table import load
 
 RESULTS = ("epsilon", "lower")
 
@@ -370,3 +371,34 @@ def test_the_product_runs_with_the_last_argument_fastest():
     assert len(made) == 6
     assert made.rows(1, 5)["num_clients"].tolist() == [5, 5, 7, 7]
     assert made.rows(1, 5)["delta"].tolist() == [0.2, 0.3, 0.1, 0.2]
+
+
+def test_long_columns_are_not_copied(tmp_path):
+    """Ten million rows are a gigabyte: numbers and words of a table in memory stay where they are."""
+    rows = 100_000
+    words = np.resize(["theorem-2", "theorem-3"], rows)
+    given = {"num_clients": np.arange(1, rows + 1), "epsilon0": np.linspace(0, 1, rows), "bound": words}
+    made = settings.zipped({**given, "delta": 1e-6})
+    for name, column in given.items():
+        assert np.shares_memory(made.axes[name], column)
+    assert made.axes["delta"].strides == (0,)
+    assert made.digest() == settings.zipped({**given, "delta": np.full(rows, 1e-6)}).digest()
+    assert settings.axis("num_clients", np.array([3.0, 4.0])).dtype == np.int64
+    for suffix in ("npz", "parquet"):
+        read = cj.Sweep({"bound": words.astype(object)}).save(tmp_path / f"words.{suffix}")
+        held = load(read)["bound"]
+        assert (held == words).all()
+        assert len(set(map(id, held))) == 2
+
+
+@pytest.mark.parametrize(
+    "given", [np.array(["local,messages"]), np.array(["local", "messages"], dtype=object)]
+)
+def test_columns_of_words(given):
+    assert settings.axis("view", given).tolist() == ["local", "messages"]
+
+
+@pytest.mark.parametrize("given", [np.array([True]), np.array(["local", 1], dtype=object)])
+def test_columns_of_something_else_are_refused(given):
+    with pytest.raises(TypeError, match="expected"):
+        settings.axis("delta" if given.dtype == bool else "view", given)

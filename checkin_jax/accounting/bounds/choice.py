@@ -20,6 +20,7 @@ from checkin_jax.accounting.bounds.unit import (
     least,
     log_inverse_mass,
     prepare,
+    rescalable,
 )
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
@@ -262,12 +263,11 @@ def whole_run(
                 one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
                 if below != above:
                     low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
-                    # Grids are made from the bound, if not from the instance itself; other instances of the view
-                    # "aggregate" are left out.
+                    # Grids are made from the bound, if the instance has no scale of its own; other instances of the
+                    # view "aggregate" are left out.
                     scaled = [
-                        each if each.scale is each else dataclasses.replace(cast(Any, each), scale=one.bound)
+                        dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
                         for each in (low.instances if seen == view else ())
-                        if dataclasses.is_dataclass(each)
                     ]
                     one = one._replace(bound=least((one.bound,), scaled))
                 found.append(one)

@@ -17,7 +17,7 @@ from jax import Array
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values, bucket_count
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.execution.losses import at_losses
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY
 
 # Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
@@ -99,7 +99,14 @@ class Mixture:
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
-        return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.table[1]
+        # Laws of occupied slots are padded with parts without mass.
+        with_mass = np.asarray(self.law.weight) > 0.0
+        law = (
+            mixtures.Law(*(host(np.asarray(part)[with_mass]) for part in self.law))
+            if with_mass.any()
+            else self.law
+        )
+        return *clones.tabulated(law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property
     def _above(self) -> tuple[mixtures.Buckets, tails.Tables, bool]:

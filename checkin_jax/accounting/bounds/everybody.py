@@ -14,13 +14,14 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.largest import largest_instances
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count, prepare
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.randomizers import MAX_EPSILON0
 
 # What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
@@ -55,6 +56,7 @@ class G2Shuffled(TabulatedMessages):
     def _instances(self) -> tuple[Instance, ...]:
         n, mass = self.num_clients, self.log_inverse_mass
         summed = ShuffledGaussian(n, 1.0, self.mu, False, mass).instances
+        summed = (*summed, *largest_instances(n, 1.0, self.mu, mass - 17.0))
         if self.mu > MOST_HIDDEN_MU:
             return summed
         return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(self.mu), mass), self), *summed)
@@ -107,7 +109,7 @@ class G2Shuffled(TabulatedMessages):
 
 
 @functools.lru_cache(maxsize=32)
-def _everybody(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffled:
+def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffled:
     """Made once: for when all take part, and for whoever is shown what the others would have sent."""
     return G2Shuffled(num_clients, mu, log_inverse_mass)
 
@@ -115,7 +117,7 @@ def _everybody(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffl
 @functools.lru_cache(maxsize=32)
 def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
     """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
-    everybody = _everybody(num_clients, mu, log_inverse_mass)
+    everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
     return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
 
 
@@ -141,7 +143,7 @@ class HiddenGaussian:
 
     @property
     def _everybody(self) -> G2Shuffled:
-        return _everybody(self.num_clients, self.mu, self.log_inverse_mass)
+        return _all_taking_part(self.num_clients, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
     def _hidden(self) -> HiddenMessages:

@@ -11,6 +11,7 @@ from checkin_jax.accounting.bounds import clones
 from checkin_jax.accounting.bounds.clones import SPREADS, Mixture
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments
+from checkin_jax.kernels.mixtures import Buckets, buckets_upper
 
 # Orders that move the law by as many standard deviations as this, or by as many times two, share their nodes.
 _TILT = 3.0
@@ -84,6 +85,11 @@ def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
 def log_moments(mixture: Mixture, orders: np.ndarray) -> np.ndarray:
     """log A of one unit at each order, from above; nats, [orders]. Compiles nothing on the host."""
     found = np.empty(len(orders))
+    made: dict[tuple[object, ...], Buckets] = {}
     for plan in plans(mixture, orders):
-        found[plan.where] = moments.log_moments(plan.lane, plan.choice)
+        lane, choice = plan.lane, plan.choice
+        key = float(lane.log_inverse_mass), choice.buckets, choice.offsets
+        if choice.buckets and key not in made:
+            made[key] = buckets_upper(lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets)
+        found[plan.where] = moments.log_moments(lane, choice, made.get(key))
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.unit import Instance, Values
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts.pools import Pool
 
 
 class Staged(abc.ABC):
@@ -89,7 +89,7 @@ def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndar
 class UnequalStaged(Staged):
     """T1h+: a pool of others stands in for a client of rate g.
 
-    Attributes: rate: g in (0, 1]. theta: the pool's rate, in (0, 1). pool: law of n', `numerics.pools`.
+    Attributes: rate: g in (0, 1]. theta: the pool's rate, in (0, 1). pool: law of n', `numerics.counts.pools`.
     """
 
     rate: float

@@ -60,8 +60,27 @@ class Directed(abc.ABC):
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
 
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        """One of `upper_sides`; bounds for which that is less work say how."""
+        return self.upper_sides(loss)[backward]
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return np.maximum(*self.upper_sides(loss))
+
+
+class OneSided(Directed):
+    """A bound whose directions have nothing in common."""
+
+    @abc.abstractmethod
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.side(loss, False), self.side(loss, True)
+
+
+def upper_side(one: UnitBound, loss: np.ndarray, backward: bool) -> Values:
+    """One direction of any unit, from above."""
+    return one.side(loss, backward) if isinstance(one, Directed) else one.upper(loss)
 
 
 def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
@@ -132,6 +151,13 @@ class Instance(Protocol):
         ...
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
+
+
+def rescalable(instance: Instance) -> bool:
+    """Whether the scale is a field, which another one may take the place of; else it is the instance's own."""
+    return dataclasses.is_dataclass(instance) and "scale" in {
+        field.name for field in dataclasses.fields(instance)
+    }
 
 
 class Profile(Protocol):
@@ -385,9 +411,7 @@ def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> Un
     found = kind(tuple(bounds))
     scaled = tuple(
         dataclasses.replace(each, scale=found)  # type: ignore[type-var]
-        if dataclasses.is_dataclass(each)
-        and "scale" in {field.name for field in dataclasses.fields(each)}
-        and any(each.scale is bound for bound in bounds)
+        if rescalable(each) and any(each.scale is bound for bound in bounds)
         else each
         for each in instances
     )

@@ -18,18 +18,17 @@ from checkin_jax.accounting.bounds.unit import (
     Least,
     UnitBound,
     is_sharp,
-    upper_sides,
 )
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
+from checkin_jax.accounting.composition.laws import laws_above
 from checkin_jax.accounting.composition.search import Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics import convex
 
 _MIN_LOSS = 1e-9
 
@@ -147,20 +146,9 @@ class _Composer(Search):
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
         """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""
-        sides = []
-        for one, at in zip(self.units, losses):
-            forward, backward = upper_sides(one, at)
-            alike = backward is forward
-            forward, backward = convex.lowered(at, np.asarray(forward), np.asarray(backward))
-            plus = pld.side_upper(at, forward)
-            sides.append((plus, plus if alike else pld.side_upper(at, backward)))
-        forward = _stack([pld.join(at, plus, minus, True) for at, (plus, minus) in zip(losses, sides)])
-        if self.orders == 1:
-            return [forward]
-        return [
-            forward,
-            _stack([pld.join(at, minus, plus, True) for at, (plus, minus) in zip(losses, sides)]),
-        ]
+        laws = [laws_above(one, at) for one, at in zip(self.units, losses)]
+        # That of a pair which is not directed is the same in both orders.
+        return [_stack([law[min(i, len(law) - 1)] for law in laws]) for i in range(self.orders)]
 
     @at_once
     def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:

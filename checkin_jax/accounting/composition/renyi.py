@@ -24,12 +24,12 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
+from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
 from checkin_jax.kernels.messages.gaussian_moments import Labels
-from checkin_jax.numerics import convex
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
@@ -292,8 +292,7 @@ def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray)
     prepare(built)
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
-    value = np.asarray(one.upper(losses))
-    side = pld.side_upper(host(losses), host(convex.lowered(losses, value, value)[0]))
+    side, _ = sides_above(one, losses)
     if float(side.lost) > 4.0 * FLUSHED:
         # A mass at infinite loss: no moment is finite.
         return np.full(len(orders), math.inf)

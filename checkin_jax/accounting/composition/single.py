@@ -13,20 +13,31 @@ from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
-def refine(crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32) -> tuple[float, float]:
-    """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(0) is False."""
+def refine(
+    crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32, start: float = 0.0
+) -> tuple[float, float]:
+    """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(start) is False.
+
+    The same wherever it starts; from a positive start it looks near it first, and no further if it need not: bounds
+    are slow where they are not known yet.
+    """
     low, high = 0.0, top
     # Blocks of the kernels' size: a larger grid would cost more than another pass.
-    grid = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, points - 1)])
-    for _ in range(12):
+    rungs = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, points - 1)])
+    first = max(int(np.searchsorted(rungs, start, side="right")) - 1, 0)
+    parts = [rungs] if first == 0 else [rungs[first : first + 3], rungs[min(first + 2, points - 1) :]]
+    for _ in range(12 + len(parts)):
+        grid = np.linspace(low, high, points)
+        if parts:
+            part = parts.pop(0)
+            grid = np.pad(part, (0, points - part.size), mode="edge")
         hit = np.flatnonzero(crossed(grid))
         if hit.size:
-            high, low = float(grid[hit[0]]), float(grid[max(hit[0] - 1, 0)])
+            high, low, parts = float(grid[hit[0]]), float(grid[max(hit[0] - 1, 0)]), []
         else:
             low = float(grid[-1])
         if high - low <= 1e-9 * high:
             break
-        grid = np.linspace(low, high, points)
     return low, high
 
 
@@ -34,20 +45,31 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     """One unit needs no composition: the profile itself is solved for epsilon."""
     # Followed far enough that nothing of this delta is beyond.
     top = min(one.top, MAX_LOSS)
-    if float(one.upper(np.zeros(32))[0]) <= delta:
+    lower, method = _lower(one, delta, top) if both else (0.0, "")
+    # No bound is below what an instance proves; one that were would be seen, if only here.
+    start = 0.99 * lower
+    if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
-    upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top)[1]
+    upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top, start=start)[1]
     if not float(one.upper(np.full(32, upper))[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
     found = Bracket(0.0, upper, "profile")
-    for instance in one.instances if both else ():
+    if lower > 0.0:
+        found = dataclasses.replace(found, lower=lower, lower_method=method)
+    return ordered(found)
+
+
+def _lower(one: UnitBound, delta: float, top: float) -> tuple[float, str]:
+    """The largest loss below which an instance proves more than delta, and its name; zero if there is none."""
+    best, method = 0.0, ""
+    for instance in one.instances:
         for side in (0,) if instance.symmetric else (0, 1):
             test = functools.partial(_too_far, instance, side, delta)
             if not test(np.zeros(32))[0]:
                 lower = refine(test, top)[0]
-                if lower > found.lower:
-                    found = dataclasses.replace(found, lower=lower, lower_method=instance.name)
-    return ordered(found)
+                if lower > best:
+                    best, method = lower, instance.name
+    return best, method
 
 
 def _too_far(instance: Instance, side: int, delta: float, grid: np.ndarray) -> np.ndarray:

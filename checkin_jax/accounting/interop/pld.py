@@ -19,13 +19,12 @@ from checkin_jax.accounting.bounds.choice import (
     check_randomizer,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.unit import Directed, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.unit import UnitBound
 from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition.laws import laws_above
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics import convex
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -97,12 +96,7 @@ def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDi
             f"losses reach {reach:.3g}"
         )
     losses = spacing * np.arange(size + 1)
-    bounds = convex.lowered(losses, *map(np.asarray, upper_sides(one, losses)))
-    plus, minus = (pld.side_upper(host(losses), host(part)) for part in bounds)
-    pmfs = [_pmf(pld.join(host(losses), plus, minus, True), spacing)]
-    if isinstance(one, Directed):
-        pmfs.append(_pmf(pld.join(host(losses), minus, plus, True), spacing))
-    return PrivacyLossDistribution(*pmfs)
+    return PrivacyLossDistribution(*(_pmf(law, spacing) for law in laws_above(one, losses)))
 
 
 def _pmf(atoms: pld.Atoms, spacing: float) -> DensePLDPmf:

@@ -124,11 +124,12 @@ def _count_weights(log_g: Array, k: Array, epsilon0: Array, tab: Table) -> Array
 
 def _over_runs(log_mass: Array, weights, *columns: Array) -> Array:
     """log sum over runs of e^log_mass * e^weights(columns), 512 runs at a time; weights gives [runs, J]."""
-    count = math.ceil(len(log_mass) / _CHUNK)
+    size = min(_CHUNK, len(log_mass))
+    count = math.ceil(len(log_mass) / size)
 
     def chunked(column: Array, fill: float) -> Array:
-        padded = jnp.full(count * _CHUNK, fill, dtype=jnp.float64).at[: len(column)].set(column)
-        return padded.reshape(count, _CHUNK)
+        padded = jnp.full(count * size, fill, dtype=jnp.float64).at[: len(column)].set(column)
+        return padded.reshape(count, size)
 
     def one(chunk: tuple[Array, ...]) -> Array:
         mass, *rest = chunk
@@ -138,7 +139,28 @@ def _over_runs(log_mass: Array, weights, *columns: Array) -> Array:
     return logsumexp(jax.lax.map(one, chunks), axis=0)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "single", "fixed_weight"))
+def _ends(r: counts.Runs, weights, size: int, single: bool, lower: bool) -> tuple[Array, Array]:
+    """`_over_runs` with the largest g and the smallest k of each run, and the other way round; g and k are columns.
+
+    Where the window's values are single ones, only the tails' runs separate the ends. lower: whether that is wanted,
+    else it is no number where it would take a sum of its own.
+    """
+    window, tails = slice(0, size), slice(size, None)
+
+    def most(part: slice) -> Array:
+        return _over_runs(r.log_upper[part], weights, r.last[part], jnp.maximum(r.first[part], 1.0))
+
+    upper = most(window)
+    if single:
+        least = upper
+    elif lower:
+        least = _over_runs(r.log_lower[window], weights, r.first[window], jnp.maximum(r.last[window], 1.0))
+    else:
+        least = jnp.full_like(upper, jnp.nan)
+    return jnp.logaddexp(upper, most(tails)), least
+
+
+@functools.partial(jax.jit, static_argnames=("size", "single", "fixed_weight", "lower"))
 def theorem_1_lemma_4(
     n: Array,
     gamma: Array,
@@ -149,10 +171,11 @@ def theorem_1_lemma_4(
     size: int,
     single: bool,
     fixed_weight: bool,
+    lower: bool = True,
 ) -> tuple[Array, Array]:
     """Renyi divergences (upper, lower), [settings, L], of sum_k P[K=k] A_k; settings are vectors of one length.
 
-    A run counts with the largest g and the smallest k in the upper end, and the other way round in the lower.
+    lower: as in `_ends`.
     """
 
     def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
@@ -165,18 +188,24 @@ def theorem_1_lemma_4(
             )
             return _count_weights(log_g, k, epsilon0, tab)
 
-        upper = _over_runs(r.log_upper, weights, r.last, jnp.maximum(r.first, 1.0))
-        # Single values have the same mass on both sides: only the tails' runs separate the ends.
-        keep = slice(0, size)
-        lower = _over_runs(r.log_lower[keep], weights, r.first[keep], jnp.maximum(r.last[keep], 1.0))
-        return renyi_above(order_sum(upper, tab), tab), renyi_below(order_sum(lower, tab), tab)
+        above, below = _ends(r, weights, size, single, lower)
+        return renyi_above(order_sum(above, tab), tab), renyi_below(order_sum(below, tab), tab)
 
     return jax.vmap(one)(n, gamma, epsilon0, low)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "single", "smaller"))
+@functools.partial(jax.jit, static_argnames=("size", "single", "smaller", "lower"))
 def theorem_1_subsampling(
-    n: Array, gamma: Array, epsilon0: Array, low: Array, tab: Table, *, size: int, single: bool, smaller: bool
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    low: Array,
+    tab: Table,
+    *,
+    size: int,
+    single: bool,
+    smaller: bool,
+    lower: bool = True,
 ) -> tuple[Array, Array]:
     """The same with the moment of subsampling alone given k (P13), or at each order the smaller of it and Lemma 4's."""
 
@@ -191,10 +220,8 @@ def theorem_1_subsampling(
             weights = _count_weights(_weight(g_count, n), k, epsilon0, tab)
             return jnp.minimum(sampled, jax.lax.map(lambda w: order_sum(w, tab), weights))
 
-        upper = _over_runs(r.log_upper, excess, r.last, jnp.maximum(r.first, 1.0))
-        keep = slice(0, size)
-        lower = _over_runs(r.log_lower[keep], excess, r.first[keep], jnp.maximum(r.last[keep], 1.0))
-        return renyi_above(upper, tab), renyi_below(lower, tab)
+        above, below = _ends(r, excess, size, single, lower)
+        return renyi_above(above, tab), renyi_below(below, tab)
 
     return jax.vmap(one)(n, gamma, epsilon0, low)
 

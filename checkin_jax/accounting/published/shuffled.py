@@ -100,6 +100,7 @@ def theorem_1(
     orders: ArrayLike,
     *,
     most_values: int = counts.WINDOWS[-1],
+    truncation: bool = True,
 ) -> PublishedBound:
     """[SCI] Theorem 1 with Lemma 4 (P2, P3): log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
 
@@ -111,14 +112,24 @@ def theorem_1(
       num_clients: n, 1 to 1e12. rate: gamma in (0, 1]. epsilon0: 0 to 50 nats; these broadcast.
       orders: whole Renyi orders, 2 to 4096, shape [orders].
       most_values: 0 to 32768.
+      truncation: whether `truncation_error` is wanted, which takes as long as the value where sums go in runs; else it
+        may be NaN.
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
+    _validate.flag(truncation=truncation)
     _validate.integer(0, counts.WINDOWS[-1], most_values=most_values)
     windows = tuple(size for size in counts.WINDOWS if size <= most_values)
     value, error = _summed(
-        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, windows, fixed_weight=False
+        series.theorem_1_lemma_4,
+        num_clients,
+        rate,
+        epsilon0,
+        orders,
+        windows,
+        fixed_weight=False,
+        lower=truncation,
     )
     return PublishedBound(
         value=value,
@@ -167,13 +178,19 @@ def subsampling_only(
 
 
 def theorem_1_smaller(
-    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    truncation: bool = True,
 ) -> PublishedBound:
     """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order (P2, P3, P13): the repair to use.
 
     Valid because either moment is, for each k; never above `theorem_1`, `subsampling_only` or `theorem_2_repaired`.
     Summed k by k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
     """
+    _validate.flag(truncation=truncation)
     value, error = _summed(
         series.theorem_1_subsampling,
         num_clients,
@@ -182,6 +199,7 @@ def theorem_1_smaller(
         orders,
         counts.WINDOWS[:2],
         smaller=True,
+        lower=truncation,
     )
     return PublishedBound(
         value=value,

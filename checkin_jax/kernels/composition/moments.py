@@ -19,17 +19,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixtures, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import hosted, on_host, xp
 from checkin_jax.kernels.mixtures import Buckets, Law
 
 # Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.
 _FAR, _MOST = 48, 0.9
 # Steps in which fewer labels than the mixture has are counted.
 _LEVELS = 32
+# A share of e^-33 of a moment is below its rounding.
+_NEXT_TO_NOTHING = 33.0
 
 
 class Choice(NamedTuple):
@@ -175,16 +178,13 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([weight, rest[None]])
 
 
-def _on_nodes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
-    """theta, and masses times 2 a / p there whose moments are at least the unit's."""
-    epsilon0, count = lane.epsilon0, choice.nodes
-    mix = mixtures.buckets_upper(lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets)
-    half = 0.5 * epsilon0
-    theta = _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, count)
-    above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
-    number, weight = _left_out(lane, mix)
-    ratio = xp.zeros_like(number)[:, None]
-    above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
+def _nodes(lane: Lane, choice: Choice) -> Array:
+    half = 0.5 * lane.epsilon0
+    return _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
+
+
+def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
+    """theta, and masses times 2 a / p there, of which so much is above each node."""
     low, high = theta[:-1], theta[1:]
     gap = xp.sinh(high - low) * xp.sinh(high + low) / xp.square(xp.cosh(high) * xp.cosh(low))
     falls = (above[:-1] - above[1:]) / gap
@@ -204,11 +204,8 @@ def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
     return 0.5 * log1p(2.0 * x / below).ravel(), xp.where(valid, mass, 0.0).ravel()
 
 
-@hosted(static=("choice",))
-def log_moments(lane: Lane, choice: Choice) -> Array:
-    """Upper bounds on log A(lam) of one unit at each order; [orders], nats, infinity where nothing is known."""
-    require_float64(lane)
-    theta, mass = (_outcomes if choice.buckets == 0 else _on_nodes)(lane, choice)
+def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
+    """log(A(lam) - 1) of masses times 2 a / p at theta, [orders]."""
     # Weights that were flushed to zero count with the largest loss.
     theta = xp.concatenate([theta, 0.5 * lane.epsilon0[None]])
     mass = xp.concatenate([mass, xp.asarray([FLUSHED])])
@@ -218,7 +215,39 @@ def log_moments(lane: Lane, choice: Choice) -> Array:
     size = base + 2.0 * (order - 1.0) * theta
     peak = xp.max(size, axis=1, keepdims=True)
     near = xp.expm1(-2.0 * order * theta) * xp.expm1(-2.0 * (order - 1.0) * theta)
-    excess = peak[:, 0] + xp.log(xp.sum(xp.exp(size - peak) * near, axis=1))
+    return peak[:, 0] + xp.log(xp.sum(xp.exp(size - peak) * near, axis=1))
+
+
+def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
+    """`_log_excess` of a mixture and of what it leaves out."""
+    theta, count = _nodes(lane, choice), choice.nodes
+    above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
+    number, weight = _left_out(lane, mix)
+    plain = _log_excess(*_on_nodes(theta, above), lane)
+    # All of it at the largest loss there is, where that is next to nothing.
+    most = xp.log(xp.sum(weight) * _whole(xp.zeros_like(lane.epsilon0), lane.epsilon0))
+    most = most + lane.orders * lane.epsilon0
+    little, most = most < plain - _NEXT_TO_NOTHING, xp.logaddexp(plain, most)
+    if on_host() and np.all(np.asarray(little)):
+        return most
+    ratio = xp.zeros_like(number)[:, None]
+    above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
+    # What is said of an order does not depend on the others.
+    return xp.where(little, most, _log_excess(*_on_nodes(theta, above), lane))
+
+
+@hosted(static=("choice",))
+def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array:
+    """Upper bounds on log A(lam) of one unit at each order; [orders], nats, infinity where nothing is known.
+
+    mix: the mixture of the lane's law, if it has been made.
+    """
+    require_float64(lane)
+    if choice.buckets == 0:
+        excess = _log_excess(*_outcomes(lane, choice), lane)
+    else:
+        own = lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets
+        excess = _mixed(lane, choice, mixtures.buckets_upper(*own) if mix is None else mix)
     # Exponents of this size are rounded to their last bit.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
     found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)

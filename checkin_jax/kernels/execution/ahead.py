@@ -181,12 +181,16 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @functools.cache
+def _digest(source: Path) -> bytes:
+    return hashlib.sha256(source.read_bytes()).digest()
+
+
+@functools.cache
 def surroundings(device: Any, *folders: str) -> str:
     """Everything besides its arguments that the work of the sources in these folders of the package depends on."""
-    sources = hashlib.sha256()
-    for folder in folders:
-        for path in sorted((Path(_compiled.__file__).parent / folder).rglob("*.py")):
-            sources.update(path.read_bytes())
+    package = Path(_compiled.__file__).parent
+    paths = (path for folder in folders for path in sorted((package / folder).rglob("*.py")))
+    sources = hashlib.sha256(b"".join(map(_digest, paths)))
     releases = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy")]
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")]
     place = (device.platform, device.device_kind, device.id, jax.device_count())

@@ -144,14 +144,6 @@ def placed(values: Array, at: Array, value: Array) -> Array:
     return values
 
 
-def part_of(values: Array, start: Array, size: int, axis: int) -> Array:
-    """`size` entries along an axis from `start` on, or the last ones."""
-    if not _HERE.numpy:
-        return jax.lax.dynamic_slice_in_dim(values, start, size, axis)
-    first = min(int(start), values.shape[axis] - size)
-    return values[first : first + size] if axis == 0 else values[:, first : first + size]
-
-
 def crossing(
     value: Callable[[Any], Any], low: Any, high: Any, halvings: int, monotone: bool = True
 ) -> tuple[Any, Any]:
@@ -190,13 +182,15 @@ def crossing(
 
 
 def product(rows: Array, matrix: Array) -> Array:
-    """rows [any, k] times a matrix [k, any]."""
+    """rows [..., any, k] times matrices [..., k, any]."""
     if not _HERE.numpy:
         return rows @ matrix
     # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
-    most = _SMALL_PRODUCT[matrix.dtype.kind] // matrix.size
-    some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and len(rows) % size == 0), 1)
-    return (rows.reshape(-1, some, rows.shape[1]) @ matrix).reshape(len(rows), -1)
+    (count, inner), across = rows.shape[-2:], matrix.shape[-1]
+    most = _SMALL_PRODUCT[matrix.dtype.kind] // (inner * across)
+    some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and count % size == 0), 1)
+    found = rows.reshape(*rows.shape[:-2], -1, some, inner) @ matrix[..., None, :, :]
+    return found.reshape(*found.shape[:-3], count, across)
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,6 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.engine import (
     complex_of,
     hosted,
@@ -43,8 +42,9 @@ _SIDE = 32
 NODES = _SIDE * _SIDE
 # Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
 SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
-# Orders tried for each c: so many from _LEAST over x and a deviation; of cuts every fourth and its neighbours.
-_LEAST, _RATIO, _WINDOW, _EVERY = 0.3, 1.12, 56, 4
+# Orders tried for each c: so many from _LEAST over x and a deviation; of cuts every fourth, at every third order, and
+# its neighbours.
+_LEAST, _RATIO, _WINDOW, _EVERY, _APART = 0.3, 1.12, 56, 4, 3
 # Periods: in standard deviations of the sum, or in -x, whichever is longer.
 _PERIODS = ((20.0, 0.0), (20.0, 2.5), (20.0, 10.0))
 # Rounding relative to e^{t x} M(t) / t^2, about: only choices depend on it.
@@ -56,9 +56,9 @@ _MEAN = 1e-12
 
 
 class Law(NamedTuple):
-    """A step for each c, by its two stop-loss transforms on increasing knots from 0.
+    """A step for each c, by its two stop-loss transforms on increasing knots from 0, all [..., c, knots].
 
-    right: knots k, [c, knots]; right_value: E(d - k)_+. left, left_value: knots k and E(-d - k)_+, [c, knots].
+    right: knots k; right_value: E(d - k)_+. left, left_value: knots k and E(-d - k)_+.
     """
 
     right: Array
@@ -68,7 +68,7 @@ class Law(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A law for one c: knots, what chords fall by per unit between them, value at 0 and beyond the last knot."""
+    """A law for one c, or [...]: knots, what chords fall by per unit between them, values at knots and left of all."""
 
     right: Array
     fall: Array
@@ -86,36 +86,41 @@ class _Choice(NamedTuple):
 
 
 def _falls(knots: Array, value: Array) -> Array:
-    """Slopes of the least convex nonincreasing function on these knots above the values, less the last; [knots - 1]."""
+    """Slopes of the least convex nonincreasing function on these knots above the values, less the last."""
     gaps = xp.diff(knots)
-    falls = xp.where(gaps > 0, (value[:-1] - value[1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
-    return largest_from_here(xp.maximum(falls, 0.0))
+    falls = xp.where(gaps > 0, (value[..., :-1] - value[..., 1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
+    return xp.moveaxis(largest_from_here(xp.moveaxis(xp.maximum(falls, 0.0), -1, 0)), 0, -1)
+
+
+def _drops(falls: Array) -> Array:
+    """Masses at the knots: what each slope is steeper than the next."""
+    return falls - xp.concatenate([falls[..., 1:], xp.zeros_like(falls[..., :1])], axis=-1)
 
 
 def steps_of(law: Law) -> Steps:
     fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
-    left_fall = _falls(law.left, law.left_value * (1.0 + MARGIN))
-    weights = left_fall - xp.append(left_fall[1:], 0.0)
+    weights = _drops(_falls(law.left, law.left_value * (1.0 + MARGIN)))
     return Steps(
         law.right,
         fall,
-        law.left[1:],
+        law.left[..., 1:],
         weights,
-        weights @ law.left[1:],
+        xp.sum(weights * law.left[..., 1:], axis=-1),
         law.right_value * (1.0 + MARGIN),
-        law.left_value[-1] * (1.0 + MARGIN),
+        law.left_value[..., -1] * (1.0 + MARGIN),
     )
 
 
 def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
     """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
-    inside = xp.where(xp.arange(steps.fall.size) < cut, steps.fall, 0.0)
-    weights = inside - xp.append(inside[1:], 0.0)
-    mean = weights @ steps.right[1:]
+    right = steps.right[..., 1:]
+    weights = _drops(xp.where(xp.arange(right.shape[-1]) < cut[..., None], steps.fall, 0.0))
+    mean = xp.sum(weights * right, axis=-1)
     most = xp.maximum(mean, steps.left_mean)
     # Places without weight must not overflow when tilted.
-    at = xp.concatenate([xp.where(weights > 0, steps.right[1:], 0.0), -steps.left])
-    return at, xp.concatenate([weights * (most / mean), steps.left_weights * (most / steps.left_mean)])
+    at = xp.concatenate([xp.where(weights > 0, right, 0.0), -steps.left], axis=-1)
+    left_weights = steps.left_weights * (most / steps.left_mean)[..., None]
+    return at, xp.concatenate([weights * (most / mean)[..., None], left_weights], axis=-1)
 
 
 class Paths(NamedTuple):
@@ -138,8 +143,7 @@ def orders(near: float, far: float, deviation: float) -> np.ndarray:
 def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     knots = steps.right[1:]
     part = xp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
-    falls = steps.fall
-    weights = falls - xp.append(falls[1:], 0.0)
+    falls, weights = steps.fall, _drops(steps.fall)
     before = xp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
     scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
     right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
@@ -165,41 +169,49 @@ def paths_of(
 
 
 def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
-    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut.
+    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut; [...].
 
-    The best of every few cuts first, then the best of those that are near it.
+    The best of every few cuts first, then the best of those that are near it. x: scalar or [...].
     """
+    x = xp.asarray(x)
     far = -x
     first = xp.searchsorted(paths.orders, _LEAST / (far + deviation) * (1.0 - 1e-9))
-    orders, log_m = (engine.part_of(part, first, _WINDOW, 0) for part in paths[:2])
-    height = (orders * x)[:, None] + log_m
+    window = xp.minimum(first, paths.orders.size - _WINDOW)[..., None] + xp.arange(_WINDOW)
+    orders = paths.orders[window]
+    height = (orders * x[..., None])[..., None] + paths.log_m[window]
     periods = [xp.maximum(deviations * deviation, share * far) for deviations, share in _PERIODS]
 
-    def best(height: Array, lost: Array) -> tuple[Array, ...]:
-        """Which period, order and one of these cuts cost least."""
+    def best(orders: Array, height: Array, lost: Array) -> tuple[Array, ...]:
+        """Which period, one of these orders and one of these cuts cost least."""
         costs = []
         size = xp.exp(height)
         for period in periods:
-            above = -largest_from_here((orders * period)[:, None] - height)
-            above = (
-                xp.append(above[1:], xp.full_like(above[:1], math.inf), axis=0) + (orders * period)[:, None]
-            )
-            images = xp.exp(above) / orders[:, None] + (period * xp.exp(-orders * period))[:, None]
-            spread = 0.1 * xp.square(orders * period * SMOOTHING) / orders
-            noise = _PRECISION * (0.5 + 1.0 / (orders * period)) / orders
-            cost = images + size * (spread + noise)[:, None] + lost[None, :]
+            turns = orders * period[..., None]
+            above = xp.moveaxis(turns[..., None] - height, -2, 0)
+            above = -xp.moveaxis(largest_from_here(above), 0, -2)[..., 1:, :]
+            none = xp.full_like(height[..., :1, :], math.inf)
+            above = xp.concatenate([above, none], axis=-2) + turns[..., None]
+            images = xp.exp(above) / orders[..., None] + (period[..., None] * xp.exp(-turns))[..., None]
+            spread = 0.1 * xp.square(turns * SMOOTHING) / orders
+            noise = _PRECISION * (0.5 + 1.0 / turns) / orders
+            cost = images + size * (spread + noise)[..., None] + lost[..., None, :]
             costs.append(xp.where(xp.isnan(cost), math.inf, cost))
-        every = xp.stack(costs)
-        return xp.unravel_index(xp.argmin(every), every.shape)
+        every = xp.stack(costs, axis=-3)
+        least = xp.argmin(every.reshape(*every.shape[:-3], -1), axis=-1)
+        return xp.unravel_index(least, every.shape[-3:])
 
-    _, _, column = best(height[:, ::-_EVERY], paths.lost[::-_EVERY])
-    cuts = height.shape[1]
+    def at(values: Array, index: Array) -> Array:
+        return xp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+
+    _, _, column = best(orders[..., ::_APART], height[..., ::_APART, ::-_EVERY], paths.lost[::-_EVERY])
+    cuts = height.shape[-1]
     start = xp.clip(cuts - 1 - _EVERY * column - _EVERY, 0, max(cuts - 2 * _EVERY, 0))
-    size = min(2 * _EVERY, cuts)
-    period, row, column = best(
-        engine.part_of(height, start, size, 1), engine.part_of(paths.lost, start, size, 0)
+    some = xp.asarray(start)[..., None] + xp.arange(min(2 * _EVERY, cuts))
+    few = xp.take_along_axis(
+        height, xp.broadcast_to(some[..., None, :], (*height.shape[:-1], some.shape[-1])), axis=-1
     )
-    return _Choice(orders[row], start + column + 1, xp.stack(periods)[period])
+    period, row, column = (xp.asarray(part) for part in best(orders, few, paths.lost[some]))
+    return _Choice(at(orders, row), start + column + 1, at(xp.stack(periods, axis=-1), period))
 
 
 def _turn(phase: Array) -> Array:
@@ -208,16 +220,16 @@ def _turn(phase: Array) -> Array:
 
 
 def _powers(turn: Array) -> Array:
-    """(1 + turn)^k - 1 for k = 0 .. _SIDE - 1, within 30 roundings of k |turn|; [_SIDE, places]."""
-    rows = turn[None, :]
-    while rows.shape[0] < _SIDE:
-        last = rows[-1:]
-        rows = xp.concatenate([rows, rows + (last + rows * last)])
-    return xp.concatenate([xp.zeros_like(rows[:1]), rows[:-1]])
+    """(1 + turn)^k - 1 for k = 0 .. _SIDE - 1, within 30 roundings of k |turn|; [..., _SIDE, places]."""
+    rows = turn[..., None, :]
+    while rows.shape[-2] < _SIDE:
+        last = rows[..., -1:, :]
+        rows = xp.concatenate([rows, rows + (last + rows * last)], axis=-2)
+    return xp.concatenate([xp.zeros_like(rows[..., :1, :]), rows[..., :-1, :]], axis=-2)
 
 
 class Turns(NamedTuple):
-    """e^{i k base at} - 1 at small k, below _SIDE, and at its multiples; [_SIDE, places]."""
+    """e^{i k base at} - 1 at small k, below _SIDE, and at its multiples; [..., _SIDE, places]."""
 
     slow: Array
     fast: Array
@@ -228,10 +240,12 @@ def turns(at: Array, base: Array) -> Turns:
 
 
 def transform(turned: Turns, tilted: Array) -> Array:
-    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1."""
-    slow, fast = turned.slow, turned.fast * tilted[None, :]
-    alone = xp.sum(slow * tilted[None, :], axis=1)
-    return (product(fast, slow.T) + xp.sum(fast, axis=1)[:, None] + alone[None, :]).ravel()
+    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1; [..., NODES]."""
+    tilted = tilted[..., None, :]
+    slow, fast = turned.slow, turned.fast * tilted
+    alone = xp.sum(slow * tilted, axis=-1)
+    both = product(fast, xp.swapaxes(slow, -1, -2)) + xp.sum(fast, axis=-1)[..., None] + alone[..., None, :]
+    return both.reshape(*both.shape[:-2], NODES)
 
 
 def along(values: Array, base: Array, x: Array) -> Array:
@@ -258,29 +272,30 @@ class Step(NamedTuple):
 
 def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) -> Step:
     """The finite law (at, weights) of `cut_at`, taken with probability rate."""
-    tilted = weights * xp.exp(contour.order * at)
-    squares = weights * xp.square(at)
-    second = stop_loss.second(contour.order * at)
-    real = rate * squares @ second
+    order, base = contour.order[..., None], 2.0 * math.pi / contour.period[..., None]
+    tilted = weights * xp.exp(order * at)
+    squares = weights * xp.square(at) * stop_loss.second(order * at)
+    real = rate * xp.sum(squares, axis=-1)
     square = xp.square(contour.order)
-    excess = transform(turns(at, 2.0 * math.pi / contour.period), tilted)
+    excess = transform(turns(at, base), tilted)
     # The mean is not quite zero: all values may have to move up by this much.
-    moved = 2.0 * rate * _MEAN * (xp.abs(at) @ weights) * (1.0 + square * real / rate)
+    moved = 2.0 * rate * _MEAN * xp.sum(xp.abs(at) * weights, axis=-1) * (1.0 + square * real / rate)
     # e^{t k} is wrong by some roundings of t k; each factor of the matrix product by some
     # of |phase|, the product by 2 |phase| a term at most, in any order.
-    exponents = xp.abs(contour.order * at)
-    tilt = 4.0 * UNIT * square * rate * (squares * exponents) @ second
-    terms = 4.0 * UNIT * rate * (tilted * xp.abs(at)) @ (at.size + 40.0 + 2.0 * exponents)
-    excess = rate.astype(excess.dtype) * excess + (square * real).astype(excess.dtype)
+    exponents = xp.abs(order * at)
+    tilt = 4.0 * UNIT * square * rate * xp.sum(squares * exponents, axis=-1)
+    terms = tilted * xp.abs(at) * (at.shape[-1] + 40.0 + 2.0 * exponents)
+    terms = 4.0 * UNIT * rate * xp.sum(terms, axis=-1)
+    excess = rate.astype(excess.dtype) * excess + (square * real)[..., None].astype(excess.dtype)
     return Step(excess, real, moved, tilt, terms)
 
 
 def shares(losses: Array) -> tuple[Array, Array]:
-    """By how much the first and the last of these increasing losses count in c = e^loss between them; [losses] each.
+    """By how much the first and the last of increasing losses count in c = e^loss between them; [..., losses] each.
 
     Each is relatively accurate, so that a mixture of two laws by these shares is, too.
     """
-    first, last = losses[0], losses[-1]
+    first, last = losses[..., :1], losses[..., -1:]
     width = xp.expm1(last - first)
     apart = width > 0
     whole = xp.where(apart, width, 1.0)
@@ -294,7 +309,7 @@ def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
         return Step(ends[0].excess[None], ends[0].real[None], *ends[0][2:])
     (first, last), (near, far) = ends, weights
     kind = first.excess.dtype
-    excess = near[:, None].astype(kind) * first.excess + far[:, None].astype(kind) * last.excess
+    excess = near[..., None].astype(kind) * first.excess + far[..., None].astype(kind) * last.excess
     errors = (xp.maximum(*both) for both in zip(first[2:], last[2:]))
     return Step(excess, near * first.real + far * last.real, *errors)
 
@@ -305,7 +320,8 @@ def add(
     """`count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
     size = xp.sqrt(stop_loss.log_one_plus(step.excess)[1])
-    wrong = step.moved * xp.abs(theta) + step.tilt + step.terms * xp.imag(theta)
+    moved, tilt, terms = (part[..., None] for part in step[2:])
+    wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
     return total._replace(
         log_mgf=total.log_mgf + count * (step.moved * contour.order + step.tilt),
         drift=total.drift + 2.0 * count * wrong / size,
@@ -319,37 +335,42 @@ def hidden_upper(
     rate: Float64[Array, ""],
     deviation: Float64[Array, ""],
     paths: Paths,
-    losses: Float64[Array, " losses"],
+    losses: Float64[Array, "groups losses"],
     law: Law,
-) -> Float64[Array, " losses"]:
-    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, all on one contour; [losses].
+) -> Float64[Array, "groups losses"]:
+    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, each group on one contour; [groups, losses].
 
     Args:
       clients: n. count, rate: S has `count` steps (whole), each taken with probability rate.
       deviation: about a standard deviation of S without its rare large steps. paths: of a law near these. Only
         sharpness depends on them.
-      losses: increasing, near each other.
-      law: of a step, at the first and at the last of the losses; values must not be too small by more than MARGIN,
-        relatively, and convex in c between.
+      losses: of each group increasing, near each other.
+      law: of a step, at the first and at the last loss of each group, or at its only one, [groups, ends, knots]; values
+        must not be too small by more than MARGIN, relatively, and convex in c between.
 
     Infinity where nothing is proved.
     """
     require_float64(clients, count, rate, deviation, paths, losses, law)
-    # One row of the law for the first and one for the last of the losses.
-    chex.assert_tree_shape_prefix(law, (2,))
+    groups, number = losses.shape
+    chex.assert_tree_shape_prefix(law, (groups, min(number, 2)))
     x = -clients * xp.expm1(losses)
-    # One loss alone is both ends.
-    ends = [steps_of(Law(*(part[end] for part in law))) for end in (0, 1)[: losses.size]]
-    deviation = xp.maximum(deviation, 1e-300)
-    choice = choose(paths, x[losses.size // 2], deviation)
-    contour = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    choice = choose(paths, x[:, number // 2], xp.maximum(deviation, 1e-300))
+    # One axis for the losses.
+    order, cut, period = (part[:, None] for part in choice)
+    contour = stop_loss.Contour(order, period, SMOOTHING * period)
     theta = stop_loss.nodes(contour, NODES)
-    finite = [cut_at(steps, choice.cut) for steps in ends]
-    step = mixed([step_on(contour, *each, rate) for each in finite], shares(losses))
+    steps = steps_of(law)
+    at, weights = cut_at(steps, cut)
+    step = step_on(contour, at, weights, rate)
+    if number > 1:
+        step = mixed([Step(*(part[:, end, None] for part in step)) for end in (0, 1)], shares(losses))
     total = add(stop_loss.start(contour, theta), contour, theta, step, count)
     value = stop_loss.stop_loss(total, contour, theta, x)
-    lost = xp.max(xp.stack([xp.maximum(steps.beyond[choice.cut], steps.left_beyond) for steps in ends]))
+    beyond = xp.take_along_axis(
+        steps.beyond, xp.broadcast_to(cut[..., None], (*steps.beyond.shape[:2], 1)), axis=-1
+    )
+    lost = xp.max(xp.maximum(beyond[..., 0], steps.left_beyond), axis=1, keepdims=True)
     # Laws: probabilities that do not exceed one.
-    fits = rate * xp.max(xp.stack([xp.sum(weights) for _, weights in finite])) <= 1.0
+    fits = rate * xp.max(xp.sum(weights, axis=-1), axis=1, keepdims=True) <= 1.0
     value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isfinite(value) & fits, value, math.inf)

@@ -29,13 +29,17 @@ from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 
-# Nodes of the contour, points of the grid on which domination is checked, period in standard deviations of the sum
-# and the standard deviation of the normal variable that is added (its square is lost in variance).
-_NODES, _GRID = 1024, 4096
-_PERIOD, _SMOOTHING = 20.0, 0.02
+# Nodes of the contour, and of it for very many steps: what lies beyond the period must be as much smaller as the share
+# of T1's law is then.
+USUAL, MANY = 720, 1024
+# Nodes a standard deviation of the sum of the period, points of the grid on which domination is checked a node, and the
+# standard deviation of the normal variable that is added (its square is lost in variance).
+_PER_DEVIATION, _POINTS, _SMOOTHING = 51.2, 4, 0.02
 STAGES = 10
+# Of how many points of the grid one is looked at first.
+_PART = 8
 # Losses treated at a time: 10 MB of grids for each.
-_BATCH = 12
+BATCH = 13
 
 
 class Laws(NamedTuple):
@@ -66,10 +70,10 @@ class Played(NamedTuple):
     growth: Array
 
 
-def laws_on(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array) -> Laws:
+def laws_on(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array, nodes: int) -> Laws:
     """The game with these laws on a contour for sums of this standard deviation."""
-    contour = stop_loss.Contour(order, _PERIOD * deviation, _SMOOTHING * deviation)
-    theta = stop_loss.nodes(contour, _NODES)
+    contour = stop_loss.Contour(order, nodes / _PER_DEVIATION * deviation, _SMOOTHING * deviation)
+    theta = stop_loss.nodes(contour, nodes)
     squares = jnp.square(at)
     laws = weights.astype(theta.dtype) @ (
         squares.astype(theta.dtype)[:, None]
@@ -110,10 +114,10 @@ def _begin(game: Laws, first: Array) -> Played:
 
 
 def _grid(game: Laws, total: stop_loss.Sum) -> Array:
-    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, _GRID]."""
-    transform = jnp.exp(total.log_ratio)
-    scale = _GRID / game.contour.period
-    return jnp.fft.irfft(transform[None, :] * game.laws, n=_GRID, axis=1) * scale
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, points]."""
+    transform, points = jnp.exp(total.log_ratio), _POINTS * game.theta.size
+    scale = points / game.contour.period
+    return jnp.fft.irfft(transform[None, :] * game.laws, n=points, axis=1) * scale
 
 
 def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
@@ -122,18 +126,19 @@ def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
     The largest excess on the grid; second derivatives for what lies between; Chernoff's bound for what lies
     beyond the period; and rounding.
     """
-    period, total = game.contour.period, played.total
-    size = stop_loss.multiplicity(_NODES) * jnp.exp(jnp.real(total.log_ratio))
+    period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
+    size = stop_loss.multiplicity(nodes) * jnp.exp(jnp.real(total.log_ratio))
     frequency = jnp.imag(game.theta)
     here = jnp.max(grid[:-1] - (share @ grid)[None, :])
-    apart = jnp.abs((share.astype(game.laws.dtype) @ game.laws)[None, :] - game.laws[:-1])
+    apart = (share.astype(game.laws.dtype) @ game.laws)[None, :] - game.laws[:-1]
+    apart = jnp.sqrt(jnp.square(jnp.real(apart)) + jnp.square(jnp.imag(apart)))
     curved = jnp.max(apart @ (size * frequency * frequency)) / period
-    between = 0.125 * jnp.square(period / _GRID) * curved
+    between = 0.125 * jnp.square(period / points) * curved
 
     largest = jnp.max(game.real)
-    noise = size * (round_off.of_fft(_GRID) * math.sqrt(_GRID))
-    noise += stop_loss.multiplicity(_NODES) * stop_loss.inaccuracy(total)
-    unresolved = 2.0 * largest / period * (jnp.sum(noise) + 2.0 * stop_loss.beyond(game.contour, _NODES))
+    noise = size * (round_off.of_fft(points) * math.sqrt(points))
+    noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
+    unresolved = 2.0 * largest / period * (jnp.sum(noise) + 2.0 * stop_loss.beyond(game.contour, nodes))
 
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
     # where both are equal.
@@ -148,19 +153,24 @@ def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
 def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
     """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [laws].
 
-    On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`.
+    On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`. Which candidate is
+    settled on a part of the grid: any one will do.
     """
-    tried = game.candidates
-    main = tried @ grid[: tried.shape[1]]
-    missing = jnp.max(grid[:-1], axis=0)[None, :] - main - allowed
-    room = grid[-1][None, :] - main
-    enough = missing < room
-    shares = jnp.where(enough, jnp.maximum(missing, 0.0) / jnp.where(enough, room, 1.0), 1.0)
-    eta = jnp.max(jnp.where(missing > 0, shares, 0.0), axis=1)
-    real = (1.0 - eta) * (tried @ game.real[: tried.shape[1]]) + eta * game.real[-1]
-    best = jnp.argmin(real)
-    others = jnp.zeros(game.real.size - 1 - tried.shape[1])
-    return jnp.concatenate([(1.0 - eta[best]) * tried[best], others, eta[best][None]])
+    tried, among = game.candidates, game.candidates.shape[1]
+
+    def least(candidates: Array, grid: Array) -> Array:
+        main = candidates @ grid[:among]
+        missing = jnp.max(grid[:-1], axis=0)[None, :] - main - allowed
+        room = grid[-1][None, :] - main
+        enough = missing < room
+        shares = jnp.where(enough, jnp.maximum(missing, 0.0) / jnp.where(enough, room, 1.0), 1.0)
+        return jnp.max(jnp.where(missing > 0, shares, 0.0), axis=1)
+
+    rough = least(tried, grid[:, ::_PART])
+    best = jnp.argmin((1.0 - rough) * (tried @ game.real[:among]) + rough * game.real[-1])
+    eta = least(tried[best][None, :], grid)[0]
+    others = jnp.zeros(game.real.size - 1 - among)
+    return jnp.concatenate([(1.0 - eta) * tried[best], others, eta[None]])
 
 
 def _stage(game: Laws, played: Played, allowed: Array) -> tuple[Array, Array]:
@@ -278,13 +288,13 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Playe
 
 
 def _play(
-    rules: Game, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
+    rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
 ) -> tuple[Laws, Played, Array, Array]:
     """The game, and what `staged` has; mean, x: how many steps there are, and where they begin, about."""
     at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
     deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
     order, worth = contoured(deviation, x)
-    game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order)
+    game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order, nodes)
     return game, *staged(game, stages, mean, worth)
 
 
@@ -296,6 +306,7 @@ def alone_at_most(loss: Array, epsilon0: Array) -> Array:
 def _one(
     rules: Game,
     binomial: bool,
+    nodes: int,
     seen: StepCounts,
     message: Message,
     everybody: Array,
@@ -306,7 +317,7 @@ def _one(
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     mean = seen.rate * (seen.masses @ seen.counts)
     x = -seen.clients * c_minus_1 / unit
-    game, played, share, failed = _play(rules, message, stages, loss, mean, x)
+    game, played, share, failed = _play(rules, nodes, message, stages, loss, mean, x)
     if binomial:
         counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
         value, early = _binomial(game, played, share, failed, *counted)
@@ -319,7 +330,7 @@ def _one(
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "binomial"))
+@compiled(static=("rules", "binomial", "nodes"))
 def profile_upper(
     seen: StepCounts,
     message: Message,
@@ -328,6 +339,7 @@ def profile_upper(
     losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
     binomial: bool = True,
+    nodes: int = USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
@@ -335,11 +347,11 @@ def profile_upper(
       seen: which sums bound the round. binomial: seen.counts is [n], the number of steps Bin(n, seen.rate), rate < 1;
         else the rate is 1. everybody: at most the probability that nobody is left to stand in for the client.
       stages: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
-      rules: the laws of the game.
+      rules: the laws of the game. nodes: of the contour; more than USUAL are worse than it but for very many steps.
     """
     require_float64(seen, message, everybody, stages, losses)
-    one = functools.partial(_one, rules, binomial, seen, message, everybody, stages)
-    return jax.lax.map(one, losses, batch_size=_BATCH)
+    one = functools.partial(_one, rules, binomial, nodes, seen, message, everybody, stages)
+    return jax.lax.map(one, losses, batch_size=BATCH)
 
 
 class PoolCounts(NamedTuple):
@@ -354,7 +366,9 @@ class PoolCounts(NamedTuple):
     rate: Array
 
 
-def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, loss: Array) -> Array:
+def _pooled(
+    nodes: int, message: Message, lost: Array, seen: PoolCounts, stages: Stages, loss: Array
+) -> Array:
     epsilon0 = message.epsilon0
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     beta = seen.rate / seen.theta
@@ -363,7 +377,7 @@ def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, los
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
     middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    game, played, share, failed = _play(HEXAGON, message, stages, loss, seen.theta * middle, start)
+    game, played, share, failed = _play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
@@ -379,20 +393,21 @@ def _pooled(message: Message, lost: Array, seen: PoolCounts, stages: Stages, los
     return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)
 
 
-@compiled()
+@compiled(static=("nodes",))
 def pool_upper(
     seen: PoolCounts,
     message: Message,
     lost: Float64[Array, ""],
     stages: Stages,
     losses: Float64[Array, " losses"],
+    nodes: int = USUAL,
 ) -> Float64[Array, " losses"]:
     """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
       lost: at most the probability that the target takes part and nothing hides it, the whole pool being there or none.
-      stages: as in `profile_upper`, for the smallest pool of any mass.
+      stages: as in `profile_upper`, for the smallest pool of any mass. nodes: as there.
     """
     require_float64(seen, message, lost, stages, losses)
-    one = functools.partial(_pooled, message, lost, seen, stages)
-    return jax.lax.map(one, losses, batch_size=_BATCH)
+    one = functools.partial(_pooled, nodes, message, lost, seen, stages)
+    return jax.lax.map(one, losses, batch_size=BATCH)

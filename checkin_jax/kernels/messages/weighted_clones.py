@@ -25,9 +25,6 @@ from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
 
-# Losses treated at a time.
-_BATCH = 12
-
 
 class WeightedCounts(NamedTuple):
     """n > 0, real; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
@@ -39,7 +36,9 @@ class WeightedCounts(NamedTuple):
     weight: Array
 
 
-def _one(seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], loss: Array) -> Array:
+def _one(
+    nodes: int, seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], loss: Array
+) -> Array:
     epsilon0 = message.epsilon0
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     x = -seen.clients * c_minus_1 / unit
@@ -52,7 +51,7 @@ def _one(seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], 
 
     kinds = []
     for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
-        game = staged_clones.laws_on(candidates, scale * at, laws, deviation, order)
+        game = staged_clones.laws_on(candidates, scale * at, laws, deviation, order, nodes)
         kinds.append((game, plan, *staged_clones.staged(game, plan, mean, worth)))
     contour, theta = kinds[0][0].contour, kinds[0][0].theta
     normal = stop_loss.start(contour, theta)
@@ -85,17 +84,21 @@ def _one(seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], 
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled()
+@compiled(static=("nodes",))
 def profile_upper(
     seen: WeightedCounts,
     message: Message,
     stages: tuple[Stages, Stages],
     losses: Float64[Array, " losses"],
+    nodes: int = staged_clones.USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
       stages: of either kind, from `checkin_jax.numerics.staged_clones`; any other ones are a bound too.
+      nodes: as in `staged_clones.profile_upper`.
     """
     require_float64(seen, message, stages, losses)
-    return jax.lax.map(functools.partial(_one, seen, message, stages), losses, batch_size=_BATCH)
+    return jax.lax.map(
+        functools.partial(_one, nodes, seen, message, stages), losses, batch_size=staged_clones.BATCH
+    )

@@ -11,7 +11,7 @@ import scipy
 
 from checkin_jax.accounting.bounds import clones
 from checkin_jax.kernels.clones import Cut
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ On a CPU of several cores long work on the host goes on in a process for each co
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import threading
@@ -23,12 +22,6 @@ from checkin_jax.sweeps.processes import beside
 Task = Callable[[], None]
 # Processor seconds that must be left for every process there would be then before another one, which takes two, begins.
 _WORTHWHILE = 4.0
-
-
-def _trim() -> None:
-    """Gives memory that compilers have freed back to the system: glibc would keep more than half of it."""
-    with contextlib.suppress(OSError, AttributeError):  # other C libraries have no such call
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Place:
@@ -128,7 +121,7 @@ class Workers:
             wait(futures)
             raise
         finally:
-            _trim()
+            beside.trim()
 
     def _one(self, task: Task, left: _Left) -> None:
         if self._stopped.is_set():
@@ -145,6 +138,7 @@ class Workers:
             left.done(time.thread_time() - started)
         finally:
             self._free.put(place)
+            beside.trim()
 
     def _elsewhere(self, place: _Place, task: beside.Portable, left: _Left) -> bool:
         """Whether the place's process has done the task; one is begun where enough is left for it."""

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax.training.examples.data import LabelledImages
 from checkin_jax.training.examples.networks import NUM_CLASSES, cross_entropy
-from checkin_jax.training.model import Model
+from checkin_jax.training.model import Dataset, Model
 
 _MARGIN = 2  # pixels of background around an image, so that strokes at its edge have a gradient
 _AT_ONCE = 1_000  # images
@@ -56,7 +57,7 @@ def oriented_gradients(
     return np.concatenate(parts)
 
 
-def crops(images: np.ndarray, number: int, *, reach: int = 2, seed: int = 0) -> np.ndarray:
+def crops(images: np.ndarray, num_crops: int, *, reach: int = 2, seed: int = 0) -> np.ndarray:
     """Moves every image about: itself first, then by whole pixels, up to `reach` each way, drawn at random.
 
     The draws are public, made before any training. A client whose update is the clipped mean of the gradients at all
@@ -64,19 +65,19 @@ def crops(images: np.ndarray, number: int, *, reach: int = 2, seed: int = 0) -> 
 
     Args:
       images: (records, side, side); background zero comes in at the edges.
-      number: of crops, the image itself among them.
+      num_crops: of each image, the image itself among them.
       reach: most pixels up, down, left or right.
       seed: of the draws.
 
     Returns:
-      (records, number, side, side), of the type of the images.
+      (records, num_crops, side, side), of the type of the images.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    number = _validate.integer(1, 1_000, number=number)
+    num_crops = _validate.integer(1, 1_000, num_crops=num_crops)
     reach = _validate.integer(0, images.shape[1], reach=reach)
-    draws = np.random.default_rng(seed).integers(-reach, reach + 1, (2, len(images), number))
+    draws = np.random.default_rng(seed).integers(-reach, reach + 1, (2, len(images), num_crops))
     draws[:, :, 0] = 0
     padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach)))
     side = np.arange(images.shape[1]) + reach
@@ -108,6 +109,35 @@ def softmax_regression(width: int) -> Model:
         return {"accuracy": (guess == record[1].astype(guess.dtype)).astype(jnp.float32)}
 
     return Model(init=init, loss=loss, metrics=metrics, name="softmax regression on features", apply=logits)
+
+
+def regression_problem(
+    images: LabelledImages, *, directions: int = 8, num_crops: int = 1
+) -> tuple[Dataset, Model]:
+    """Features of all images, of clients' crops too, with their labels; and softmax regression on them.
+
+    Args:
+      images: 28x28 (cells of 4 pixels) or smaller (cells of 2).
+      directions: entries of a histogram.
+      num_crops: crops of a client's image, itself among them, over which its gradient is the mean.
+
+    Returns:
+      Records (crops, width) and label, tested on (width,) and label; and the model.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    def features(of: np.ndarray) -> np.ndarray:
+        cell = 4 if images.image_side == 28 else 2
+        return oriented_gradients(of, max_value=images.max_value, cell=cell, directions=directions)
+
+    moved, tested = crops(images.train_images, num_crops), features(images.test_images)
+    held = np.stack([features(moved[:, i]) for i in range(num_crops)], axis=1)
+    dataset = Dataset(
+        records=(held, images.train_labels), test=(tested, images.test_labels), name=images.name
+    )
+    return dataset, softmax_regression(tested.shape[1])
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -52,12 +52,16 @@ class Product:
         They are written out where a client has several rows: its norm is then taken of the very numbers that are
         summed. By products of rows with rows (t, t), which avoid that, it could come out too small where rows cancel.
         """
-        read, back = float32(read), float32(back)
+        read, back, layout = float32(read), float32(back), self.layout
         if read.shape[1] == 1:
             factors = read[:, 0], back[:, 0]
+        elif read.shape[2] > back.shape[2]:
+            # On CPUs such products take half the time if the longer axis comes last.
+            factors = (jnp.einsum("mtq,mtp->mqp", back, read).reshape(len(read), -1),)
+            layout = layout.then(("transpose", (1, 0)))
         else:
             factors = (jnp.einsum("mtp,mtq->mpq", read, back).reshape(len(read), -1),)
-        return Block(factors, shape, self.layout)
+        return Block(factors, shape, layout)
 
 
 @dataclasses.dataclass(frozen=True)

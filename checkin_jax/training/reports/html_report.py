@@ -301,7 +301,12 @@ def _update_norms(run: RecordedRun) -> str:
             label="noise in it, expected",
         )
         axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
-        axis.set(yscale="log", xlabel="round", ylabel="l2 norm")
+        axis.set(xlabel="round", ylabel="l2 norm")
+        shown = [run.run.clip_norm, *(line[name] for line in lines for name in ("update_norm", "noise_norm"))]
+        if max(shown) > 10 * min(shown):
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
         axis.legend(frameon=False)
 
     return _figure(
@@ -331,10 +336,16 @@ def _short(text: str) -> str:
 
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
     """A section with one picture, as inline SVG."""
+    from matplotlib.ticker import MaxNLocator
+
     drawn, (axis,) = plotting.figure()
     drawn.set_layout_engine(None)  # it would draw everything twice
     drawn.subplots_adjust(left=0.17, right=0.97, bottom=0.15, top=0.97)
     draw(axis)
+    for ticks in (axis.xaxis, axis.yaxis):
+        if ticks.get_label_text() in ("round", "rounds"):  # counted from nothing, and none is half a one
+            ticks.set_major_locator(MaxNLocator("auto", integer=True))
+            ticks.axes.set(**{f"{ticks.axis_name}lim": (0, None)})
     return f"<section>{page.section(title, page.picture(drawn, title, caption), level=3)}</section>"
 
 

@@ -53,6 +53,7 @@ class Report:
       by_rate: view -> brackets by check-in rate of the `leading` figures, the worst client's first; empty where all
         clients have the same rate.
       entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
+      holding: what a client's record is, in words, where it holds several; None: one record of the data set.
       sharing: what clients have in common, in words; None: no record is held by several.
     """
 
@@ -69,6 +70,7 @@ class Report:
     message: tuple[float, float]
     by_rate: ByRate = dataclasses.field(default_factory=dict)
     entropy: str = OPERATING_SYSTEM
+    holding: str | None = None
     sharing: str | None = None
 
     @property
@@ -100,8 +102,7 @@ class Report:
             notes.append(f"entropy came from {self.entropy}: that it is secret and random is assumed")
         if self.run.simulate == "central-limit":
             notes.append(SIMULATED)
-        if self.sharing is not None:
-            notes.append(self.sharing)
+        notes += [words for words in (self.holding, self.sharing) if words is not None]
         planned, allowed = self.run.schedule.num_rounds, _allowed(self.run, self.settings)
         if self.rounds < planned:
             ended = f"ended after {self.rounds:,} of {planned:,} rounds ({self.stopped})"
@@ -201,6 +202,7 @@ def make_report(
     seconds: float,
     stopped: str | None,
     entropy: str = OPERATING_SYSTEM,
+    holding: str | None = None,
     sharing: str | None = None,
     known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
     account_fn: AccountFn = account,
@@ -236,6 +238,7 @@ def make_report(
         message=message_privacy(run, account_fn=account_fn),
         by_rate=by_rate(run, allowed if early else ran, planned or found, account_fn=account_fn),
         entropy=entropy,
+        holding=holding,
         sharing=sharing,
     )
 

@@ -168,7 +168,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             ],
         ),
         (GUARANTEES, guaranteed),
-        *([(THEOREMS, list(dict.fromkeys(proved)))] if proved else ()),
+        *([(THEOREMS, [*dict.fromkeys(proved), theorems.GLOSSARY])] if proved else ()),
         ("Assumed", list(dict.fromkeys(assumed))),
         ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
         ("Audit", list(evidence.audited(values["audit"])) or ["No audit of this run is known here."]),
@@ -218,10 +218,10 @@ def as_html(values: dict[str, Any]) -> str:
     for head, lines in said.items():
         table = ""
         if head == THEOREMS:
-            text = theorems.listed(lines)
+            text = theorems.listed(lines[:-1]) + page.paragraphs(lines[-1:])
         elif head == GUARANTEES:
             table = _html_table(values)
-            text = "".join(f"<p>{theorems.linked(line, said.get(THEOREMS, ()))}</p>" for line in lines)
+            text = "".join(f"<p>{theorems.linked(line, said.get(THEOREMS, ())[:-1])}</p>" for line in lines)
         else:
             text = page.bullets(lines) if len(lines) > 1 else page.paragraphs(lines)
         parts.append(page.section(head, table, text))

@@ -5,8 +5,8 @@ round that is repeated bit for bit is the same release and costs no more privacy
 would. So the folder is SECRET while the run lasts: whoever reads it can undo all privacy of the run. It is made
 readable by its owner only (mode 0700) and deleted when the run has finished; deleting does not scrub the disk.
 
-Orbax writes them, each whole or not at all, in the background. A checkpoint that does not match its own digest is
-passed over with a warning, and the one before it is used; none is deleted before the run has finished.
+Orbax writes them, each whole or not at all, in the background. Where one does not match its own digest the one before
+it is used, and it is renamed; none is deleted before the run has finished.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import logging
 import os
 import platform
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +45,14 @@ class Saved(NamedTuple):
     round: int
     state: State
     progress: dict[str, Any]
+
+
+class Unusable(NamedTuple):
+    """A checkpoint that cannot be used: after which round, why, and the name that it has now."""
+
+    round: int
+    why: str
+    name: str
 
 
 class Checkpoints:
@@ -117,46 +124,48 @@ class Checkpoints:
                 f"a checkpoint could not be written by round {number}: {_first_line(error)}"
             ) from error
 
-    def newest_first(self, like: State, use: Callable[[Mapping[str, Any]], None]) -> Iterator[Saved]:
-        """The checkpoints that are whole, newest first; one that is not is passed over with a warning.
+    def newest(
+        self, like: State, use: Callable[[Mapping[str, Any]], None]
+    ) -> tuple[Saved | None, list[Unusable]]:
+        """The newest checkpoint that is whole and can be used, if there is one, and those that cannot.
 
-        Nothing is deleted: what cannot be read now may be readable later. Once one is used, those after it are moved
-        aside to make room, under other names in the same folder.
+        Nothing is deleted. Where one is used, those after it are renamed to make room, in the same folder: they hold
+        entropy. Where none can be they keep their names: what cannot be read now may be readable later.
 
         Args:
           like: a state of the same shapes.
-          use: called with the `progress` of a checkpoint before it is yielded; raises where it cannot be used, and
+          use: called with the `progress` of a checkpoint that is whole; raises where it cannot be used, and
             ResumeError where none of them can.
 
         Raises:
           ResumeError: they are of another run, version or machine; says of which. Or by `use`.
+          OSError: one that cannot be used cannot be renamed.
         """
+        passed = list[Unusable]()
         for step in reversed(self.rounds):
             try:
-                note = self._manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))[
-                    "note"
-                ]
-                run, progress, digest = note["run"], note["progress"], note["digest"]
-            except Exception as error:
-                _pass_over(step, error)
-                continue
-            self._check_same(run)
-            try:
-                arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_as_tree(like)))
-                leaves = jax.tree.leaves(self._manager.restore(step, args=arguments)["state"])
-                state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-                if _digest(state, run, progress) != digest:
-                    raise ValueError("its digest does not match")
-                use(progress)
+                saved = self._whole(step, like)
+                use(saved.progress)
             except ResumeError:
                 raise
             except Exception as error:
-                _pass_over(step, error)
+                passed.append(Unusable(step, _first_line(error), str(step)))
                 continue
-            for later in self.rounds:
-                if later > step:
-                    self._move_aside(later)
-            yield Saved(step, state, progress)
+            return saved, [one._replace(name=self._move_aside(one.round)) for one in passed]
+        return None, passed
+
+    def _whole(self, step: int, like: State) -> Saved:
+        """The checkpoint after this round; raises where it is damaged, and ResumeError where it is of another run."""
+        arguments = ocp.args.Composite(note=ocp.args.JsonRestore())
+        note = self._manager.restore(step, args=arguments)["note"]
+        run, progress, digest = note["run"], note["progress"], note["digest"]
+        self._check_same(run)
+        arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_as_tree(like)))
+        leaves = jax.tree.leaves(self._manager.restore(step, args=arguments)["state"])
+        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        if _digest(state, run, progress) != digest:
+            raise ValueError("its digest does not match")
+        return Saved(step, state, progress)
 
     @property
     def rounds(self) -> list[int]:
@@ -179,12 +188,13 @@ class Checkpoints:
                 "nor may parameters be chosen by what was seen (docs/theory_filters.md)"
             )
 
-    def _move_aside(self, step: int) -> None:
-        """Gives a checkpoint a name under which it is not found; it holds entropy, so it stays in the folder."""
-        names = (self._folder / f"unused-{step}-{number}" for number in itertools.count(1))
-        aside = next(name for name in names if not name.exists())
-        os.rename(self._folder / str(step), aside)
+    def _move_aside(self, step: int) -> str:
+        """Gives a checkpoint a name under which it is not found, and returns that."""
+        names = (f"unused-{step}-{number}" for number in itertools.count(1))
+        aside = next(name for name in names if not (self._folder / name).exists())
+        os.rename(self._folder / str(step), self._folder / aside)
         self._manager.reload()
+        return aside
 
 
 def describe(
@@ -268,14 +278,6 @@ def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:
     """
     text = jax.jit(function).lower(*arguments).as_text()
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _pass_over(step: int, error: Exception) -> None:
-    warnings.warn(
-        f"the checkpoint of round {step} cannot be used ({_first_line(error)}) and is left as it is; "
-        "trying the one before",
-        stacklevel=4,
-    )
 
 
 def _processor() -> str:

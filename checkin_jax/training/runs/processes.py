@@ -131,6 +131,14 @@ class Meeting:
             ) from error
 
 
+def say(message: str) -> None:
+    """Tells the user one line on standard error, after the program's name."""
+    name = Path(sys.argv[0]).name
+    # Who types Python has no program.
+    name = "checkin-jax" if name in ("", "-c") else name
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
 def of_first(tree: Any) -> Any:
     """The arrays of process 0 in every process, bit for bit; elsewhere only their shapes count.
 
@@ -228,5 +236,5 @@ def _say_of_a_lost_coordinator() -> None:
 
 def _end(message: str, code: int = 2) -> NoReturn:
     """Ends the process from a thread: the main one may wait for a collective that will never return."""
-    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
+    say(message)
     os._exit(code)

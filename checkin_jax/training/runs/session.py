@@ -19,7 +19,7 @@ from checkin_jax._version import __version__
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.runs.processes import Meeting, of_first
+from checkin_jax.training.runs.processes import Meeting, of_first, say
 from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import EntropySource
@@ -155,18 +155,25 @@ class Session:
         """As `begin`, of the first process; nothing in the others."""
         if self._folder is None:
             return None
-        if self._checkpoints is not None:
-            for saved in self._checkpoints.newest_first(like, self._take_up):
-                self.rounds = saved.round
-                self._carry(saved.progress)
-                self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
-                return saved.state
-        unusable = self._checkpoints is not None and self._checkpoints.rounds
+        saved, unusable = (
+            (None, []) if self._checkpoints is None else self._checkpoints.newest(like, self._take_up)
+        )
+        if saved is not None:
+            for one in unusable:
+                say(
+                    f"the checkpoint of round {one.round} cannot be used ({one.why}): it is kept as "
+                    f"{self._folder.path / CHECKPOINTS / one.name}, and the run goes on from round {saved.round}"
+                )
+            self.rounds = saved.round
+            self._carry(saved.progress)
+            self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
+            return saved.state
         if self._folder.has_begun or unusable:
+            why = "; ".join(f"round {one.round}: {one.why}" for one in unusable) or "there is none"
             raise ResumeError(
                 f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
-                "be used, so it cannot go on; nothing was deleted. Restore what is damaged, or begin another run "
-                "elsewhere and account for both"
+                f"be used ({why}), so it cannot go on; nothing was deleted. Restore what is damaged, or begin "
+                "another run elsewhere and account for both"
             )
         self.entropy = self._draw() if self._seed is None else self._seed
         self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.numerics import poisson_binomial
+from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.protocols import AveragedUpdates, FixedWindow
 from checkin_jax.rates import Rates
 from checkin_jax.training.schedules.draws import DUMMY, Stream, generator

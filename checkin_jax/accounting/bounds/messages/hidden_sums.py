@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,11 +28,13 @@ _BEYOND, _LEFT = 128, 1e-2
 # Knots of the law of a step on either side, and the samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
 # So many places are taken together, if they are no further apart than this, or than that share of them (events, whose
-# lines are less patient, half as far); and losses that no multiple of this separates.
+# lines are less patient, half as far).
 _TOGETHER = (1, 2, 4, 8, 16, 32)
-_APART, _IN_C = (1.0, 0.1), 0.1
+_APART = (1.0, 0.1)
 # A value below e^_STOP of what does not matter, e^-12 of delta, stands for all further ones.
 _STOP = 5.0
+# Losses, and contours, that are evaluated at once: what they are evaluated at stays in the cache.
+_AT_ONCE, _CONTOURS = 16, 4
 # Losses no further apart share what contours are chosen by.
 _LIKE = 0.25
 # Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
@@ -88,6 +91,14 @@ def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> 
     return found
 
 
+def side_by_side(groups: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Successive groups of one size, as many as are evaluated at once."""
+    for size, same in itertools.groupby(groups, lambda group: group[1] - group[0]):
+        some = list(same)
+        most = max(min(_AT_ONCE // size, _CONTOURS), 1)
+        yield from (some[start : start + most] for start in range(0, len(some), most))
+
+
 class HiddenSum(abc.ABC):
     """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T*, taken with probability rate.
 
@@ -96,6 +107,9 @@ class HiddenSum(abc.ABC):
 
     profile: Profile
     log_inverse_mass: float
+    # No multiple of the first is between losses that share a contour; the second as in `near`.
+    apart: ClassVar[float] = 0.1
+    share: ClassVar[float] = 1.0
 
     @property
     @abc.abstractmethod
@@ -158,9 +172,9 @@ class HiddenSum(abc.ABC):
         """
         (clients, _, _), deviation = self.terms, self.steps[2]
         # Between laws that are further apart mixtures are too much.
-        ends = [*ends, *np.arange(losses[0], losses[-1], _IN_C)[1:]]
+        ends = [*ends, *np.arange(losses[0], losses[-1], self.apart)[1:]]
         far = clients * np.expm1(losses)
-        groups = near(far / deviation, np.searchsorted(losses, ends).tolist())
+        groups = near(far / deviation, np.searchsorted(losses, ends).tolist(), self.share)
         for _, some in itertools.groupby(groups, lambda group: losses[group[0]] // _LIKE):
             batch = list(some)
             first, last = batch[0][0], batch[-1][1] - 1
@@ -192,15 +206,18 @@ class HiddenSum(abc.ABC):
         for orders, groups in self.together(self.losses):
             middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
             paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
-            laws = self._law(self.losses[np.array(groups).ravel() - np.tile([0, 1], len(groups))])
-            for i, (start, stop) in enumerate(groups):
-                ends = hidden_messages.Law(*(part[2 * i : 2 * i + 2] for part in laws))
-                some = host(self.losses[start:stop])
-                value[start:stop] = hidden_messages.hidden_upper(*arguments, paths, some, ends)
-            last = groups[-1][1]
-            if value[last - 1] < least:
-                value[last:] = value[last - 1]
-                break
+            for some in side_by_side(groups):
+                at = np.array([range(*group) for group in some])
+                ends = at[:, sorted({0, at.shape[1] - 1})]
+                laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(self.losses[ends.ravel()]))
+                law = hidden_messages.Law(*map(host, laws))
+                value[at] = hidden_messages.hidden_upper(*arguments, paths, host(self.losses[at]), law)
+                if value[at[-1, -1]] < least:
+                    value[at[-1, -1] :] = value[at[-1, -1]]
+                    return self._with_rest(value)
+        return self._with_rest(value)
+
+    def _with_rest(self, value: np.ndarray) -> np.ndarray:
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 
     @functools.cached_property

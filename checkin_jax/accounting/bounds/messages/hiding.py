@@ -17,7 +17,7 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones import KNOWN_BUCKETS
 from checkin_jax.kernels import binary_response, host
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 # Buckets of the number of messages in the binary instance.
 _BUCKETS = 256

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.everybody import G2Shuffled
+from checkin_jax.accounting.bounds.messages.cut_weights import CutWeights
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -31,6 +32,9 @@ _LINKS = 4
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
 # The largest factor that a chain should be followed by another one with.
 _MOST = 10.0
+# From this mu on cut weights may serve, while e^(mu^2 + 4) < n, and how much less they shall leave of what the other
+# chain leaves.
+_WEAK, _FEW, _BETTER = 0.1, 4.0, 0.9
 # Losses at which a profile is searched, and the largest.
 _SEARCHED, _FAR = 4096, 40.0
 
@@ -96,6 +100,7 @@ class _Chain(TabulatedMessages):
       plan: r, and how many are spared of r + 1 clients, and so on; then G2, or, after r = 0, one message by itself.
       allowed: D_r(N/k) shall be exp(-allowed) at most, which chooses k.
       two: whether two laws stand in for T*.
+      inner: D_r, where it is not the plan's.
     """
 
     num_clients: int
@@ -103,6 +108,7 @@ class _Chain(TabulatedMessages):
     plan: tuple[_Link, ...]
     allowed: float
     two: bool = False
+    inner: UnitBound | None = None
 
     name = "E*"
     instances: tuple[Instance, ...] = ()
@@ -110,6 +116,8 @@ class _Chain(TabulatedMessages):
     @functools.cached_property
     def _spared(self) -> UnitBound:
         """D_r."""
+        if self.inner is not None:
+            return self.inner
         clients, allowed = (
             self.plan[0].spared + 1,
             self.allowed + _LESS + math.log(min(self.plan[0].factor, _MOST)),
@@ -153,6 +161,35 @@ class _Chain(TabulatedMessages):
         return losses, value * (1.0 + ROUNDING)
 
 
+def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeights | None]:
+    """The link that should serve best among those whose D_r is one of the links of this bound."""
+    losses = np.geomspace(1e-6, _FAR, _SEARCHED)
+    found, best, spared = _Link(0, math.inf), None, bound.spared
+    square = 4.0 * allowed * math.expm1(min(bound.mu**2, 600.0))
+    for _ in _SHARES:
+        if spared is None:
+            break
+        enough = np.flatnonzero(spared.upper(losses) <= math.exp(-allowed))
+        if enough.size:
+            terms = (bound.num_clients - spared.num_clients) / math.exp(losses[enough[0]])
+            factor = 1.0 + math.sqrt(square / max(terms, 1e-300))
+            if factor < found.factor:
+                found, best = _Link(spared.num_clients - 1, factor), spared
+        spared = spared.spared
+    return found, best
+
+
+@functools.lru_cache(maxsize=32)
+def _cut_weights(
+    num_clients: int, mu: float, mass: int, allowed: int
+) -> tuple[CutWeights, float, _Chain | None]:
+    """The chain of cut weights, and what it is D_r of, with its factor; near deltas share whole exponents."""
+    weights = CutWeights(num_clients, mu, mass)
+    link, inner = _by_cut_weights(weights, allowed)
+    chain = None if inner is None else _Chain(num_clients, mu, (link,), allowed, True, inner)
+    return weights, link.factor, chain
+
+
 @functools.lru_cache(maxsize=32)
 def _chain(num_clients: int, mu: float, allowed: float) -> _Chain:
     """Made once, since later calls start from it."""
@@ -167,7 +204,8 @@ class SparedGaussian:
 
         H_c <= (1/k) E( T*_1 + ... + T*_k )_+ + c D(1) D_r(N/k) ,
 
-    T* as in shuffled check-in, or two laws in its place (T**); r and k such that the second term hardly counts.
+    T* as in shuffled check-in, or two laws in its place (T**); r and k such that the second term hardly counts. D_r is
+    the same again, or a chain of cut weights, which is a bound by itself, too.
 
     Attributes:
       num_clients: n >= 2. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
@@ -187,4 +225,12 @@ class SparedGaussian:
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED
-        return _chain(self.num_clients, self.mu, allowed).upper(loss)
+        other = _chain(self.num_clients, self.mu, allowed)
+        if not (self.mu >= _WEAK and self.mu**2 + _FEW < math.log(self.num_clients)):
+            return other.upper(loss)
+        weights, factor, chain = _cut_weights(
+            self.num_clients, self.mu, math.ceil(self.log_inverse_mass), math.ceil(allowed)
+        )
+        if chain is None or factor - 1.0 >= _BETTER * (other.plan[0].factor - 1.0):
+            chain = other
+        return np.minimum(chain.upper(loss), weights.upper(loss))

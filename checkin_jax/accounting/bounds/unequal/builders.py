@@ -24,8 +24,8 @@ from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGa
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics import pools
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts import pools
+from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 # Rates of pools that are tried beside the others' largest one, where fewer members than this are absent.

@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unequal.sums import Cells, UnequalGaussian
 from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts.pools import Pool
 
 # Where the number of messages is cut, in standard deviations from its mean.
 _CUTS = (-3.0, -1.2, 0.0, 1.2)

@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit
 from checkin_jax.kernels.messages.games import Message
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts.pools import Pool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

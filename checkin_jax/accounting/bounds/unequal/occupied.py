@@ -16,8 +16,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Binary, Mixture, SlotsPureLDP, Ternary
 from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP
 from checkin_jax.kernels import clones, host
-from checkin_jax.numerics import convex, occupancy, poisson_binomial
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import occupancy, poisson_binomial
+from checkin_jax.numerics.counts.pools import Pool
 
 # Where J and K are cut, in standard deviations from their means: the law of K is made for each value of J, of which
 # many clients need few. Fewer values than so many are held one by one.

@@ -16,8 +16,8 @@ from checkin_jax.accounting.bounds.messages.one_record import GaussianMessages, 
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
-from checkin_jax.numerics import poisson_binomial
-from checkin_jax.numerics.pools import Runs
+from checkin_jax.numerics.counts import poisson_binomial
+from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
 
 # Runs of the number of messages, put together where so much of its law is passed, but for a few.

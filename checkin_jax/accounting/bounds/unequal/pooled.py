@@ -17,8 +17,8 @@ from checkin_jax.accounting.bounds.clones import Binary, Mixture, tried
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound, Values
 from checkin_jax.kernels import binary_response, clones, host, mixtures, tails
 from checkin_jax.kernels.execution.losses import at_losses
-from checkin_jax.numerics import poisson_binomial, pools
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics.counts import poisson_binomial, pools
+from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.randomizers import TERNARY
 
 # Runs of the number of labels, and of messages, in instances.
@@ -92,7 +92,7 @@ class AmongOthers(abc.ABC):
 class UnequalPureLDP(AmongOthers):
     """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
 
-    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.pools`. name: T1h, or T3h.
+    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`. name: T1h, or T3h.
     """
 
     rate: float

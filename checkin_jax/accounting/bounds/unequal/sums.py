@@ -20,8 +20,8 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
-from checkin_jax.numerics import poisson_binomial
-from checkin_jax.numerics.pools import Pool, Runs
+from checkin_jax.numerics.counts import poisson_binomial
+from checkin_jax.numerics.counts.pools import Pool, Runs
 
 # Runs of the number of messages.
 _RUNS = 128

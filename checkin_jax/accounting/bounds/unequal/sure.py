@@ -15,8 +15,9 @@ from checkin_jax.accounting.bounds.clones import Mixture
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers, Others
 from checkin_jax.accounting.bounds.unit import Instance, LocalPureLDP
 from checkin_jax.kernels import clones, host
-from checkin_jax.numerics import convex, occupancy, poisson_binomial
-from checkin_jax.numerics.pools import Pool
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import occupancy, poisson_binomial
+from checkin_jax.numerics.counts.pools import Pool
 
 # Ends of the runs of k, and places on which the share of pool members is spread, in standard deviations.
 _RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
@@ -32,7 +33,7 @@ class AmongPresent(AmongOthers):
     """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
 
     Who takes part is revealed: the others may depend on each other. Attributes: rate: g in (0, 1]; present: the law
-    of J (`numerics.pools`).
+    of J (`numerics.counts.pools`).
     """
 
     rate: float

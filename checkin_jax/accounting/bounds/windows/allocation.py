@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OneSided, OwnInstance, UnitBound
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation, lognormal
 
@@ -27,7 +27,7 @@ LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Allocation(Directed):
+class _Allocation(OneSided):
     """One client's message in one of m slots, profiles from above.
 
     Attributes:
@@ -52,13 +52,11 @@ class _Allocation(Directed):
         )
         return forward, backward
 
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        flat = np.ravel(loss)
-        forward, backward = (
-            allocation.profile_upper(each, self.mu, self.used, flat, self.shared).reshape(np.shape(loss))
-            for each in self._above
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        value = allocation.profile_upper(
+            self._above[backward], self.mu, self.used, np.ravel(loss), self.shared
         )
-        return forward, backward
+        return value.reshape(np.shape(loss))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,8 +171,7 @@ class R2TwoSteps:
         first = flat[:, None] * np.linspace(0.0, 1.0, _SPLITS)[None, :]
         # The second step rounded down, which raises the bound.
         second = np.maximum(flat[:, None] - first - 1e-15 * flat[:, None], 0.0)
-        there, _ = self.pair.upper_sides(first)
-        _, back = self.pair.upper_sides(second)
+        there, back = self.pair.side(first, False), self.pair.side(second, True)
         with np.errstate(over="ignore"):
             bound = there + np.exp(np.minimum(first, 700.0)) * back
         return ((np.min(bound, axis=1) + self.rest) * (1.0 + ROUNDING)).reshape(np.shape(loss))

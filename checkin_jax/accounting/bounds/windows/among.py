@@ -10,19 +10,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, OneSided, UnitBound
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
-from checkin_jax.numerics import occupancy, opposite
+from checkin_jax.numerics import opposite
+from checkin_jax.numerics.counts import occupancy
 
 # The fewest empty slots, on average, that are worth it.
 _FEWEST_EMPTY = 8.0
@@ -63,6 +64,9 @@ class OppositeRecords(OneInSlots):
     instances: tuple[Instance, ...] = ()
 
     name = "R4"
+    # The law changes little with c.
+    apart: ClassVar[float] = 0.4
+    share: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profile", _OppositeStep(self.mu))
@@ -85,7 +89,7 @@ class OppositeRecords(OneInSlots):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Displacing(Directed):
+class _Displacing(OneSided):
     """The client in one of `slots` slots, as likely in each, where the other world has another client: with `used`.
 
     The pair (1 - r) Q + r P against Q, P and Q those of `OppositeRecords` with rho = 1.
@@ -97,15 +101,15 @@ class _Displacing(Directed):
 
     name = "G5"
 
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         above, used = np.expm1(loss), self.used
-        forward = used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14))
+        if not backward:
+            return used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14)) * (1.0 + ROUNDING)
         # ((1 - c (1 - r)) Q - c r P)_+, what is left of Q rounded up.
         left = np.maximum(used - above * (1.0 - used), 0.0) + 1e-15 * (1.0 + above)
         ratio = np.maximum(loss + np.log(used) - np.log(left), 0.0)
-        back = np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14))
-        return forward * (1.0 + ROUNDING), back * (1.0 + ROUNDING)
+        return np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14)) * (1.0 + ROUNDING)
 
 
 class _Level(NamedTuple):

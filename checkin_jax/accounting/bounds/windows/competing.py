@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 # Most clients and slots whose law is computed one by one.
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096

@@ -14,10 +14,11 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, OneSided, UnitBound
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, R2TwoSteps
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics import allocation, occupancy
+from checkin_jax.numerics import allocation
+from checkin_jax.numerics.counts import occupancy
 
 # Numbers of occupied slots that are told apart, in standard deviations from their mean; of more clients or slots than
 # `_COUNTED` they are not.
@@ -30,11 +31,11 @@ _LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
 _LEAST_MU = 1e-3
 # Sums are followed down to masses whose logarithm is a multiple of this, so that calls for other deltas share them.
 _ALIKE = 8.0
-_excess = functools.lru_cache(maxsize=128)(allocation.excess)
+_excess = functools.lru_cache(maxsize=128)(allocation.Excess)
 
 
 @dataclasses.dataclass(frozen=True)
-class CompetingClients(Directed):
+class CompetingClients(OneSided):
     """G7: n clients, one of which is added or removed, in m common slots with hidden dummies.
 
     Attributes:
@@ -96,17 +97,16 @@ class CompetingClients(Directed):
             found.append((weight, *sides))
         return tuple(found), lost
 
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         unit = self.prob / self.slots
-        above = np.expm1(loss) / unit * (1.0 - 1e-14)
-        below = -np.expm1(-loss) / unit * (1.0 - 1e-14)
+        at = (-np.expm1(-loss) if backward else np.expm1(loss)) / unit * (1.0 - 1e-14)
+        scale = unit * np.exp(loss) if backward else unit
         sums, lost = self._sums
-        forward, backward = np.full(loss.shape, lost), np.full(loss.shape, lost)
-        for weight, there, back in sums:
-            forward = forward + weight * np.minimum(unit * there.at(above), 1.0)
-            backward = backward + weight * np.minimum(unit * np.exp(loss) * back.at(below), 1.0)
-        return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
+        found = np.full(loss.shape, lost)
+        for weight, *sides in sums:
+            found = found + weight * np.minimum(scale * sides[backward].at(at), 1.0)
+        return found * (1.0 + ROUNDING)
 
 
 def _competing(unit: Unit) -> CompetingClients | None:

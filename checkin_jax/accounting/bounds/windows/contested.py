@@ -14,8 +14,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones import Mixture, SlotsPureLDP, largest_loss
 from checkin_jax.accounting.bounds.staged import Staged
 from checkin_jax.accounting.bounds.unit import Values
-from checkin_jax.kernels import binomial, clones, host
+from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import staged_clones
+from checkin_jax.numerics.counts import chernoff
 
 # Numbers of slots that are told apart, by the logarithm of what is beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
@@ -33,17 +34,6 @@ def _won(others: int, pick: float) -> float:
 
 def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
     return np.array([*(each for each in exponents if each < log_inverse_mass), log_inverse_mass])
-
-
-def _most(share: float, slots: int, exponents: np.ndarray) -> np.ndarray:
-    """Numbers that negatively associated indicators of this probability exceed with exp(-exponents) at most."""
-    number = float(slots)
-    low, high = np.full(exponents.size, number * share), np.full(exponents.size, number)
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        enough = np.asarray(binomial.log_chernoff(middle, number, min(share, 1.0))) <= -exponents
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.minimum(np.ceil(high), number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +59,7 @@ class ContestedSlots(SlotsPureLDP):
     def won(self) -> tuple[np.ndarray, np.ndarray]:
         """(values, masses) of a law stochastically above the number of slots in which the client would win."""
         exponents = _levels(_WON, self.log_inverse_mass)
-        high = _most(self._won, self.slots, exponents)
+        high = chernoff.most(self.slots, min(self._won, 1.0), exponents)
         # More than a level with the probability of the next one at most.
         values = np.append(high, float(self.slots))
         survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
@@ -111,10 +101,10 @@ class WeightedSlots(Staged):
         """Numbers of slots of both kinds, with masses: above their joint law, whatever that is."""
         exponents = _levels(_BOTH, self.log_inverse_mass)
         alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
-        own = _most(min(alone, 1.0), self.slots, exponents)
+        own = chernoff.most(self.slots, min(alone, 1.0), exponents)
         # Where the client may win anything: 1 if it is alone, else 2/(C + 1).
         any_share = min(2.0 * _won(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
-        either = np.maximum(_most(min(any_share, 1.0), self.slots, exponents), own)
+        either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
         # Either number may be the one beyond its level.
         beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])

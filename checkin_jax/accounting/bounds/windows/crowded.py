@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.unit import Directed, Instance
 from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.mixtures import TwoKinds
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 
 # Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
 _MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0

@@ -12,8 +12,10 @@ from checkin_jax.accounting.bounds.unit import (
     MAX_LOSS,
     Directed,
     Instance,
+    OneSided,
     UnitBound,
     bucket_count,
+    upper_side,
     upper_sides,
 )
 from checkin_jax.kernels import ROUNDING, binomial, host
@@ -46,9 +48,15 @@ class Mixture(Directed):
             forward, backward = forward + weight * np.asarray(there), backward + weight * np.asarray(back)
         return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
 
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        found = np.zeros(np.shape(loss))
+        for weight, part in self.parts:
+            found = found + weight * np.asarray(upper_side(part, loss, backward))
+        return found * (1.0 + ROUNDING)
+
 
 @dataclasses.dataclass(frozen=True)
-class TwoKinds(Directed):
+class TwoKinds(OneSided):
     """A client in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold shared between them.
 
         E(A + B - x)_+ <= E(A - x1)_+ + E(B - x2)_+ ,    x1 + x2 = x = c - 1 ,
@@ -65,18 +73,17 @@ class TwoKinds(Directed):
 
     name = "G3"
 
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)[:, None]
-        shape = (flat.size, _SHARES.size)
-        forward, backward = np.zeros(shape), np.zeros(shape)
+        found = np.zeros((flat.size, _SHARES.size))
         for pair, part in ((self.one, _SHARES), (self.other, 1.0 - _SHARES)):
             # Rounded down, which raises the bound.
-            ahead = np.log1p(part * np.expm1(flat)) * (1.0 - 1e-12)
-            back = -np.log1p(part * np.expm1(-flat)) * (1.0 - 1e-12)
-            forward = forward + pair.upper_sides(ahead)[0]
-            backward = backward + np.exp(flat - back) * pair.upper_sides(back)[1]
-        forward, backward = (np.min(value, axis=1).reshape(np.shape(loss)) for value in (forward, backward))
-        return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
+            if backward:
+                at = -np.log1p(part * np.expm1(-flat)) * (1.0 - 1e-12)
+                found = found + np.exp(flat - at) * pair.side(at, True)
+            else:
+                found = found + pair.side(np.log1p(part * np.expm1(flat)) * (1.0 - 1e-12), False)
+        return np.min(found, axis=1).reshape(np.shape(loss)) * (1.0 + ROUNDING)
 
 
 @dataclasses.dataclass(frozen=True)

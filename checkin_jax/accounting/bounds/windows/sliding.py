@@ -16,10 +16,14 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, UnitBound
-from checkin_jax.accounting.bounds.windows.allocation import MOST_LATTICE_MU, AllocationGaussian
+from checkin_jax.accounting.bounds.windows.allocation import (
+    MOST_LATTICE_MU,
+    AllocationGaussian,
+    R1Subsampling,
+)
 from checkin_jax.accounting.bounds.windows.among import OppositeRecords
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics import overlaps
+from checkin_jax.numerics.counts import chernoff, overlaps
 
 # The fewest slots of a window, and the least mu, that are worth it.
 _FEWEST_SLOTS, _LEAST_MU = 256, 1.5
@@ -31,11 +35,15 @@ _LEAST_OVERLAP, _OVERLAPS = 0.005, 22
 _TAILS = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 16.0, 20.0, 25.0)
 # Of these every so many is a number of empty slots of its own where each costs a lattice.
 _STEP = 4
-# Numbers of empty slots in an overlap: each so much below the next, and that ratio grows.
-_RATIO = 1.25
+# Numbers of empty slots in an overlap: each so much below the next, or more.
+_LEVELS = np.unique(np.floor(1.24 ** np.arange(112.0)))
 # Scales of the thresholds, and parts of the threshold that they take.
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 480)])
 _PARTS = np.linspace(0.04, 1.0, 25)
+# Pairs are followed to masses that count as much as others', but for this as a logarithm; and to e^-`_LEAST_MASS`.
+_MARGIN, _LEAST_MASS = 2.0, 6.0
+# And to multiples of this, so that calls for other deltas share them.
+_ALIKE = 4.0
 # Exponents of Chernoff's bound that are tried.
 _EXPONENTS = np.geomspace(1e-6, 1e3, 400)
 
@@ -52,6 +60,14 @@ class _Groups(NamedTuple):
     chance: np.ndarray
     rest: float
     stretch: np.ndarray
+
+
+@functools.lru_cache(maxsize=512)
+def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
+    """Opposite records in one of so many slots; in a single one nothing hides them."""
+    if slots == 1:
+        return R1Subsampling(1.0, mu)
+    return OppositeRecords(slots, 1.0, mu, log_inverse_mass)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,30 +125,36 @@ class Windows:
         """No more slots of the window are empty, but for each of the tails; a few numbers only."""
         m = self.window
         filled = -math.expm1((m - 1.0) * math.log1p(-1.0 / m)) * (1.0 - 1e-12)
-        fewest = overlaps.fewest(np.array(float(m)), filled, self.tails + math.log(2.0))
+        fewest = chernoff.fewest(np.array(float(m)), filled, self.tails + math.log(2.0))
         at = np.minimum((np.arange(fewest.size) // _STEP + 1) * _STEP, fewest.size) - 1
         return tuple(max(m - int(each), 1) for each in fewest[at])
 
     @functools.cached_property
-    def hidden(self) -> tuple[tuple[OppositeRecords, np.ndarray], ...]:
-        """Pairs of so many empty slots, and the probability of no more than these by overlap; [overlaps]."""
+    def hidden(self) -> tuple[tuple[int, UnitBound, np.ndarray], ...]:
+        """So many empty slots, their pair, and the probability of no more than these by overlap; [overlaps]."""
         groups = self.groups
-        fewest = 1.0 + overlaps.fewest(groups.overlap[:, None] - 1.0, self._free, self.tails)
+        fewest = 1.0 + chernoff.fewest(groups.overlap[:, None] - 1.0, self._free, self.tails)
         reached = np.exp(-self.tails)
-        levels = [float(fewest.max())]
-        while levels[-1] > 1.0:
-            levels.append(max(math.floor(levels[-1] / _RATIO), 1.0))
-        levels = np.unique(levels)
+        # The same ones for all windows, but for the first.
+        first = float(fewest.max())
+        levels = np.append(_LEVELS[np.less(_LEVELS, 0.98 * first)], first)
         at = np.searchsorted(levels, fewest, side="right") - 1
         law = np.zeros((levels.size, groups.overlap.size))
         for column, places in enumerate(at):
             np.add.at(law[:, column], places, self.between)
         law[0] += reached[-1]
-        pairs = (
-            OppositeRecords(int(level), 1.0, self.mu, self.log_inverse_mass) if row.any() else None
-            for level, row in zip(levels, law)
-        )
-        return tuple((pair, row) for pair, row in zip(pairs, law) if pair is not None)
+        share = np.sum(groups.chance / (groups.others + 1.0)[:, None], axis=0)
+        found = []
+        for level, row in zip(levels, law):
+            if row.any():
+                # What counts little is not followed as far.
+                mass = max(
+                    self.log_inverse_mass + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0),
+                    _LEAST_MASS,
+                )
+                pair = _pair(int(level), self.mu, _ALIKE * math.ceil(mass / _ALIKE))
+                found.append((int(level), pair, row))
+        return tuple(found)
 
     @functools.cached_property
     def displacing(self) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +163,7 @@ class Windows:
         used = groups.chance / (groups.others + 1.0)[:, None]
         lost = groups.rest / (groups.others.size + 2.0)
         ahead, back = np.full(_SCALES.size, lost), np.full(_SCALES.size, lost)
-        for pair, law in self.hidden:
+        for _, pair, law in self.hidden:
             here = law > 0.0
             apart = _SCALES[:, None, None] * ((groups.others + 1.0)[:, None] * groups.stretch[here])
             weight = used[:, here] * law[here]
@@ -206,9 +228,9 @@ class SlidingAmongDummies(Directed):
             inside = np.maximum(rest, 0.0)
             if reverse:
                 loss = -np.log1p(-np.minimum(inside, 1.0 - 1e-16)) * (1.0 - 1e-12)
-                value = np.exp(-loss) * pair.upper_sides(loss)[1]
+                value = np.exp(-loss) * pair.side(loss, True)
             else:
-                value = pair.upper_sides(np.log1p(inside) * (1.0 - 1e-12))[0]
+                value = pair.side(np.log1p(inside) * (1.0 - 1e-12), False)
             # A sum Y + a with a >= 0 has the positive part E Y_+ + a at most.
             total += weight * np.where(rest >= 0.0, value, pair.used - rest)
         return np.minimum(np.min(total, axis=1) * (1.0 + ROUNDING), 1.0)

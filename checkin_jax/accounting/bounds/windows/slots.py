@@ -27,7 +27,7 @@ from checkin_jax.accounting.bounds.windows.allocation import (
 from checkin_jax.accounting.bounds.windows.crowded import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.ways import Way, hidden_ways, placed_ways, sums_of
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
 # With visible slots the lower end ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.

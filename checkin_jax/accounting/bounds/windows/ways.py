@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from checkin_jax.accounting.bounds.windows.crowded import some_empty
-from checkin_jax.numerics import occupancy
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots, Throws
 
 # Visible slots: sums count as whole where a slot is empty with no more than this, as a share of exp(17 - mass).

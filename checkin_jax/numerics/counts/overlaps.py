@@ -12,8 +12,6 @@ import math
 
 import numpy as np
 
-from checkin_jax.kernels import binomial
-
 # Rounding of a share, absolute, and of a probability, relative, with wide margins.
 _SHARE, _PROBABILITY = 1e-13, 1e-11
 
@@ -52,14 +50,3 @@ def shares(window: int, others: int, at: np.ndarray) -> np.ndarray:
     beyond = choose * ((at + 1.0) * (others + 1.0) + np.maximum(rest - others, 0.0)) / (window - others)
     share = np.where(at <= 0.0, 0.0, np.minimum(1.0 - beyond + _SHARE, 1.0))
     return np.maximum.accumulate(np.where(at >= window, 1.0, share))
-
-
-def fewest(number: np.ndarray, prob: float, exponents: np.ndarray) -> np.ndarray:
-    """v with Pr[Bin(number, prob) < v] <= exp(-exponent) by Chernoff, whole numbers; broadcast."""
-    number, exponents = np.broadcast_arrays(np.asarray(number, dtype=np.float64), exponents)
-    low, high = np.full(number.shape, -1.0), number * prob
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        seldom = np.asarray(binomial.log_chernoff(middle, np.maximum(number, 1.0), prob)) <= -exponents
-        low, high = np.where(seldom, middle, low), np.where(seldom, high, middle)
-    return np.where(number > 0.0, np.floor(low) + 1.0, 0.0)

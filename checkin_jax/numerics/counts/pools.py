@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.numerics import poisson_binomial
-from checkin_jax.numerics.poisson_binomial import Law
+from checkin_jax.numerics.counts import poisson_binomial
+from checkin_jax.numerics.counts.poisson_binomial import Law
 
 # Values of n' that are told apart; the first is 0. Each compiles with the kernels, so there is one number.
 PARTS = 8

@@ -1,0 +1,85 @@
+"""JAX's own cache as the command keeps it: whatever becomes of an entry, it is compiled anew and nobody crashes."""
+
+import os
+import random
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import compilation_cache as packing
+from jax.experimental.compilation_cache import compilation_cache
+
+from checkin_jax import _compiled
+
+SETTINGS = {
+    "jax_compilation_cache_dir": None,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where JAX keeps programs meanwhile."""
+    before = {name: jax.config.values[name] for name in SETTINGS}
+    for values in ({**SETTINGS, "jax_compilation_cache_dir": str(tmp_path)}, before):
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        if values is not before:
+            yield tmp_path
+
+
+def flipped(whole: bytes, number: int) -> bytes:
+    """The bytes with one bit, of a place that follows from the number, turned over."""
+    place = random.Random(number).randrange(8 * len(whole))
+    return whole[: place // 8] + bytes([whole[place // 8] ^ 1 << place % 8]) + whole[place // 8 + 1 :]
+
+
+@pytest.mark.thorough(but=5)
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda whole: b"",
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: os.urandom(len(whole)),
+        *(lambda whole, number=number: flipped(whole, number) for number in range(20)),
+        lambda whole: whole[:1],
+        lambda whole: whole[:-1],
+    ],
+)
+def test_a_damaged_entry_is_compiled_anew(folder, harm):
+    def program(x):
+        return jnp.sort(jnp.tanh(x @ x), axis=0)
+
+    x = np.arange(9.0, dtype=np.float32).reshape(3, 3)
+    jax.clear_caches()
+    right = np.asarray(jax.jit(program)(x))
+    kept = list(folder.glob("*-cache"))
+    assert kept
+    for entry in kept:
+        entry.write_bytes(harm(entry.read_bytes()))
+    jax.clear_caches()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        again = np.asarray(jax.jit(program)(x))
+    assert (again == right).all()
+    assert any("Error reading persistent compilation cache entry" in str(each.message) for each in told)
+
+
+class Packer:
+    """Stands in for a library without checksums."""
+
+    def __getattr__(self, name: str) -> None:
+        raise AssertionError("used")
+
+
+def test_the_command_keeps_entries_with_checksums(monkeypatch):
+    for name in ("zstd", "zstandard"):
+        monkeypatch.setattr(packing, name, Packer())
+    _compiled._pack_with_checksums()
+    whole = packing.compress_executable(b"a program" * 50)
+    assert packing.decompress_executable(whole) == b"a program" * 50
+    assert whole[:1] == _compiled._ZLIB
