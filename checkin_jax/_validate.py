@@ -6,6 +6,8 @@ import math
 import numbers
 from typing import TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 _SHOWN = 200  # characters of a value in an error
@@ -34,6 +36,20 @@ def real(
     if not (above and below):
         raise ValueError(f"{name}={shown(x)}: expected a number in {legal}")
     return x
+
+
+def array(name: str, values: object) -> np.ndarray:
+    """Returns a copy of the numbers as float64.
+
+    Raises:
+      TypeError: no numbers. ValueError: a whole number of more than 308 digits.
+    """
+    try:
+        return np.array(values, dtype=np.float64)
+    except OverflowError:
+        raise ValueError(f"{name}={shown(values)}: expected numbers that a float64 can hold") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={shown(values)}: expected numbers") from None
 
 
 def interval(low: float, high: float, open_low: bool = False, open_high: bool = False) -> str:

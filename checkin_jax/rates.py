@@ -348,10 +348,7 @@ def _legal_counts(found: np.ndarray) -> np.ndarray:
 
 def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
     """A copy as one row of float64."""
-    try:
-        found = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={_validate.shown(values)}: expected a list of numbers") from None
+    found = _validate.array(name, values)
     if found.ndim != 1:
         raise ValueError(f"{name} of shape {found.shape}: expected a list of numbers")
     return found

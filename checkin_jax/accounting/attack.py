@@ -87,7 +87,7 @@ class AttackTerms:
         Raises:
           ValueError: a rate outside of [0, 1].
         """
-        rates = np.asarray(fprs, dtype=np.float64)
+        rates = _validate.array("fprs", fprs)
         if rates.ndim != 1 or not np.all((rates >= 0.0) & (rates <= 1.0)):
             raise ValueError(f"fprs={_validate.shown(fprs)}: expected a list of numbers in [0, 1]")
         c = np.exp(self.curve.losses)

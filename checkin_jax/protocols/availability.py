@@ -326,10 +326,7 @@ def _rising(path: str | Path, lines: Iterable[tuple[int, list[str]]], place: int
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={_validate.shown(values)}: expected numbers") from None
+    found = _validate.array(name, values)
     if found.ndim > 1:
         raise ValueError(f"{name} of shape {found.shape}: expected one number a round")
     return found

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from oracles import spared as oracle
 from oracles.t_star import gaussian_profile, lattice_value
 
 import checkin_jax as cj
@@ -138,22 +139,7 @@ def test_links_are_above_bits_of_the_messages(n, mu):
     assert (value <= GaussianProfile(mu).delta(losses) * (1.0 + 1e-12)).all()
     for at_other in (0, n // 2, n - 1):
         for edge in (-0.5, 0.5, 2.0):
-            assert (value >= bits(n, mu, at_other, edge, losses) * (1.0 - 1e-9) - 1e-14).all()
-
-
-def bits(n: int, mu: float, at_other: int, edge: float, losses: np.ndarray) -> np.ndarray:
-    """The larger H_c of both orders of how many of n messages are above `edge`; m of the others at x', else at x."""
-    from scipy.special import ndtr
-    from scipy.stats import binom
-
-    up = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)
-    others = np.convolve(
-        binom.pmf(np.arange(at_other + 1), at_other, up[1]),
-        binom.pmf(np.arange(n - at_other), n - 1 - at_other, up[0]),
-    )
-    p, q = (np.append(others * (1.0 - each), 0.0) + np.append(0.0, others * each) for each in up)
-    c = np.exp(losses)[:, None]
-    return np.maximum(*(np.maximum(a - c * b, 0.0).sum(axis=1) for a, b in ((p, q), (q, p))))
+            assert (value >= oracle.bits(n, mu, at_other, edge, losses) * (1.0 - 1e-9) - 1e-14).all()
 
 
 @pytest.mark.parametrize(("n", "mu", "mass"), [(2**42, 16.0, 700.0), (3, 10.0, 20.0), (256, 0.1, 18.0)])

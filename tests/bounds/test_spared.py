@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from oracles import spared as oracle
 from scipy.special import ndtr
-from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.everybody import G2Shuffled
@@ -19,28 +18,15 @@ MASS = math.log(1e6) + 17.0
 LOSSES = np.geomspace(0.002, 0.06, 25)
 
 
-def bits(n: int, mu: float, at_other: int, edge: float, losses: np.ndarray) -> np.ndarray:
-    """The larger H_c of both orders of how many of n messages are above `edge`; m of the others at x', else at x."""
-    up = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)
-    count = np.arange(n)
-    others = np.convolve(
-        binom.pmf(np.arange(at_other + 1), at_other, up[1]),
-        binom.pmf(count[: n - at_other], n - 1 - at_other, up[0]),
-    )
-    p, q = (np.append(others * (1.0 - each), 0.0) + np.append(0.0, others * each) for each in up)
-    c = np.exp(losses)[:, None]
-    return np.maximum(*(np.maximum(a - c * b, 0.0).sum(axis=1) for a, b in ((p, q), (q, p))))
-
-
 @pytest.mark.thorough
 def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
     n, mu = 2500, 0.5
     value = spared.SparedGaussian(n, mu, MASS).upper(LOSSES)
     for at_other in (0, n // 5, n // 2, n - 1):
         for edge in (-0.7, 0.0, 0.5):
-            assert (value >= bits(n, mu, at_other, edge, LOSSES) * (1.0 - 1e-9) - 1e-14).all()
+            assert (value >= oracle.bits(n, mu, at_other, edge, LOSSES) * (1.0 - 1e-9) - 1e-14).all()
     four_times_as_many = spared.SparedGaussian(4 * n, mu, MASS).upper(LOSSES)
-    assert (four_times_as_many < bits(n, mu, n // 2, 0.0, LOSSES)).any()
+    assert (four_times_as_many < oracle.bits(n, mu, n // 2, 0.0, LOSSES)).any()
 
 
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
@@ -62,7 +48,7 @@ def test_every_chain_is_above_the_one_message_that_hides_least(plan):
     """Whatever the plan, also one that spares hardly anybody or almost all."""
     n, mu, allowed = 600, 0.3, 18.0
     losses = np.geomspace(0.01, 0.5, 12)
-    truth = np.maximum(bits(n, mu, 0, 0.0, losses), bits(n, mu, n - 1, 0.0, losses))
+    truth = np.maximum(oracle.bits(n, mu, 0, 0.0, losses), oracle.bits(n, mu, n - 1, 0.0, losses))
     links = tuple(spared._Link(each, 2.0) for each in plan)
     value = spared._Chain(n, mu, links, allowed).upper(losses)
     assert (value >= truth).all()

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtr
+from scipy.stats import binom
 
 from .t_star import Channel, Profile, finite_law
 
@@ -26,6 +27,18 @@ def shuffled(laws: Sequence[np.ndarray]) -> np.ndarray:
 
 def hockey_stick(p: np.ndarray, q: np.ndarray, c: float) -> float:
     return float(np.maximum(p - c * q, 0.0).sum())
+
+
+def bits(n: int, mu: float, at_other: int, edge: float, losses: np.ndarray) -> np.ndarray:
+    """The larger H_c of both orders of how many of n messages are above `edge`; m of the others at x', else at x."""
+    up = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)
+    others = np.convolve(
+        binom.pmf(np.arange(at_other + 1), at_other, up[1]),
+        binom.pmf(np.arange(n - at_other), n - 1 - at_other, up[0]),
+    )
+    p, q = (np.append(others * (1.0 - each), 0.0) + np.append(0.0, others * each) for each in up)
+    c = np.exp(losses)[:, None]
+    return np.maximum(*(np.maximum(a - c * b, 0.0).sum(axis=1) for a, b in ((p, q), (q, p))))
 
 
 def shuffled_profile(channel: Channel, others: int) -> Profile:

@@ -222,7 +222,7 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     rate = float(1 / (1 + inverse_rho))
     n, beta = size + 1, rate / theta
     pool = pools.certain(size)
-    staged = UnequalStaged(rate, theta, pool, math.log(3.0), 12.0)
+    staged = UnequalStaged(rate, theta, pool, math.log(3.0), 28.0)
     assert staged.gains
     steps = 240
     width = max(90.0, float((c - 1) * n * inverse_rho))
@@ -232,7 +232,8 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     loss = np.array([math.log(c)])
     ours = float(staged.upper(loss)[0])
     assert ours >= game * (1 - 1e-9)
-    assert ours <= game * 1.03 + 1e-6
+    # Chords between the losses that are evaluated cost 3% this far out.
+    assert ours <= game * 1.05 + 1e-6
     # Far out T1h is smaller.
     assert ours < float(UnequalPureLDP(rate, theta, pool, math.log(3.0), MASS).upper(loss)[0]) or ours < 1e-6
 

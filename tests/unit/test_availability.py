@@ -96,6 +96,7 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
         ([5], [0.1, 0.2], "coin=2 numbers: expected one for each of the 1 rounds"),
         ([5, 6], [0.1, 0.0], "coin, row 2: 0.0"),
         ([[5]], 0.1, "available of shape"),
+        ([5], 10**400, "coin=.*a float64 can hold"),
     ],
 )
 def test_lists_that_are_no_log_are_refused_by_their_row(available, coin, message):

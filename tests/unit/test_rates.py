@@ -133,6 +133,7 @@ def test_rates_count_clients_and_leave_one_out():
         (([0.1], [-3]), r"counts\[0\]=-3.0: expected whole numbers"),
         (([0.1], [1.5]), r"counts\[0\]=1.5"),
         (([[0.1]],), r"values of shape \(1, 1\)"),
+        (([10**400],), "values=.*a float64 can hold"),
     ],
 )
 def test_rates_refuse_what_are_none(arguments, message):
