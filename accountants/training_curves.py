@@ -61,7 +61,8 @@ def main(runs: Path, out: Path, view: Literal["messages", "aggregate"] = "messag
                     x, [*map(min, accuracies)], [*map(max, accuracies)], color=color, alpha=0.2, linewidth=0
                 )
     delta = rows[0]["delta"]
-    left.set(xscale="log", xlabel=f"certified $\\varepsilon$ (nats) at $\\delta$ = {delta:g}, view {view!r}")
+    plotting.scale(left, "x", (row["epsilon"] for row in rows))
+    left.set(xlabel=f"certified $\\varepsilon$ (nats) at $\\delta$ = {delta:g}, view {view!r}")
     left.set(ylabel="test accuracy", title="(3a, 3b) privacy and utility")
     right.set(xlabel="round", title="(4) accuracy by round")
     plotting.legend(drawn, 3)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -86,6 +87,18 @@ def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
             drawn.set_figwidth(max(wanted, drawn.get_figwidth()))
             return
         key.remove()
+
+
+def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
+    """Makes an axis logarithmic for values that span more than a decade; else it begins at zero.
+
+    Labels of a logarithmic axis lie over each other within a decade. Of `values` the positive and finite ones count.
+    """
+    shown = [value for value in values if 0 < value < math.inf]
+    if max(shown, default=1.0) > 10 * min(shown, default=1.0):
+        axis.set(**{f"{which}scale": "log"})
+    else:
+        axis.set(**{f"{which}lim": (0, None)})
 
 
 class Bracketed(Protocol):

@@ -7,6 +7,7 @@ command (the library itself keeps the accountant's programs only), see `keep_com
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import io
@@ -15,9 +16,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 
@@ -87,6 +88,7 @@ CONFIG = (
     tyro.conf.DisallowNone,
 )
 SHELLS = ("bash", "zsh", "fish")
+_SPEC = "COMPLETION_SPEC = "
 ABOUT = "How private federated learning with check-ins is: account for a protocol, or train under it."
 BELOW = (
     "checkin --version prints the version, checkin --completion bash (or zsh, fish) completions for a shell. "
@@ -210,13 +212,36 @@ def _completions(words: list[str]) -> str:
         ("    set -l current (count $words)\n", "{}    set words $words (commandline -ct)\n"),
     ):
         written = written.replace(known, whole.format(known))
-    # What a shell reads line by line: a description on one line, and nobody types the None of what is left out.
     return "".join(
-        re.sub(r"'None', |, 'None'| ?\(default: None\)", "", re.sub(r"\\+n\s*", " ", line))
-        if line.startswith("COMPLETION_SPEC")
-        else line
+        _described(line, quoted=words[0] == "fish") if line.startswith(_SPEC) else line
         for line in written.splitlines(keepends=True)
     )
+
+
+def _described(line: str, quoted: bool) -> str:
+    """tyro's table of commands, with what each of them does in place of its name.
+
+    A shell reads line by line, so that a description is one line; and nobody types the None of what is left out.
+    quoted: what means something between a shell's quotes has a backslash before it.
+    """
+    text = line.removeprefix(_SPEC)
+    table = ast.literal_eval(re.sub(r'\\([\\"$])', r"\1", text) if quoted else text)
+
+    def describe(commands: dict[str, Any], kinds: Mapping[str, type]) -> None:
+        for name, command in commands.items():
+            command["description"] = help.summary(kinds[name])
+            for option in command["options"]:
+                text = option["description"].replace("(default: None)", "")
+                option["description"] = " ".join(text.split()).replace(", None", "").replace("None, ", "")
+                if "choices" in option:
+                    option["choices"] = [each for each in option["choices"] if each != "None"]
+            describe(command.get("subcommands", {}), GROUPS.get(name, {}))
+
+    describe(table["subcommands"], COMMANDS)
+    written = repr(table)
+    if quoted:
+        written = re.sub(r'([\\"$])', r"\\\1", written)
+    return f"{_SPEC}{written}\n"
 
 
 def _asked(args: list[str]) -> tuple[str, dict[str, type], type | None]:

@@ -142,6 +142,11 @@ def page(name: str, kind: type) -> str:
     return "\n".join(out)
 
 
+def summary(kind: type) -> str:
+    """What a command does, in one line."""
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+
+
 def overview(name: str, about: str, kinds: Mapping[str, type], below: str = "") -> str:
     """The help of a command that has others below it."""
     width = _width()
@@ -153,11 +158,8 @@ def overview(name: str, about: str, kinds: Mapping[str, type], below: str = "") 
         "",
     ]
     for each, kind in kinds.items():
-        text = (kind.__doc__ or "").split("\n\n")[0]
         lead = f"  {each:<{longest - 2}}"
-        out += textwrap.wrap(
-            " ".join(text.split()), width, initial_indent=lead, subsequent_indent=" " * longest
-        )
+        out += textwrap.wrap(summary(kind), width, initial_indent=lead, subsequent_indent=" " * longest)
     shown = f"checkin {name} COMMAND --help".replace("  ", " ")
     return "\n".join([*out, "", *textwrap.wrap(f"{shown} has the options of each. {below}".rstrip(), width)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from typing import Any, Self
 
 from rich.console import Console
@@ -90,7 +91,8 @@ class FirstTime:
 
     def __init__(self, patience: float = 1.0) -> None:
         self._patience = patience
-        self._compiling, self._over = 0, threading.Event()
+        self._compiling, self._since, self._over = 0, 0.0, threading.Event()
+        self._counts = threading.Lock()
         self._watch = threading.Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> Self:
@@ -110,12 +112,15 @@ class FirstTime:
 
     def _count(self, event: str, duration_secs: float, **kwargs: Any) -> None:
         # A program goes to XLA when it has been lowered, and comes back when its compilation has been timed.
-        self._compiling += event.endswith("/jaxpr_to_mlir_module_duration")
-        self._compiling -= event.endswith("/backend_compile_duration")
+        begun = event.endswith("/jaxpr_to_mlir_module_duration")
+        with self._counts:
+            if begun and self._compiling == 0:
+                self._since = time.monotonic()
+            self._compiling += begun - event.endswith("/backend_compile_duration")
 
     def _tell(self) -> None:
-        while not self._over.wait(self._patience):
-            if self._compiling > 0:
+        while not self._over.wait(0.2 * self._patience):
+            if self._compiling > 0 and time.monotonic() - self._since > self._patience:
                 print(
                     "checkin: compiling kernels, which takes a while the first time ...",
                     file=sys.stderr,

@@ -235,6 +235,7 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
 def _asked(d: Disclosure) -> str:
     """The questions, by whom they are asked, and the answers."""
     said, first = d.deployment, d.stated[0]
+    here = said.view or d.applies
     epsilons = [
         page.sentence(
             f"{f'{each.name}, ' if each.name else ''}view {view}: epsilon at most {number(g.epsilon, up)} (no less "
@@ -275,9 +276,9 @@ def _asked(d: Disclosure) -> str:
                 [
                     f"View {view}: {trusted}."
                     for view, trusted in TRUSTED.items()
-                    if said.view in (None, view)
+                    if here == view or here not in TRUSTED
                 ],
-                [("The view that applies", said.view), ("Who that is", said.trusted)],
+                [("The view that applies", here), ("Who that is", said.trusted)],
             ),
         ),
         ("Which epsilon, at which delta?", _BOTH, page.answer([*epsilons, share])),

@@ -681,6 +681,8 @@ def test_completions_know_the_options(capsys, shell):
     script = capsys.readouterr().out
     assert "num-clients" in script
     assert "averaged-updates" in script
+    assert "'audit': {'description': 'Attacks the trainer" in script
+    assert "'report': {'description': 'Writes" in script
     assert "completions or ['__TYRO_COMPLETE_FILES__']" in script
     assert ("set words $words (commandline -ct)" in script) == (shell == "fish")
     assert "expected one of bash, zsh, fish" in _refused(capsys, ["--completion", f"{shell}ful"])

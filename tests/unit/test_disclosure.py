@@ -121,6 +121,15 @@ def test_a_declared_view_without_figures_is_no_reason_to_mark_another():
     assert "View messages applies here, the ledger declares" in text
 
 
+def test_what_a_ledger_declares_is_not_asked_again():
+    ledger = cj.CheckInAccountant()
+    ledger.compose(cj.to_event(RUN, PURE, view="messages"))
+    text = checklist.build(subjects.of_ledger("x", ledger.guarantee(1e-6), {}, deployment=Deployment()))
+    assert "The view that applies:</small> messages" in text
+    assert "View messages: " in text
+    assert "View aggregate: " not in text
+
+
 def test_checks_of_nothing_are_refused(found):
     checked = Deployment(checked=(Checked(assumption="the moon", by="A"),))
     with pytest.raises(ValueError, match="no assumption begins 'the moon'"):

@@ -203,7 +203,8 @@ def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
             lower = [point.spent[view].lower for point in kept]
             axis.fill_betweenx(accuracy, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
             axis.plot(upper, accuracy, ".-", color=_COLORS[view], label=view)
-        axis.set(xscale="log", xlabel="epsilon (nats)", ylabel="test accuracy (%)")
+        plotting.scale(axis, "x", (one.epsilon for point in points for one in point.spent.values()))
+        axis.set(xlabel="epsilon (nats)", ylabel="test accuracy (%)")
         axis.legend(frameon=False)
 
     if not points:
@@ -224,7 +225,8 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
             kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
             rounds = [point.round for point in kept]
             plotting.bracket(axis, rounds, [point.spent[view] for point in kept], view, _COLORS[view])
-        axis.set(yscale="log", xlabel="round", ylabel="epsilon (nats)")
+        plotting.scale(axis, "y", (one.epsilon for point in points for one in point.spent.values()))
+        axis.set(xlabel="round", ylabel="epsilon (nats)")
         axis.legend(frameon=False)
 
     return _figure("What the rounds cost", "Lines are guarantees, bands reach down to the lower ends.", draw)
@@ -303,10 +305,7 @@ def _update_norms(run: RecordedRun) -> str:
         axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(xlabel="round", ylabel="l2 norm")
         shown = [run.run.clip_norm, *(line[name] for line in lines for name in ("update_norm", "noise_norm"))]
-        if max(shown) > 10 * min(shown):
-            axis.set_yscale("log")
-        else:
-            axis.set_ylim(bottom=0)
+        plotting.scale(axis, "y", shown)
         axis.legend(frameon=False)
 
     return _figure(
