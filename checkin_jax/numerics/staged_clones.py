@@ -14,10 +14,11 @@ from jax import Array
 from checkin_jax import _validate
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.ahead import Kernel
-from checkin_jax.kernels.messages import staged_clones, weighted_clones
+from checkin_jax.kernels.messages import labelled_clones, staged_clones, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts.labels import Labelled
 
 # Losses at which the bound is computed, and how far apart in standard deviations of the loss: near zero, growing as
 # e^(x^2/6), where chords of a normal law's profile cost least; in the tail; where only masses far below delta are.
@@ -204,6 +205,24 @@ def weighted(seen: Weighted, epsilon0: float, log_inverse_mass: float) -> Proble
     laws = weighted_clones.WeightedCounts(*(host(each) for each in seen))
     nodes = _nodes(float(seen.masses @ (seen.whole + seen.part)))
     return Problem(weighted_clones.profile_upper, (laws, message, tuple(plans), losses, nodes), above)
+
+
+def labelled(slots: int, seen: Labelled, epsilon0: float, log_inverse_mass: float) -> Problem | None:
+    """T2++: what is to be evaluated where the client's message is shared evenly by all slots; None where they are few.
+
+    Args:
+      epsilon0, log_inverse_mass: as in `weighted`.
+    """
+    message, p_minus_1 = Message(host(epsilon0), host(1.0)), math.expm1(epsilon0)
+    whole = StepCounts(host(1.0), host(1.0), host([float(slots)]), host([1.0]))
+    chosen, variance = stages(whole, 0.0, log_inverse_mass), float(HEXAGON.largest_variance(message))
+    if chosen is None:
+        return None
+    middle = float(seen.masses @ seen.clients) / float(seen.masses.sum())
+    losses, above = _losses(math.sqrt(slots * variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass)
+    counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *seen)))
+    arguments = counts, message, chosen, losses, _nodes(float(slots))
+    return Problem(labelled_clones.profile_upper, arguments, above)
 
 
 def profile(

@@ -42,6 +42,7 @@ from checkin_jax.accounting.bounds.unit import (
 )
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.accounting.bounds.windows.contested import ContestedSlots, WeightedSlots
+from checkin_jax.accounting.bounds.windows.labelled import LabelledSlots
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
@@ -167,6 +168,17 @@ def t2_plus(unit: Unit) -> UnitBound | None:
         return None
     weighted = WeightedSlots(*shown[:2], epsilon0, unit.log_inverse_mass, shown.others, shown.pick)
     return weighted if weighted.gains else None
+
+
+def t2_plus_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T2+, common slots of clients of one rate; a record is replaced."""
+    shown, throws, epsilon0 = unit.slots, unit.protocol.used_throws, unit.epsilon0
+    if not unit.replaced or shown is None or not shown.hidden or throws is None or throws.num_clients == 1:
+        return None
+    if epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+        return None
+    labelled = LabelledSlots(*throws, epsilon0, unit.log_inverse_mass)
+    return labelled if labelled.gains else None
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:

@@ -1,4 +1,4 @@
-"""eps0-LDP messages with the likelihood constraints from below, stage by stage: T1+, T1h+ and, in slots, T2+.
+"""eps0-LDP messages with the likelihood constraints from below, stage by stage: T1+, T1h+ and, in slots, T2+ and T2++.
 
 Where `numerics.staged_clones` has a bound below T1's. Call inside `devices.float64()`.
 """

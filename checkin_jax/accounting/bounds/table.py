@@ -24,6 +24,8 @@ FAST = 0.06
 _SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
 # More clients leave fewer empty slots to hide in.
 _COUNTED = "the number of clients is as stated, no lower bound on it"
+# Of clients that take part less often more slots are empty.
+_STATED_RATE = "clients take part as often as is stated, not less"
 _UNEQUAL = "docs/theory_rates.md"
 
 
@@ -111,6 +113,15 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory.md, docs/theory_hexagon.md",
         0.5,
         families.t2_plus,
+    ),
+    Bound(
+        "T2++",
+        "common slots with hidden dummies: T2+ with slots that all have nearly the same share of the client's message, "
+        "as the kind of its slot is told truly or falsely by chance",
+        "docs/theory_hexagon.md",
+        0.3,
+        families.t2_plus_plus,
+        assumes=(_STATED_RATE,),
     ),
     Bound(
         "T2'",

@@ -287,7 +287,7 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Playe
     return played, *_stage(game, played, allowed[-1])
 
 
-def _play(
+def play(
     rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
 ) -> tuple[Laws, Played, Array, Array]:
     """The game, and what `staged` has; mean, x: how many steps there are, and where they begin, about."""
@@ -317,7 +317,7 @@ def _one(
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     mean = seen.rate * (seen.masses @ seen.counts)
     x = -seen.clients * c_minus_1 / unit
-    game, played, share, failed = _play(rules, nodes, message, stages, loss, mean, x)
+    game, played, share, failed = play(rules, nodes, message, stages, loss, mean, x)
     if binomial:
         counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
         value, early = _binomial(game, played, share, failed, *counted)
@@ -377,7 +377,7 @@ def _pooled(
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
     middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    game, played, share, failed = _play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
+    game, played, share, failed = play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift

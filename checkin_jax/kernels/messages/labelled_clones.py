@@ -1,0 +1,73 @@
+r"""eps0-LDP messages in common slots, the client's own under a label of either kind: T2++ by staged domination.
+
+With p = e^eps0, c = e^l >= 1 and m slots the unit's hockey-stick divergence is at most
+
+    sum_i mass_i (1/n_i) E( -n_i (c - 1) + sum_{j <= m} d_j )_+ + lost (p - c)/(p + 1),
+
+where every d is a centred step of the hexagon's game, chosen in view of those before it [docs/theory_hexagon.md,
+section 5b]. All parts share the sum, its stages and its contour: they differ in where it begins.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.messages import staged_clones
+from checkin_jax.kernels.messages.games import HEXAGON, Message
+from checkin_jax.kernels.messages.staged_clones import Stages
+
+
+class LabelledCounts(NamedTuple):
+    """m; n_i > 0, real, and their masses, [parts]; lost: the probability of what is in no part."""
+
+    slots: Array
+    clients: Array
+    masses: Array
+    lost: Array
+
+
+def _one(nodes: int, seen: LabelledCounts, message: Message, stages: Stages, loss: Array) -> Array:
+    epsilon0 = message.epsilon0
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    middle = -(seen.masses @ seen.clients) / jnp.sum(seen.masses) * c_minus_1 / unit
+    game, played, share, failed = staged_clones.play(
+        HEXAGON, nodes, message, stages, loss, seen.slots, middle
+    )
+    every = staged_clones.add(game, played, share, seen.slots - stages.before, failed)
+
+    def part(clients: Array) -> Array:
+        x = -clients * c_minus_1 / unit
+        debt = every.debt * jnp.exp(game.contour.order * x + every.total.log_mgf)
+        return (stop_loss.stop_loss(every.total, game.contour, game.theta, x) + debt) * unit / clients
+
+    alone = staged_clones.alone_at_most(loss, epsilon0)
+    value = seen.masses @ jnp.minimum(jax.vmap(part)(seen.clients), alone) + seen.lost * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+
+
+@compiled(static=("nodes",))
+def profile_upper(
+    seen: LabelledCounts,
+    message: Message,
+    stages: Stages,
+    losses: Float64[Array, " losses"],
+    nodes: int = staged_clones.USUAL,
+) -> Float64[Array, " losses"]:
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    Args:
+      stages, nodes: as in `staged_clones.profile_upper`, for m steps.
+    """
+    require_float64(seen, message, stages, losses)
+    return jax.lax.map(
+        functools.partial(_one, nodes, seen, message, stages), losses, batch_size=staged_clones.BATCH
+    )

@@ -1,0 +1,272 @@
+"""T2++: a false label for the client's own slot; all throws, the algorithm, the game, and what is NOT a bound."""
+
+import math
+from collections import defaultdict
+from fractions import Fraction as F
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import hexagon as oracle
+from oracles import random_check_ins as brute
+from scipy.optimize import linprog
+
+import checkin_jax as cj
+from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics.counts import labels, occupancy
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+SETTINGS = [(2, 2, 1.0), (3, 2, 1.0), (3, 3, 1.0), (4, 3, 1.0), (4, 2, 0.5), (3, 3, 0.6)]
+
+
+def law_and_shares(n: int, m: int, prob: float) -> tuple:
+    """K's law, and for every K that occurs the largest share and the labels' probability."""
+    law = occupancy.exact(n - 1, m, prob)
+    kept = np.flatnonzero(law)
+    return law, kept, *labels.shares(n, m, prob, law, int(kept[0]), int(kept[-1]))
+
+
+def equal_game(p: float, c: float, start: float, unit: float, steps: int) -> float:
+    """max E(start + unit sum (z - c z' + c - 1))_+ of so many steps, the hexagon's laws chosen one by one."""
+    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
+
+    @cache
+    def value(left: int, at: float) -> float:
+        if not left:
+            return max(at, 0.0)
+        return max(sum(w * value(left - 1, round(at + unit * d, 12)) for d, w in law) for law in laws)
+
+    return value(steps, start)
+
+
+def theorem(n: int, m: int, prob: float, p: float, c: float, share=None, total=None) -> float:
+    """T2++ by the game itself; with other shares or probabilities of labels, where they are given."""
+    law, kept, w, t = law_and_shares(n, m, prob)
+    w, t = w if share is None else share, t if total is None else total
+    parts = (
+        law[k] * equal_game(p, c, t[i] * (1 - c), prob * w[i] / m, m)
+        for i, k in enumerate(kept)
+        if law[k] > 0
+    )
+    return float(sum(parts))
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), SETTINGS)
+def test_labels_of_all_throws(n, m, prob):
+    """Shares and probabilities of labels, by who throws where, who is drawn, and whose label is false.
+
+    Labels say of every slot whether it is occupied, and by whom: None for empty ones.
+    """
+    law, kept, share, total = law_and_shares(n, m, prob)
+    k = kept.astype(float)
+    before = np.array([law[j - 1] if j else 0.0 for j in kept])
+    fewer = before / law[kept] * (m - k + 1) / np.maximum(k, 1.0)
+    kept_true = labels._true(k / n, (k + m * (1 - prob) / prob) / n, fewer, kept[-1] == m)
+    true = dict(zip(kept.tolist(), np.where((kept == kept[-1]) & (kept < m), 1.0, kept_true)))
+    without, unused, used = defaultdict(float), defaultdict(float), defaultdict(float)
+    for picks, mass in brute.one_of_each_slot(
+        brute.fixed_window_choices(n - 1, m, F(prob)), range(m)
+    ).items():
+        without[picks] += float(mass)
+    for throws, mass in brute.fixed_window_choices(n - 1, m, F(prob)).items():
+        members = [[i for i, slot in enumerate(throws) if slot == j] for j in range(m)]
+        for drawn in product(*([*each] or [None] for each in members)):
+            chance = float(mass) / math.prod(max(len(each), 1) for each in members)
+            unused[drawn] += chance * (1 - prob)
+            for j in range(m):
+                own, load = chance * prob / m, len(members[j])
+                if load:
+                    used[drawn, j] += own / (load + 1)
+                    unused[drawn] += own * load / (load + 1)
+                    continue
+                keeps = true[sum(each is not None for each in drawn)]
+                used[drawn, j] += own * keeps
+                spare = [i for i in range(n - 1) if i not in drawn]
+                for other in spare:
+                    false = (*drawn[:j], other, *drawn[j + 1 :])
+                    used[false, j] += own * (1 - keeps) / len(spare)
+                assert spare or keeps == 1.0
+    assert sum(unused.values()) + sum(used.values()) == pytest.approx(1.0)
+    for picks, mass in without.items():
+        at = int(np.flatnonzero(kept == sum(each is not None for each in picks))[0])
+        shares = np.array([used[picks, j] for j in range(m)]) / mass * m / prob
+        assert shares.max() == pytest.approx(share[at], rel=1e-8)
+        assert (shares <= share[at]).all()
+        probability = (unused[picks] + sum(used[picks, j] for j in range(m))) / mass
+        assert total[at] <= probability * (1 + 1e-12)
+        assert probability == pytest.approx(total[at], rel=1e-8)
+    assert {picks for picks, _ in used} | set(unused) <= set(without)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1000, 1000), (300, 1000), (3000, 1000), (40, 1000)])
+@pytest.mark.parametrize("prob", [1.0, 0.4])
+def test_shares_are_nearly_even(n, m, prob):
+    """They add up to the probability that the message is used, a hundredth more at most; labels' to one."""
+    seen = labels.labelled(n, m, prob, MASS)
+    assert seen is not None
+    used = m / n * (1 - (1 - prob / m) ** n)
+    assert 0.99 <= seen.masses.sum() <= 1.0 + 1e-6
+    assert used <= (seen.masses * m / seen.clients).sum() <= 1.01 * used
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob"), [(4000, 4000, 1.0), (4900, 600, 1.0), (4900, 2000, 0.6), (5000, 4000, 0.7)]
+)
+def test_bounds_on_the_law_are_above_it(n, m, prob):
+    """Where K's law is bounded, the value of any level is above those of all K and numbers of others in it."""
+    bounded, exact = labels._bounded(n, m, prob, MASS), labels._counted(n, m, prob, MASS)
+    assert bounded is not None
+    assert exact is not None
+    share, total, masses, lost = bounded
+    for far in (0.0, 0.02, 0.05):
+        # A unit's worth of a normal sum, where it matters: any value that falls with T and grows with the share.
+        def value(each, far=far):
+            return sum(q * max(0.0, w - 8.0 * far * t) for w, t, q in zip(*each[:3]))
+
+        assert value((share, total, masses)) + lost >= value(exact)
+    assert (np.diff(share) >= 0).all()
+    assert (np.diff(total) <= 0).all()
+
+
+def ratios(n: int, m: int, prob: float, seed: int, number: int, bound, losses) -> float:
+    """The largest ratio of the algorithm, in adaptive channels of finite randomizers, to `bound` at e^loss."""
+    rng, largest = np.random.default_rng(seed), 0.0
+    used, p = brute.fixed_window(n, m, prob), 4.0
+    at_most = [bound(p, math.exp(loss)) for loss in losses]
+    for turn in range(number):
+        kind = ("extremal", "rotated")[turn % 2]
+        tree = brute.random_tree(lambda kind=kind: brute.random_channel(rng, 3, p, kind), m)
+        for one, other in brute.neighbours(2, n):
+            first, second = (brute.output_law(used, data, tree) for data in (one, other))
+            for loss, value in zip(losses, at_most):
+                truth = brute.hockey_stick(first, second, math.exp(loss))
+                assert truth <= value * (1 + 1e-9) + 1e-15
+                largest = max(largest, truth / value if value else 0.0)
+    return largest
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), SETTINGS)
+def test_the_algorithm_is_below(n, m, prob):
+    largest = ratios(n, m, prob, n * m, 8, lambda p, c: theorem(n, m, prob, p, c), (0.0, 0.2, 0.5, 0.9))
+    assert 0.5 < largest <= 1.0 + 1e-9
+
+
+def powers(law: np.ndarray, most: int) -> list:
+    """Laws of the counts of labels of 0, ..., most messages, each of this law."""
+    one = np.zeros((2,) * law.size)
+    for label, mass in enumerate(law):
+        one[tuple(int(i == label) for i in range(law.size))] = mass
+    found = [np.ones((1,) * law.size)]
+    for _ in range(most):
+        found.append(together(found[-1], one))
+    return found
+
+
+def together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    found = np.zeros([a + b - 1 for a, b in zip(one.shape, other.shape)])
+    for at in zip(*np.nonzero(other)):
+        found[tuple(slice(i, i + size) for i, size in zip(at, one.shape))] += other[at] * one
+    return found
+
+
+def exchangeable(n: int, m: int, prob: float, channel: np.ndarray, c: float) -> float:
+    """H of the algorithm where all others hold one record: rows are the client's two records, dummy's, others'."""
+    first, second, dummy, other = channel
+    occupied, dummies, others = occupancy.exact(n, m, prob), powers(dummy, m), powers(other, m)
+    moved = powers(first, 1)[1] - c * powers(second, 1)[1]
+    total = np.zeros((m + 1,) * dummy.size)
+    for k in np.flatnonzero(occupied):
+        total += occupied[k] * (1 - k / n) * (1 - c) * together(others[k], dummies[m - k])
+        if k:
+            total += occupied[k] * k / n * together(together(moved, others[k - 1]), dummies[m - k])
+    return float(np.maximum(total, 0).sum())
+
+
+def extreme_channel(rng: np.random.Generator, p: float) -> np.ndarray:
+    """A random extreme law of the four densities, whose quotients are 1/p to p."""
+    rays = np.array([each for each in product([1.0, p], repeat=4) if len(set(each)) == 2])
+    masses = linprog(rng.normal(size=len(rays)), A_eq=rays.T, b_eq=np.ones(4), bounds=(0, None)).x
+    return (rays * masses[:, None])[masses > 1e-9].T
+
+
+def worst(n: int, m: int, prob: float, p: float, bound, seed: int, number: int = 20) -> float:
+    """The largest ratio to `bound` over randomizers that tell dummies from others."""
+    rng, losses = np.random.default_rng(seed), math.log(p) * prob * np.array([0.0, 0.08, 0.25])
+    at_most = [bound(p, math.exp(loss)) for loss in losses]
+    channels = [extreme_channel(rng, p) for _ in range(number)]
+    return max(
+        exchangeable(n, m, prob, each, math.exp(loss)) / value
+        for each in channels
+        for loss, value in zip(losses, at_most)
+    )
+
+
+@pytest.mark.parametrize("p", [1.6, math.exp(2), 20.0])
+@pytest.mark.parametrize(("n", "m", "prob"), [(3, 2, 1.0), (6, 4, 1.0), (4, 4, 0.8), (12, 4, 1.0)])
+def test_dummies_and_others_told_apart_are_below(n, m, prob, p):
+    found = worst(n, m, prob, p, lambda p, c: theorem(n, m, prob, p, c), n)
+    assert 0.85 < found <= 1.0 + 1e-9
+
+
+def test_one_client_too_many_is_no_bound():
+    """Shares as if the client competed with itself, or without what false labels add: exceeded by the algorithm."""
+    law, kept, *_ = law_and_shares(4, 3, 1.0)
+    more, _ = labels.shares(5, 3, 1.0, law, int(kept[0]), int(kept[-1]))
+    for share in (more, kept / 4.0):
+        assert worst(4, 3, 1.0, 4.0, lambda p, c, w=share: theorem(4, 3, 1.0, p, c, w), 1) > 1.05
+
+
+def test_the_mean_share_is_no_bound():
+    """The probability to be used in every slot whatever is seen: exceeded where dummies and others differ."""
+    mean = np.array([0.75])
+
+    def bound(p: float, c: float) -> float:
+        return theorem(2, 2, 1.0, p, c, mean, np.ones(1))
+
+    rng, c = np.random.default_rng(5), math.exp(0.6 * math.log(4.0))
+    found = max(exchangeable(2, 2, 1.0, extreme_channel(rng, 4.0), c) for _ in range(40))
+    assert found > 1.05 * bound(4.0, c)
+
+
+@pytest.mark.parametrize(("p", "step"), [(F(3, 2), F(1, 100)), (F(4), F(1, 20))])
+def test_above_the_game(p, step):
+    """Two parts that begin at different places, played out on a lattice."""
+    far, slots, clients, masses = [step * j for j in (0, 1, 2)], 200, (250, 300), (0.7, 0.3)
+    pad = (0, labels.PARTS - 2)
+    parts = labels.Labelled(np.pad(np.array(clients, float), pad, mode="edge"), np.pad(masses, pad), 0.0)
+    found = staged_clones.labelled(slots, parts, math.log(float(p)), MASS)
+    assert found is not None
+    bound = convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))
+    width = 9.0 * math.sqrt(slots * float(max(2 / (p + 2), 1 / p)))
+    truth = [
+        sum(q * oracle.lattice_game(p, 1 + x, -n * x, slots, width)[-1] / n for n, q in zip(clients, masses))
+        for x in far
+    ]
+    assert (bound >= np.array(truth) * (1 - ORACLE_ROUNDING)).all()
+    assert bound[0] <= 1.06 * truth[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob", "epsilon0", "most"),
+    [
+        (1000, 1000, 1.0, 2.0, 1.01),
+        (1000, 1000, 1.0, 0.5, 1.02),
+        (300, 1000, 0.5, 1.0, 1.02),
+        (10**5, 10**5, 1.0, 2.0, 1.02),
+        (60_000, 600, 0.3, 1.0, 1.03),
+    ],
+)
+def test_windows_whose_clients_compete(n, m, prob, epsilon0, most):
+    protocol = cj.FixedWindow(num_clients=n, num_slots=m, check_in_prob=prob)
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6)
+    assert g.lower < g.epsilon < most * g.lower
+    assert "T2++" in g.method
+
+
+@pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (3, 3, 1.0), (5, 3, 0.6), (8, 4, 1.0)])
+def test_fewer_clients_are_a_bound(n, m, prob):
+    found = [worst(n + more, m, prob, 4.0, lambda p, c: theorem(n, m, prob, p, c), n) for more in (0, 1, 3)]
+    assert found[2] < found[1] < found[0] <= 1.0 + 1e-9
