@@ -51,9 +51,9 @@ class SpentBudget:
 class ReportPage:
     """Writes one HTML page about a run, a ledger or a plan: what it promises, what guidelines ask, who checked what.
 
-    A table [deployment] in a TOML file declares what no program can know: view, client, tuning, evaluation,
-    other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit, code,
-    utility; and [[deployment.checked]] with assumption (its first words), by and on.
+    A table [deployment] in a TOML file declares what no program can know: view, message, num_clients, client, tuning,
+    evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit,
+    code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
     """
 
     heading: ClassVar[str] = "output"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.stated import Stated, in_short
@@ -70,7 +71,8 @@ class Disclosure:
       title: of the page. lead: a sentence below it.
       state: what must not be overlooked: that nothing has run yet, or that the run has not ended.
       promises: at least one.
-      clients: how many there are; None: that differs.
+      clients: how many there are; None: not known.
+      clients_at_once: that is how many take part in a round, at most: there may be more of them in all.
       unit: what is protected, as far as a program knows.
       mechanism: what is done to the data, a sentence each.
       covered: accesses to the data that the figures are about.
@@ -81,7 +83,6 @@ class Disclosure:
       software: versions, a sentence.
       files: what the page was made of.
       source: name of the file or folder that the page is about.
-      seen: the key of the guarantees that apply, where the subject itself declares it; who declares it is `seen_by`.
       deployment: what the deployer declares.
       made: the day.
     """
@@ -91,6 +92,7 @@ class Disclosure:
     state: tuple[str, ...] = ()
     promises: tuple[Promise, ...]
     clients: int | None = None
+    clients_at_once: bool = False
     unit: str
     mechanism: tuple[str, ...]
     covered: tuple[str, ...]
@@ -102,8 +104,6 @@ class Disclosure:
     software: str = f"checkin-jax {__version__}"
     files: tuple[Digest, ...] = ()
     source: str = ""
-    seen: str | None = None
-    seen_by: str = ""
     deployment: Deployment = dataclasses.field(default_factory=Deployment)
     made: datetime.date = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).date()
@@ -116,9 +116,24 @@ class Disclosure:
 
     @property
     def applies(self) -> str | None:
-        """Key of the guarantees that apply: as the deployer declares, else as the subject does; None: undeclared."""
-        known = self.promises[0].guarantees
-        return next((view for view in (self.deployment.view, self.seen) if view in known), None)
+        """Key of the guarantees that apply, as the deployer declares; None: undeclared, or they are not here."""
+        view = self.deployment.view
+        return view if view in self.promises[0].guarantees else None
+
+    @property
+    def chosen(self) -> str | None:
+        """Name of the kind of message that the deployer declares to be used; None: undeclared.
+
+        Raises:
+          ValueError: the declaration is not the first words of one of them.
+        """
+        said, names = self.deployment.message, [each.name for each in self.promises]
+        found = [name for name in names if said is not None and name.startswith(said)]
+        if said is not None and len(found) != 1:
+            raise ValueError(
+                f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
+            )
+        return found[0] if found else None
 
     @property
     def theorems(self) -> tuple[str, ...]:
@@ -205,13 +220,18 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
     first, view = d.stated[0], d.deployment.view
     wrong = [] if view in (None, d.applies) else [f"View {view} is declared, and has no figures here."]
     if d.applies is None:
-        wrong.append(
-            "Which of these adversaries there is has not been declared. Until it is, only the first line may be relied "
-            "on: it trusts nobody."
+        safe = (
+            "only the first line may be relied on: it trusts nobody."
+            if "local" in d.promises[0].guarantees
+            else "none of these lines may be relied on: each trusts somebody."
         )
+        if view is None:
+            wrong.append(f"Which of these adversaries there is has not been declared. Until it is, {safe}")
+        else:
+            wrong.append(f"Without them {safe}")
         which = []
     else:
-        who = d.seen_by if view != d.applies else d.deployment.operator or "the deployer"
+        who = d.deployment.operator or "the deployer"
         trusted = f": {TRUSTED[d.applies]} must be trusted" if d.applies in TRUSTED else ""
         which = [f"View {d.applies} applies here, {who} declares{trusted}."]
     told = (
@@ -235,7 +255,6 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
 def _asked(d: Disclosure) -> str:
     """The questions, by whom they are asked, and the answers."""
     said, first = d.deployment, d.stated[0]
-    here = said.view or d.applies
     epsilons = [
         page.sentence(
             f"{f'{each.name}, ' if each.name else ''}view {view}: epsilon at most {number(g.epsilon, up)} (no less "
@@ -245,11 +264,8 @@ def _asked(d: Disclosure) -> str:
         for view, g in each.guarantees.items()
         if d.applies in (None, view)
     ]
-    share = (
-        None
-        if d.clients is None
-        else f"Delta times the number of clients is {up(first.delta * d.clients, 3)}; it should be well below 1."
-    )
+    chosen = [("The message that is chosen", d.chosen)] if len(d.promises) > 1 else []
+    in_all = [("Clients in all", None if said.num_clients is None else f"{said.num_clients:,}")]
     methods = dict.fromkeys(
         f"<p>{html.escape(f'{each.name}, view' if each.name else 'View')} {view}, upper end: "
         f"{theorems.linked(g.method, d.theorems)}; lower end: "
@@ -258,7 +274,7 @@ def _asked(d: Disclosure) -> str:
         for view, g in each.guarantees.items()
     )
     checks = said.checks(d.assumptions)
-    done = sum(each is not None for each in checks)
+    done = sum(map(bool, checks))
     held = f"{done} of {len(checks)} have been checked by somebody who says so; they are below."
     compared = f"{first.neighboring_relation}: {first.compared}."
     audit = [*d.audit, *([said.audit] if said.audit else [])]
@@ -276,13 +292,17 @@ def _asked(d: Disclosure) -> str:
                 [
                     f"View {view}: {trusted}."
                     for view, trusted in TRUSTED.items()
-                    if here == view or here not in TRUSTED
+                    if said.view not in TRUSTED or said.view == view
                 ],
-                [("The view that applies", here), ("Who that is", said.trusted)],
+                [("The view that applies", said.view), ("Who that is", said.trusted)],
             ),
         ),
-        ("Which epsilon, at which delta?", _BOTH, page.answer([*epsilons, share])),
-        ("What is done to the data?", _BOTH, page.answer(d.mechanism)),
+        (
+            "Which epsilon, at which delta?",
+            _BOTH,
+            page.answer([*epsilons, _among(d)], in_all if d.clients_at_once else []),
+        ),
+        ("What is done to the data?", _BOTH, page.answer(d.mechanism, chosen)),
         ("Which accesses to the data are covered?", _DPFY, page.answer(d.covered)),
         (
             "Which are not covered?",
@@ -352,12 +372,24 @@ def _asked(d: Disclosure) -> str:
     )
 
 
+def _among(d: Disclosure) -> str | None:
+    """Delta against the number of clients; None where that is not known."""
+    number, delta = d.deployment.num_clients or d.clients, d.stated[0].delta
+    if number is None:
+        return None
+    if d.clients is not None and number < d.clients:
+        raise ValueError(f"num_clients={number}: expected {d.clients} or more, as many take part at once")
+    counted = " that take part in one round at most" if d.clients_at_once and number == d.clients else ""
+    return f"Delta times {number:,} clients{counted} is {up(delta * number, 3)}; it should be well below 1."
+
+
 def _assumed(d: Disclosure) -> str:
     """What must hold, and room for who checked it."""
     rows = [
         (
             html.escape(text),
-            page.BLANK if who is None else html.escape(f"{who.by}{f', {who.on}' if who.on else ''}"),
+            "<br>".join(html.escape(f"{each.by}{f', {each.on}' if each.on else ''}") for each in who)
+            or page.BLANK,
         )
         for text, who in zip(d.assumptions, d.deployment.checks(d.assumptions))
     ]

@@ -12,6 +12,10 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax.protocols import VIEWS
+from checkin_jax.protocols.protocol import MAX_CLIENTS
+
+# The views that a ledger's own entries name, where they differ.
+COMPOSED = "as composed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +23,7 @@ class Checked:
     """Somebody's word that an assumption holds.
 
     Attributes:
-      assumption: its first words, as the page prints them.
+      assumption: its first words, as the page prints them: so many that no other begins with them.
       by: who checked it.
       on: when, and how, if that is to be said.
     """
@@ -36,8 +40,11 @@ class Deployment:
     Attributes:
       operator: who deploys the run and answers for this page. contact: where to ask.
       purpose: what the result is for.
-      view: "local", "messages" or "aggregate": which adversary there is.
+      view: "local", "messages" or "aggregate": which adversary there is; "as composed": of each run of a ledger the
+        one that the ledger names.
       trusted: who it is that removes names, or adds up.
+      message: first words of the kind of message that is used, where a plan has several.
+      num_clients: how many clients there are in all, where more of them take part than at once.
       client: what one client is: a person, an account, a device; and whether somebody may be several.
       data: what a client's record holds, and how it is collected.
       tuning: how settings were chosen, and on whose data.
@@ -57,6 +64,8 @@ class Deployment:
     purpose: str | None = None
     view: str | None = None
     trusted: str | None = None
+    message: str | None = None
+    num_clients: int | None = None
     client: str | None = None
     data: str | None = None
     tuning: str | None = None
@@ -70,24 +79,28 @@ class Deployment:
     utility: str | None = None
     checked: tuple[Checked, ...] = ()
 
-    def checks(self, assumptions: Iterable[str]) -> list[Checked | None]:
-        """Who checked each assumption; None: nobody.
+    def checks(self, assumptions: Iterable[str]) -> list[tuple[Checked, ...]]:
+        """Who checked each assumption; empty: nobody.
 
         Raises:
-          ValueError: a check that begins as none of the assumptions does.
+          ValueError: a check that begins as none of the assumptions does, or as several do.
         """
         listed = list(assumptions)
+        found: list[list[Checked]] = [[] for _ in listed]
         for each in self.checked:
-            if not any(one.startswith(each.assumption) for one in listed):
+            fits = [i for i, one in enumerate(listed) if one.startswith(each.assumption)]
+            fits = [i for i in fits if listed[i] == each.assumption] or fits
+            if len(fits) != 1:
+                how_many = f"{len(fits)} assumptions begin" if fits else "no assumption begins"
                 raise ValueError(
-                    f"checked: no assumption begins {_validate.shown(each.assumption)}: expected the first words of one"
+                    f"checked: {how_many} {_validate.shown(each.assumption)}: expected the first words of one"
                 )
-        return [
-            next((each for each in self.checked if one.startswith(each.assumption)), None) for one in listed
-        ]
+            found[fits[0]].append(each)
+        return [tuple(each) for each in found]
 
 
-_TEXTS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name != "checked")
+_OTHERS = ("checked", "num_clients")
+_TEXTS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name not in _OTHERS)
 _NAME = "deployment"
 
 
@@ -97,16 +110,19 @@ def of_table(table: Any) -> Deployment:
     Raises:
       ValueError, TypeError: a name that is none, or a value that is no text; it is named.
     """
-    known = (*_TEXTS, "checked")
+    known = (*_TEXTS, *_OTHERS)
     for name, value in _mapping(_NAME, table, known).items():
-        if name != "checked" and (not isinstance(value, str) or not value.strip()):
+        if name in _TEXTS and (not isinstance(value, str) or not value.strip()):
             raise TypeError(f"[{_NAME}] {name}={_validate.shown(value)}: expected a text")
     if "view" in table:
-        _validate.choice(VIEWS, view=table["view"])
+        _validate.choice((*VIEWS, COMPOSED), view=table["view"])
+    found: dict[str, Any] = dict(table)
+    if "num_clients" in table:
+        found["num_clients"] = _validate.integer(1, MAX_CLIENTS, num_clients=table["num_clients"])
     rows = table.get("checked", [])
     if not isinstance(rows, list):
         raise TypeError(f"[{_NAME}] checked={_validate.shown(rows)}: expected [[{_NAME}.checked]]")
-    return Deployment(**{**table, "checked": tuple(map(_checked, rows))})
+    return Deployment(**{**found, "checked": tuple(map(_checked, rows))})
 
 
 def _checked(row: Any) -> Checked:

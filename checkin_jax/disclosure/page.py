@@ -38,6 +38,7 @@ table.cards,.cards tbody,.cards tr,.cards td{display:block}.cards td:first-child
 @media print{:root{color-scheme:light;--text:#000;--soft:#444;--rule:#bbb;--back:#fff;--code:#fff;--deep:#123a6b;
 --warn:#fff;--mark:#eee}body{max-width:none;margin:0;padding:0;font-size:10.5pt}h2{margin-top:1.2rem;padding-top:.6rem}
 h1,h2,h3,h3+p,h2+p:has(+.wide){break-after:avoid}tr,figure,.warn{break-inside:avoid}
+.pairs tr{break-inside:auto}.pairs td p{break-inside:avoid}
 .figures{display:grid;grid-template-columns:1fr 1fr;gap:0 1.5rem}.figures section{break-inside:avoid}
 pre{border:1px solid var(--rule);font-size:8.5pt}
 p,li{orphans:3;widows:3}tr.applies{-webkit-print-color-adjust:exact;print-color-adjust:exact}}

@@ -9,11 +9,10 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.disclosure import page
 from checkin_jax.disclosure.checklist import Disclosure, Promise
-from checkin_jax.disclosure.declared import Deployment
+from checkin_jax.disclosure.declared import COMPOSED, Deployment
 from checkin_jax.disclosure.evidence import Digest
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 
-COMPOSED = "as composed"
 _UNIT = "One client, with all records it holds, over {}."
 _RELEASED = (
     "What the adversary of each line sees, and whatever is made of it without looking at clients' data again: a model "
@@ -30,7 +29,7 @@ def of_ledger(
     source: str = "",
     deployment: Deployment,
 ) -> Disclosure:
-    """The page about a ledger.
+    """The page about a ledger. That its entries name views declares nothing: they may have been left as they were.
 
     Args:
       name: what the ledger is called.
@@ -41,17 +40,19 @@ def of_ledger(
       deployment: what the deployer declares.
     """
     views = {unit.view for unit, _ in found.units}
-    seen = next(iter(views)) if len(views) == 1 and not found.central else COMPOSED
+    each = dict(others)
+    if len(views) == 1 and not found.central:
+        each[next(iter(views))] = found
+    if len(views) != 1 or found.central or deployment.view == COMPOSED:
+        each[COMPOSED] = found
     units = sum(count for _, count in (*found.units, *found.central))
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
-    each = {**others, seen: found}
     return Disclosure(
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed",
-        promises=(Promise(guarantees={view: each[view] for view in (COMPOSED, *VIEWS) if view in each}),),
-        seen=seen,
-        seen_by="the ledger",
-        clients=min(sizes) if sizes else None,
+        promises=(Promise(guarantees={view: each[view] for view in (*VIEWS, COMPOSED) if view in each}),),
+        clients=max(sizes, default=None),
+        clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
         mechanism=tuple(page.sentence(each) for each in found.composed),
         covered=(
@@ -117,6 +118,7 @@ def of_plan(
         state=tuple(state),
         promises=tuple(promises),
         clients=protocol.num_clients,
+        clients_at_once=True,
         unit=_UNIT.format("the whole run"),
         mechanism=(
             page.sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),

@@ -4,6 +4,7 @@ import datetime
 import html
 import json
 import re
+import warnings
 
 import pytest
 from stand_in import as_read, quick_account
@@ -111,23 +112,97 @@ def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path
     assert "No audit" not in text
 
 
-def test_a_declared_view_without_figures_is_no_reason_to_mark_another():
-    ledger = cj.CheckInAccountant()
-    ledger.compose(cj.to_event(RUN, PURE, view="messages"))
-    found = ledger.guarantee(1e-6)
-    made = subjects.of_ledger("x", found, {}, deployment=Deployment(view="aggregate"))
-    text = checklist.build(made)
+def ledger_of(*views):
+    ledger = cj.CheckInAccountant(bounds="fast")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # views differ
+        for view in views:
+            ledger.compose(cj.to_event(RUN, PURE, view=view))
+    return ledger.guarantee(1e-6)
+
+
+@pytest.fixture(scope="module")
+def of_ledgers():
+    return {views: ledger_of(*views) for views in (("messages",), ("local",), ("messages", "aggregate"))}
+
+
+def ledger_page(of_ledgers, *views, view=None):
+    others = {"local": of_ledgers["local",]}
+    made = subjects.of_ledger("x", of_ledgers[views], others, deployment=Deployment(view=view))
+    return as_read(html.unescape(checklist.build(made)))
+
+
+@pytest.mark.parametrize("views", [("messages",), ("messages", "aggregate")])
+def test_that_entries_name_views_declares_nothing(of_ledgers, views):
+    text = ledger_page(of_ledgers, *views)
+    assert (
+        "has not been declared. Until it is, only the first line may be relied on: it trusts nobody." in text
+    )
+    assert 'class="applies"' not in text
+    assert "applies here" not in text
+    for view in VIEWS:
+        assert f"View {view}: " in text
+    first, last = re.findall(r"<small>view (.*?)</small>", text)
+    assert (first, last) == ("local", "messages" if len(views) == 1 else "as composed")
+
+
+@pytest.mark.parametrize(
+    ("views", "view", "told"),
+    [
+        (("messages",), "messages", "View messages applies here, the deployer declares: the devices"),
+        (("messages",), "as composed", "View as composed applies here, the deployer declares."),
+        (("messages", "aggregate"), "as composed", "View as composed applies here, the deployer declares."),
+        (("messages", "aggregate"), "local", "View local applies here, the deployer declares: nobody but"),
+    ],
+)
+def test_a_ledgers_view_is_the_deployers_to_declare(of_ledgers, views, view, told):
+    text = ledger_page(of_ledgers, *views, view=view)
+    assert told in text
+    assert "may be relied on" not in text
+    (marked,) = re.findall(r'<tr class="applies">.*?</tr>', text)
+    assert f"view {view}<" in marked
+
+
+def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers):
+    text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here." in text
-    assert "View messages applies here, the ledger declares" in text
+    assert "Without them only the first line may be relied on: it trusts nobody." in text
+    assert "applies here" not in text
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
+    assert "none of these lines may be relied on: each trusts somebody" in checklist.build(made)
 
 
-def test_what_a_ledger_declares_is_not_asked_again():
-    ledger = cj.CheckInAccountant()
-    ledger.compose(cj.to_event(RUN, PURE, view="messages"))
-    text = checklist.build(subjects.of_ledger("x", ledger.guarantee(1e-6), {}, deployment=Deployment()))
-    assert "The view that applies:</small> messages" in text
-    assert "View messages: " in text
-    assert "View aggregate: " not in text
+def test_a_plan_of_several_messages_asks_which_is_used_and_how_many_clients_there_are(found):
+    other = guarantees(cj.PureLDP(epsilon0=2.0))
+    text = built([found, other])
+    blank = page.BLANK.replace("&nbsp;", "\xa0")
+    assert f"The message that is chosen:</small> {blank}" in text
+    assert "Delta times 300 clients that take part in one round at most is 0.0003;" in text
+    assert f"Clients in all:</small> {blank}" in text
+    text = built([found, other], deployment=Deployment(message="2-LDP", num_clients=200_000))
+    assert "The message that is chosen:</small> 2-LDP messages<" in text
+    assert "Delta times 200,000 clients is 0.2;" in text
+    assert "Clients in all:</small> 200,000<" in text
+    assert "The message that is chosen" not in built([found])
+    for wrong, told in (
+        (Deployment(message="3-LDP"), "message='3-LDP': expected the first words of one of '1-LDP messages'"),
+        (Deployment(num_clients=299), "num_clients=299: expected 300 or more"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            built([found, other], deployment=wrong)
+
+
+def test_first_words_of_several_assumptions_check_none_of_them(found):
+    assumptions = ["noise is secret", "noise is Gaussian", "noise"]
+    ann, bob = (Checked(assumption="noise is s", by=name) for name in ("Ann", "Bob"))
+    assert Deployment(checked=(ann, bob)).checks(assumptions) == [(ann, bob), (), ()]
+    whole = Checked(assumption="noise", by="Ann")
+    assert Deployment(checked=(whole,)).checks(assumptions) == [(), (), (whole,)]
+    with pytest.raises(ValueError, match="3 assumptions begin 'noi': expected the first words of one"):
+        Deployment(checked=(Checked(assumption="noi", by="Ann"),)).checks(assumptions)
+    first = found["messages"].assumptions[0]
+    both = tuple(Checked(assumption=first, by=name) for name in ("Ann", "Bob"))
+    assert "Ann<br>Bob" in built([found], deployment=Deployment(checked=both))
 
 
 def test_checks_of_nothing_are_refused(found):
@@ -155,6 +230,8 @@ def test_a_target_is_said_to_be_met_or_not(found):
         ("[deployment]\noperator = 7\n", "expected a text"),
         ("[deployment]\noperator = ' '\n", "expected a text"),
         ("[deployment]\nview = 'all'\n", "view='all'"),
+        ("[deployment]\nnum_clients = 'many'\n", "num_clients='many'"),
+        ("[deployment]\nnum_clients = 0\n", "num_clients=0: expected a whole number in [1, 1e+12]"),
         ("[deployment]\nchecked = 'all'\n", "checked"),
         ("[[deployment.checked]]\nby = 'A'\n", "needs assumption"),
         ("[[deployment.checked]]\nassumption = 'A'\nwho = 'B'\n", "has no who"),
