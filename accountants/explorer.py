@@ -83,8 +83,15 @@ def build(found: dict[str, Any], version: str = cj.__version__) -> str:
     stops = dict(pair for table in found.values() for pair in table["axes"])
     lines = []
     for name, words, kind in _CONTROLS:
-        most = 1_000 if kind == "sliding" else len(stops[name]) - 1
-        start = most // 2
+        values = stops[name]
+        most = 1_000 if kind == "sliding" else len(values) - 1
+        # A point of the table, or the first that is shown would be a much worse one's.
+        middle = values[len(values) // 2]
+        start = (
+            round(most * math.log(middle / min(values)) / math.log(max(values) / min(values)))
+            if kind == "sliding"
+            else values.index(middle)
+        )
         lines.append(
             f'<label class="slider"><span>{words}</span><input type="range" id="{name}" data-kind="{kind}" min="0" '
             f'max="{most}" step="1" value="{start}"><output id="o-{name}"></output></label>'

@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -37,6 +38,11 @@ def _matplotlib() -> type[Figure]:
             f"figures need matplotlib: {how_to_install('plots')}", name=error.name
         ) from error
     return Figure
+
+
+def available() -> bool:
+    """Whether there is anything to draw with."""
+    return find_spec("matplotlib") is not None
 
 
 def check(out: Path) -> Path:

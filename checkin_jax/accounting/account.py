@@ -162,7 +162,8 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:
         out.append(
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
-            "publishing one client's record at random would be within it"
+            "publishing one client's record at random would be within it; choose delta = "
+            f"{10.0 ** (math.floor(-math.log10(protocol.num_clients)) - 1):.0e} or less"
         )
     coins = protocol.coins
     if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:

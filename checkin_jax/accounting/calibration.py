@@ -200,7 +200,13 @@ def _free(
     own = randomizer.variable
     if own is not None:
         known[own.name] = own
-    name = _validate.choice(tuple(known), free=free)  # type: ignore[arg-type]
+    if free is None:
+        kinds = type(randomizer).__name__
+        raise ValueError(
+            f"free was left out: expected one of {', '.join(map(repr, known))}; or the class {kinds} in place of an "
+            "object, whose own variable is then free"
+        )
+    name = _validate.choice(tuple(known), free=free)
     if own is not None and name == own.name:
         start = float(getattr(randomizer, name))
         return (

@@ -36,7 +36,7 @@ from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.progress import FirstTime
+from checkin_jax.cli.progress import Waiting
 from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
@@ -148,7 +148,7 @@ def _run(args: list[str]) -> None:
         except (ValueError, TypeError, OSError) as error:
             _refuse(_told(error))
         keep_compiled()
-    waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else FirstTime()
+    waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else Waiting()
     with (
         contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")),
         waiting,
@@ -171,6 +171,8 @@ def _close_output() -> None:
 
 def _parse(args: list[str]) -> Command:
     """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant."""
+    if args[:1] in ([], ["help"]):
+        args = [*args[1:], "--help"]
     name, kinds, kind = _asked(args)
     words = args[len(name.split()) :]
     if kind is None and not (words and words[0].startswith("-")):
@@ -186,7 +188,9 @@ def _parse(args: list[str]) -> Command:
         return parsed(Command, args, prog="checkin", config=CONFIG)
     except UsageError as error:
         where = f" (see checkin {name} --help)".replace("  ", " ")
-        meant = "" if kind is None else help.nearest(words, kind) or help.missing(words, kind)
+        group = name.partition(" ")[0]
+        beside = {f"checkin {group} {other}": one for other, one in GROUPS.get(group, {}).items()}
+        meant = "" if kind is None else help.nearest(words, kind, beside) or help.missing(words, kind)
         _refuse((meant or str(error)) + where)
 
 

@@ -176,6 +176,8 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
             randomizer = self.build_randomizer()
             if not hasattr(protocol, name):
                 raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
+            if name in _START and getattr(self, name) is not None:
+                raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
         elif self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
         elif name != "epsilon0" and (self.mechanism is not None or self.total_variation is not None):

@@ -6,11 +6,13 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import re
 import shutil
 import textwrap
 import types
 import typing
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
 
@@ -181,8 +183,11 @@ def _command(text: str, width: int) -> list[str]:
     return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
-def nearest(words: list[str], kind: type) -> str:
-    """What was meant by the first option, or word in place of a choice, that the command does not have; else ''."""
+def nearest(words: list[str], kind: type, beside: Mapping[str, type]) -> str:
+    """What was meant by the first option, or word in place of a choice, that the command does not have; else ''.
+
+    beside: commands that may be meant in its place.
+    """
     known = options_of(kind)
     for word, value in zip(words, [*words[1:], ""]):
         if not (word.startswith("--") or _short(word)):
@@ -190,7 +195,9 @@ def nearest(words: list[str], kind: type) -> str:
         name, _, joined = word.partition("=")
         name = name.replace("_", "-")
         if name not in known:
-            return f"no option {name}{did_you_mean(name, known)}"
+            have = [other for other, one in beside.items() if name in options_of(one)]
+            hint = f"; {' and '.join(have)} {'has' if len(have) == 1 else 'have'} it" if have else ""
+            return f"no option {name}{hint or did_you_mean(name, known)}"
         option, value = known[name], joined or value
         absent = bool(option.value) and (not value or (not joined and value.startswith("--")))
         shown = "without a value" if absent else value
@@ -198,7 +205,9 @@ def nearest(words: list[str], kind: type) -> str:
             hint = "" if absent else did_you_mean(value, option.choices)
             return f"{name} {shown}: expected one of {', '.join(option.choices)}{hint}"
         if absent or (option.value in _NUMBERS and not _reads(value, option.value)):
-            return f"{name} {shown}: expected {_MEANT[option.value]}"
+            plain = "" if absent else _number(value)
+            hint = f"; did you mean {plain}?" if plain else ""
+            return f"{name} {shown}: expected {_MEANT[option.value]}{hint}"
     return ""
 
 
@@ -227,6 +236,19 @@ def missing(words: list[str], kind: type) -> str:
 def _short(word: str) -> bool:
     """Whether a word is an option of one hyphen, which no command has; a negative number is none."""
     return word[:1] == "-" and word[1:2].isalpha()
+
+
+def _number(word: str) -> str:
+    """A number as people write it, 0.3%, 2,000,000 or 1/2000, as options take it; '' where it is none."""
+    found = re.fullmatch(r"([\d.,]{1,40})(%?)(?:/([\d,]{1,40}))?", word)
+    try:
+        top, percent, bottom = found.groups() if found else ("", "", "")
+        value = (
+            Fraction(top.replace(",", "")) / int((bottom or "1").replace(",", "")) / (100 if percent else 1)
+        )
+    except (ValueError, ZeroDivisionError):
+        return ""
+    return f"{value}" if value.denominator == 1 else f"{float(value):g}"
 
 
 def _reads(word: str, kind: str) -> bool:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,12 @@ _TABLES = {
     "deployment": (),
 }
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
+
+
+_QUICK = (
+    "note: by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian "
+    "messages that are shuffled"
+)
 
 
 class Search(NamedTuple):
@@ -88,6 +95,8 @@ class Plan:
                 print(json.dumps(_plain(rows, wanted), allow_nan=False))
             else:
                 print(_text(rows, wanted, in_markdown=self.markdown))
+                if bounds == "fast":
+                    print(f"\n{broken(_QUICK, terminal_width())}")
 
         return job
 
@@ -165,7 +174,12 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
         if len(coin) != len(cycle):
             raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
         coin = np.tile(coin, cycles)
-    return from_availability(np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0))
+    try:
+        return from_availability(
+            np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0)
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(re.sub("^coin", "[fleet] check_in_prob", str(error))) from error
 
 
 def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:

@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from checkin_jax._rounding import up
 
+_COMPILING = "compiling kernels, which takes a while the first time ..."
+_COMPUTING = "computing; Gaussian messages that are shuffled may take a minute ..."
+
 
 class _Bar:
     """Steps done of all, fields of its own, and the time left; use as a context manager.
@@ -46,7 +49,7 @@ class _Bar:
 
 
 class RoundBar(_Bar):
-    """Round, check-ins, accuracy and epsilon so far, of a run of training.
+    """Round, check-ins, accuracy and epsilon so far, rounded up, of a run of training.
 
     Args:
       num_rounds: length of the bar.
@@ -65,7 +68,7 @@ class RoundBar(_Bar):
             fields["accuracy"] = f"{line['accuracy']:.1%}"
         if "epsilon" in line:
             epsilon = line["epsilon"]
-            fields["epsilon"] = "infinite" if epsilon is None else up(epsilon, 3)
+            fields["epsilon"] = "infinite" if epsilon is None else f"{up(epsilon, 3)} (view {line['view']})"
         if self._progress.disable and len(fields) > 1:
             told = ", ".join(f"{name} {value}" for name, value in fields.items() if name != "check_ins")
             with contextlib.suppress(OSError):  # nobody reads it: no reason for a run to end
@@ -86,8 +89,13 @@ class RowBar(_Bar):
         self._progress.update(self._task, completed=done, total=total, rate=rate)
 
 
-class FirstTime:
-    """Says on a terminal, once, that kernels are being compiled, where that takes a while; use as a context manager."""
+class Waiting:
+    """Says on a terminal, once each, that kernels are being compiled, where that takes a while, and that a long
+    computation goes on; use as a context manager.
+
+    Args:
+      patience: seconds of compiling after which it is said; of computing, four times as many.
+    """
 
     def __init__(self, patience: float = 1.0) -> None:
         self._patience = patience
@@ -119,10 +127,15 @@ class FirstTime:
             self._compiling += begun - event.endswith("/backend_compile_duration")
 
     def _tell(self) -> None:
-        while not self._over.wait(0.2 * self._patience):
-            if self._compiling > 0 and time.monotonic() - self._since > self._patience:
-                print(
-                    "checkin: compiling kernels, which takes a while the first time ...",
-                    file=sys.stderr,
-                )
-                return
+        began = time.monotonic()
+        left = {_COMPILING, _COMPUTING}
+        while left and not self._over.wait(0.2 * self._patience):
+            now = time.monotonic()
+            due = set()
+            if self._compiling > 0 and now - self._since > self._patience:
+                due.add(_COMPILING)
+            if now - began > 4.0 * self._patience:
+                due.add(_COMPUTING)
+            for words in due & left:
+                print(f"checkin: {words}", file=sys.stderr)
+            left -= due

@@ -96,7 +96,6 @@ class ReportPage:
         return job_of(deployment)
 
     def _of_run(self, deployment: Deployment | None) -> Job:
-        from checkin_jax import plotting
         from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import html_report, recorded
 
@@ -104,7 +103,6 @@ class ReportPage:
             if getattr(self, name) is not None:
                 raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name == 'bounds')}")
         run = recorded.read(self.subject)
-        plotting.check(Path("picture.svg"))  # before any work: is there anything to draw with?
         out = self.subject / "report.html" if self.out is None else self.out
         check_free(out, self.subject, self.deployment)
         if not run.metrics:

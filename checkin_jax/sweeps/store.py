@@ -22,6 +22,11 @@ _LOCK = ".lock"
 _NAMES = "names of columns"
 
 
+def folder_of(out: Path) -> Path:
+    """The folder of finished blocks of the file that a sweep will be."""
+    return out.with_name(f"{out.name}.blocks")
+
+
 class Store:
     """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .npz for each block.
 
@@ -45,7 +50,7 @@ class Store:
     def __init__(
         self, out: Path, plan: Mapping[str, Any], *, resume: bool, leads: bool = True, joins: bool = False
     ) -> None:
-        self.folder = out.with_name(f"{out.name}.blocks")
+        self.folder = folder_of(out)
         plan = {"schema": _SCHEMA, **plan}
         self._lock = self._shared(out) if joins else self._locked(out, resume) if leads else None
         try:
@@ -176,7 +181,7 @@ def finished_rows(out: str | Path) -> Sweep:
         is damaged.
     """
     path = check(Path(out))
-    folder = path.with_name(f"{path.name}.blocks")
+    folder = folder_of(path)
     parts = []
     for each in sorted(folder.glob("[0-9]*.npz")):
         # Once the last block is there the folder becomes the file.

@@ -29,7 +29,7 @@ from checkin_jax.sweeps.processes.shared import Executor
 from checkin_jax.sweeps.processes.workers import Workers
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question
 from checkin_jax.sweeps.settings import Settings
-from checkin_jax.sweeps.store import Store
+from checkin_jax.sweeps.store import Store, folder_of
 from checkin_jax.sweeps.table import Frame, Sweep
 
 ROWS = ("product", "zip")
@@ -157,10 +157,6 @@ def sweep(
 ) -> Sweep:
     """Evaluates every setting of a table, in blocks, on all devices or cores of this process.
 
-    >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
-    >>> [f"{upper:.4f}" for upper in found["epsilon"]]
-    ['0.1487', '0.3971', '0.0124', '0.0332']
-
     Args:
       mesh: devices to use (those of this process); all when left out.
       progress: called as progress(done, total).
@@ -197,6 +193,11 @@ def sweep(
 
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
+
+    Examples:
+      >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
+      >>> [f"{upper:.4f}" for upper in found["epsilon"]]
+      ['0.1487', '0.3971', '0.0124', '0.0332']
     """
     made = prepare(**arguments)
     with Workers(mesh) as workers:
@@ -327,7 +328,7 @@ def _joined(
                 join,
             )
     except FileNotFoundError:
-        if path.with_name(f"{path.name}.blocks").exists() or not path.exists():
+        if folder_of(path).exists() or not path.exists():
             raise
     rows, failed, first_error = shared.counted(path) if failures is None else (len(made.settings), *failures)
     if rows != len(made.settings):

@@ -119,10 +119,22 @@ class Sweep:
         return "\n".join([*lines, self._summary])
 
     @property
+    def _same(self) -> str:
+        """Inputs that do not vary, with their values."""
+        shown = {*self._telling, *_SILENT, "error"}
+        inputs = itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns)
+        told = [f"{name} {_shown(name, self[name][:1].tolist()[0])}" for name in inputs if name not in shown]
+        return f"; all with {', '.join(told)}" if told else ""
+
+    @property
     def _summary(self) -> str:
         more = f", of which {_SHOWN} are shown" if len(self) > _SHOWN else ""
         failed = int(self.failed.sum()) if "error" in self.columns else 0
-        return f"{len(self):,} settings{more}" + (f", {failed:,} with an error" if failed else "")
+        return (
+            f"{len(self):,} settings{more}"
+            + (f", {failed:,} with an error" if failed else "")
+            + (self._same if len(self) else "")
+        )
 
     def __repr__(self) -> str:
         return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"

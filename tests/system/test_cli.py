@@ -21,13 +21,14 @@ from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
 from checkin_jax.cli.options import _one_line
-from checkin_jax.cli.progress import FirstTime
+from checkin_jax.cli.progress import Waiting
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
+SEARCH = ["--num-clients", "2000", "--check-in-prob", "0.1", "--epsilon0", "1"]
 PROTOCOL = ShuffledCheckIn(num_clients=2000, check_in_prob=0.1, num_rounds=20)
 DIGITS = ["train", "digits", "--num-clients", "500", "--num-rounds", "2", "--check-in-prob", "0.1"]
 
@@ -96,9 +97,36 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
 
 
 @pytest.mark.parametrize(
+    ("args", "same"),
+    [([], ["--help"]), (["help"], ["--help"]), (["help", "ledger", "add"], ["ledger", "add", "--help"])],
+)
+def test_help_is_a_word_too(capsys, args, same):
+    said = []
+    for words in (args, same):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(words)
+        assert stop.value.code == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != ""
+
+
+@pytest.mark.parametrize(
     ("args", "match"),
     [
-        ([], f"no command was given: expected one of {', '.join(cli.COMMANDS)} (see checkin --help)"),
+        (["help", "fly"], f"no command fly: expected one of {', '.join(cli.COMMANDS)} (see checkin --help)"),
+        (_replaced(RUN, "--check-in-prob", "0.3%"), "0.3%: expected a number; did you mean 0.003?"),
+        (_replaced(RUN, "--num-clients", "2,000,000"), "expected a whole number; did you mean 2000000?"),
+        (_replaced(RUN, "--delta", "1/2000000"), "expected a number; did you mean 5e-07?"),
+        (_replaced(RUN, "--delta", "1/0"), "--delta 1/0: expected a number (see"),
+        (
+            ["ledger", "add", "x", "--delta", "1"],
+            "--delta; checkin ledger show and checkin ledger report have it",
+        ),
+        (["ledger", "show", "x", "--view", "local"], "no option --view; checkin ledger add has it"),
+        (
+            ["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "1"],
+            "--free num-rounds leaves no room for --num-rounds",
+        ),
         (["train"], "digits, mnist"),
         (["fly"], "fly"),
         (["epsilon", "--check-in-prob", "0.1"], "--num-clients"),
@@ -132,7 +160,7 @@ def test_bad_accounting_input_gets_one_clear_line(capsys, option, value, match):
         (["compare", *RUN[1:], "--delta", "1e-320"], "delta=1e-320"),
         (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "num_clients"),
         (
-            ["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "1e-9", "--view", "local"],
+            ["calibrate", *SEARCH, "--free", "num-rounds", "--target-epsilon", "1e-9", "--view", "local"],
             "target_epsilon=1e-09",
         ),
         (["train", "digits"], "--run-dir"),
@@ -714,21 +742,32 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
 def test_a_terminal_is_told_once_that_kernels_are_compiled(monkeypatch, terminal):
     monkeypatch.setattr(sys, "stderr", terminal)
-    with FirstTime(patience=0.01):
+    with Waiting(patience=0.01):
         for _ in range(2):
             jax.monitoring.record_event_duration_secs("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.1)
         time.sleep(0.2)
     assert terminal.getvalue().count("compiling") == terminal.isatty()
     # Nothing to tell where programs are ready at once.
-    with FirstTime(patience=0.01):
+    with Waiting(patience=0.01):
         for event in ("jaxpr_to_mlir_module", "backend_compile"):
             jax.monitoring.record_event_duration_secs(f"/jax/core/compile/{event}_duration", 0.1)
         time.sleep(0.1)
     assert terminal.getvalue().count("compiling") == terminal.isatty()
 
 
+@pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
+def test_a_terminal_is_told_once_of_a_long_computation(monkeypatch, terminal):
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Waiting(patience=60.0):
+        time.sleep(0.2)
+    assert terminal.getvalue() == ""
+    with Waiting(patience=0.01):
+        time.sleep(0.3)
+    assert terminal.getvalue().count("checkin: computing") == terminal.isatty()
+
+
 def test_a_real_compilation_is_counted_up_and_down():
-    watch, seen = FirstTime(), []
+    watch, seen = Waiting(), []
 
     def count(event, duration_secs, **_):
         watch._count(event, duration_secs)

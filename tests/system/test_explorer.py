@@ -87,7 +87,51 @@ def test_small_tables_are_in_the_order_of_their_axes():
     ]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+def shown(address, tmp_path):
+    """The page at an address, as its script has made it."""
+    options = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    )
+    options += (
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-quic",
+        f"--user-data-dir={tmp_path}",
+    )
+    done = subprocess.run(
+        [str(CHROMIUM), *options, "--dump-dom", address],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return html.unescape(done.stdout)
+
+
+browser = pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
+
+
+@browser
+@pytest.mark.parametrize("kind", RANDOMIZERS)
+def test_the_page_opens_on_a_point_of_its_table(kind, tmp_path):
+    text = shown(f"{PAGE.as_uri()}#kind={kind}", tmp_path)
+    view = program().VIEWS[kind]
+    (line,) = re.findall(r'<pre id="command">checkin epsilon (.*?) --view (.*?)</pre>', text, re.DOTALL)
+    assert line[1] == view
+    given = {name.replace("-", "_"): float(value) for name, value in re.findall(r"--(\S+) (\S+)", line[0])}
+    table = tables()[f"{kind}/{view}"]
+    place = 0
+    for axis, values in table["axes"]:
+        place = place * len(values) + values.index(given.pop(axis))
+    assert not given
+    assert f'id="answer" data-epsilon="{table["epsilon"][place]}"' in text
+
+
+@browser
 @pytest.mark.parametrize(
     "given",
     [
@@ -106,27 +150,8 @@ def test_small_tables_are_in_the_order_of_their_axes():
 def test_between_points_the_page_shows_no_less_than_is_certified(given, tmp_path):
     (kind,) = RANDOMIZERS.keys() & given.keys()
     asked = "&".join(f"{name}={value!r}" for name, value in {"kind": kind, **given}.items()).replace("'", "")
-    options = (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-    )
-    options += (
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-quic",
-        f"--user-data-dir={tmp_path}",
-    )
-    done = subprocess.run(
-        [str(CHROMIUM), *options, "--dump-dom", f"{PAGE.as_uri()}#{asked}"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    found = re.search(r'id="answer" data-epsilon="([^"]*)">([^<]*)<', html.unescape(done.stdout))
+    text = shown(f"{PAGE.as_uri()}#{asked}", tmp_path)
+    found = re.search(r'id="answer" data-epsilon="([^"]*)">([^<]*)<', text)
     assert found
     if given["num_clients"] < 10_000 or given["check_in_prob"] == 0.05:
         assert found.groups() == ("null", "epsilon at most not in the table")

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -227,6 +228,20 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
         main(["report", str(run_dir)])
     assert stop.value.code == 2
     assert "no round was logged" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_page_has_all_but_figures(run_dir, monkeypatch):
+    made = datetime.date(2026, 11, 22)
+    drawn = html_report.build(recorded.read(run_dir), quick_account, made=made)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = html_report.build(recorded.read(run_dir), quick_account, made=made)
+    assert "matplotlib is not installed where this page was made" in text
+    assert "<svg" not in text
+    assert "matplotlib is not installed" not in drawn
+    whole = re.sub(r"<figure.*?</figure>", "", drawn, flags=re.DOTALL)
+    for heading in re.findall(r"<h2>.*?</h2>", whole):
+        assert heading in text
+    assert re.findall(r"<td.*?</td>", text) == re.findall(r"<td.*?</td>", whole)
 
 
 def test_the_page_says_who_declared_what_and_what_an_audit_found(run_dir):

@@ -246,6 +246,22 @@ def test_a_read_only_folder_gets_one_clear_line(capsys, tmp_path, monkeypatch):
     assert re.fullmatch(r"checkin: Permission denied: .*\n", capsys.readouterr().err)
 
 
+def test_a_file_that_is_there_stays_unless_it_may_be_replaced(capsys, tmp_path):
+    out = tmp_path / "a.csv"
+    few = ["--protocol", "shuffle", "--num-clients", "100", "--bounds", "fast", "--out", str(out)]
+    cli.main(["sweep", *few, "--epsilon0", "1"])
+    before = out.read_bytes()
+    capsys.readouterr()
+    for more in ((), ("--resume",)):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["sweep", *few, "--epsilon0", "2", *more])
+        assert stop.value.code == 2
+        assert capsys.readouterr().err == f"checkin: {out} is there: expected another --out, or --overwrite\n"
+        assert out.read_bytes() == before
+    cli.main(["sweep", *few, "--epsilon0", "2", "--overwrite"])
+    assert out.read_bytes() != before
+
+
 def test_json_and_plot(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     out, plot = tmp_path / "a.csv", tmp_path / "a.png"

@@ -120,7 +120,11 @@ def test_a_target_met_exactly_on_a_plateau_ends_the_search(protocol, free, view,
             ValueError,
             "free='num_rounds'",
         ),
-        ({"randomizer": cj.PureLDP(epsilon0=1), "target_epsilon": 1.0}, ValueError, "free=None"),
+        (
+            {"randomizer": cj.PureLDP(epsilon0=1), "target_epsilon": 1.0},
+            ValueError,
+            "free was left out: expected",
+        ),
         (
             {"randomizer": cj.PureLDP(epsilon0=1), "target_epsilon": 1.0, "free": "window"},
             ValueError,

@@ -66,7 +66,7 @@ def test_a_sweep_is_a_table_of_what_varies_with_ends_rounded_outwards():
     head, *rows, summary = str(table).splitlines()
     assert head.split() == ["num_clients", "epsilon", "lower", "error"]
     assert rows[0].split() == ["10", "1.2346", "1.2345"]
-    assert summary == "3 settings, 1 with an error"
+    assert summary == "3 settings, 1 with an error; all with delta 1e-06"
     assert len({len(row) for row in (head, *rows)}) == 1
     assert repr(table).startswith("<Sweep: 3 settings, 1 with an error, columns num_clients, delta,")
     assert "<th>epsilon</th>" in table._repr_html_()

@@ -30,6 +30,7 @@ from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Points of a curve of epsilon, where the run left none: with the tight bounds each may take a second.
 _POINTS = 10
@@ -39,6 +40,12 @@ DEPLOYMENT = "deployment.toml"
 # Characters of a setting that are shown.
 _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
+
+
+_NO_FIGURES = (
+    "There are no figures, as matplotlib is not installed where this page was made; metrics.jsonl in the run's folder "
+    "has their numbers."
+)
 
 
 def build(
@@ -60,7 +67,6 @@ def build(
 
     Raises:
       ValueError: no round was logged, a declaration fits nothing, or a file in the folder is damaged.
-      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
@@ -79,10 +85,11 @@ def build(
         _check_ins(run),
         _update_norms(run),
     )
+    missing = page.paragraphs([] if plotting.available() else [_NO_FIGURES])
     shown = [
         _attack(leading) if attack else "",
         _by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
-        page.section("How it went", f'<div class="figures">{"".join(figures)}</div>'),
+        page.section("How it went", f'{missing}<div class="figures">{"".join(figures)}</div>'),
     ]
     if deployment is None:
         declared_there = run.path / DEPLOYMENT
@@ -162,7 +169,6 @@ def _attack(final: dict[str, Guarantee]) -> str:
         most = (checklist.number(ends.upper, up) for ends in cells)
         rows.append((f"{view}<br><small>at most</small>", *most))
         rows.append(("<small>no less than</small>", *(down(ends.lower, 4) for ends in cells)))
-    drawn, _ = plotting.trade_off({view: g.attack for view, g in final.items()})
     caption = (
         "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
         "certified, bands reach down to what some attack attains."
@@ -173,8 +179,9 @@ def _attack(final: dict[str, Guarantee]) -> str:
         f"a part {delta} of all runs; mu is that of Gaussian differential privacy but for {delta}."
     )
     table = page.table(heads, rows, numbers=range(1, 6))
-    drawn_too = page.picture(drawn, "Trade-off curve", caption)
-    return page.section("What an attacker can do", page.paragraphs([told]), table, drawn_too)
+    attacks = {view: g.attack for view, g in final.items()}
+    drawn = _picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)[0])
+    return page.section("What an attacker can do", page.paragraphs([told]), table, drawn)
 
 
 def _accuracy_over_rounds(run: RecordedRun) -> str:
@@ -273,7 +280,6 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> str:
     ]
     heads = ("check-in rate up to", *(f"epsilon, {view}" for view in tables))
     caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
-    drawn = plotting.by_rate(tables, _COLORS, coins.values, coins.counts)
     told = (
         "Clients check in at rates of their own; who comes most often is worst off, and every figure elsewhere on this "
         "page is for that client."
@@ -282,7 +288,11 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> str:
         "What it costs whom",
         page.paragraphs([told]),
         page.table(heads, rows, numbers=range(len(heads))),
-        page.picture(drawn, "Epsilon by check-in rate", caption),
+        _picture(
+            "Epsilon by check-in rate",
+            caption,
+            lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
+        ),
     )
 
 
@@ -334,7 +344,12 @@ def _short(text: str) -> str:
 
 
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
-    """A section with one picture, as inline SVG."""
+    """A section with one picture; nothing where there is nothing to draw with."""
+    drawn = _picture(title, caption, lambda: _drawn(draw))
+    return f"<section>{page.section(title, drawn, level=3)}</section>" if drawn else ""
+
+
+def _drawn(draw: Callable[[Axes], None]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     drawn, (axis,) = plotting.figure()
@@ -345,14 +360,19 @@ def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
         if ticks.get_label_text() in ("round", "rounds"):  # counted from nothing, and none is half a one
             ticks.set_major_locator(MaxNLocator("auto", integer=True))
             ticks.axes.set(**{f"{ticks.axis_name}lim": (0, None)})
-    return f"<section>{page.section(title, page.picture(drawn, title, caption), level=3)}</section>"
+    return drawn
+
+
+def _picture(title: str, caption: str, drawn: Callable[[], Figure]) -> str:
+    """A picture as inline SVG; nothing where there is nothing to draw with."""
+    return page.picture(drawn(), title, caption) if plotting.available() else ""
 
 
 def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:
     """Writes the page to `out`, whole or not at all; returns the path; `more` and other arguments are those of `build`.
 
     Raises:
-      ValueError, ModuleNotFoundError: see `build`.
+      ValueError: see `build`.
       OSError: it cannot be written, or another process is writing it; found out before the page is built.
     """
     with replacing(out) as stream:
