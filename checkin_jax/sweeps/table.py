@@ -116,11 +116,13 @@ class Sweep:
         names, cells = self._cells(_SHOWN)
         widths = [max(map(len, column)) for column in zip(names, *cells)]
         lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in (names, *cells)]
-        return "\n".join([*lines, self._summary])
+        return "\n".join([*lines, self._summary + self._same])
 
     @property
     def _same(self) -> str:
         """Inputs that do not vary, with their values."""
+        if not len(self):
+            return ""
         shown = {*self._telling, *_SILENT, "error"}
         inputs = itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns)
         told = [f"{name} {_shown(name, self[name][:1].tolist()[0])}" for name in inputs if name not in shown]
@@ -130,11 +132,7 @@ class Sweep:
     def _summary(self) -> str:
         more = f", of which {_SHOWN} are shown" if len(self) > _SHOWN else ""
         failed = int(self.failed.sum()) if "error" in self.columns else 0
-        return (
-            f"{len(self):,} settings{more}"
-            + (f", {failed:,} with an error" if failed else "")
-            + (self._same if len(self) else "")
-        )
+        return f"{len(self):,} settings{more}" + (f", {failed:,} with an error" if failed else "")
 
     def __repr__(self) -> str:
         return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"
@@ -145,7 +143,7 @@ class Sweep:
         body = "".join(
             f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in cells
         )
-        return f"<table><tr>{head}</tr>{body}</table><p>{self._summary}</p>"
+        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The table as a stream of Arrow's, without a result a null: `polars.DataFrame(found)`, `pyarrow.table(found)`.
