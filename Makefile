@@ -31,11 +31,11 @@ numbers:
 	build/jax-$(JAX)/bin/python -m pip install --quiet --editable ".[train]" --group test "jax==$(JAX)" "jaxlib==$(JAX)"
 	CHECKIN_JAX_TESTS_CACHE=build/jax-$(JAX)/kernels build/jax-$(JAX)/bin/python -m pytest -n 0 tests/bounds/test_xla.py tests/unit/test_devices.py
 
-# Against flwr and jax_privacy themselves, in an environment of their own: flwr wants older releases than the tests do.
+# Against flwr, jax_privacy, equinox and haiku themselves, in an environment of their own: flwr wants older releases than the tests do.
 extras:
 	$(PYTHON) -m venv build/extras
 	build/extras/bin/python -m pip install --quiet --upgrade pip
-	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" polars --group test
+	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" polars equinox dm-haiku --group test
 	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
 # The large runs too: brute force of every theorem, hours.

@@ -5,8 +5,10 @@ import importlib.util
 import warnings
 
 NEEDED = {
+    "test_equinox.py": "equinox",
     "test_flwr.py": "flwr",
     "test_frames.py": "polars",
+    "test_haiku.py": "haiku",
     "test_jax_privacy.py": "jax_privacy",
     "test_xarray.py": "xarray",
 }

@@ -207,11 +207,18 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, capsy
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
 
-def test_a_half_written_checkpoint_is_none(tmp_path):
+def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_is_resumed(tmp_path):
+    """As a kill leaves it; nothing else in the folder goes."""
     folder = tmp_path / "run"
     _killed(folder, 8)
     checkpoints = folder / "checkpoints"
     shutil.move(checkpoints / "6", checkpoints / "6.orbax-checkpoint-tmp")
+    (checkpoints / "unused-5-1").mkdir()
+    (checkpoints / "notes.txt").write_text("mine")
+    with pytest.raises(_KilledError):
+        _train(folder, None, 8, resume=True, checkpoint_every=3)
+    assert {path.name for path in checkpoints.iterdir()} == {"3", "6", "unused-5-1", "notes.txt"}
+    assert _files(checkpoints / "6")
     _train(folder, resume=True)
     _train(tmp_path / "whole")
     assert _outcome(folder) == _outcome(tmp_path / "whole")
