@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from checkin_jax.training.model import Dataset, Model
+from checkin_jax.training.model import Dataset, Model, given, one_of
 from checkin_jax.training.private.clients import Parameters, Records
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.private.samplers import Mechanism
@@ -18,6 +18,32 @@ from checkin_jax.training.reports.recorded import LINE
 TEST_RECORDS_AT_ONCE = 100
 # parameters -> name -> number
 Evaluate = Callable[[Parameters], Mapping[str, Any]]
+
+
+def metric_names(model: Model, dataset: Dataset, parameters: Any) -> set[str]:
+    """Names of what is measured on the test set, once it is seen that it can be: before anything has run.
+
+    Args:
+      parameters: their shapes.
+
+    Raises:
+      ValueError, TypeError: `model.metrics` gives no names and scalars, or takes a name that the run's own lines have.
+    """
+    if dataset.test is None or model.metrics is None:
+        return set()
+    record = one_of(dataset.test)
+    with given("the metrics of one record of the test set", record):
+        found = jax.eval_shape(model.metrics, parameters, record)
+    if not isinstance(found, Mapping) or any(getattr(x, "shape", None) != () for x in found.values()):
+        raise TypeError(f"the metrics of one record are {found}: expected names and a scalar for each")
+    _check_names(found)
+    return set(found)
+
+
+def _check_names(found: Mapping[str, Any]) -> None:
+    for name in found:
+        if name in LINE:
+            raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
 
 
 def tests(
@@ -41,9 +67,7 @@ def tests(
             found |= means(parameters, test)
         if evaluate is not None:
             found |= evaluate(parameters)
-        for name in found:
-            if name in LINE:
-                raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
+            _check_names(found)
         values = {name: float(value) for name, value in found.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 

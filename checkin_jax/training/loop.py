@@ -23,9 +23,9 @@ from checkin_jax._names import named
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
-from checkin_jax.training.evaluation import Evaluate, norms, tests
+from checkin_jax.training.evaluation import Evaluate, metric_names, norms, tests
 from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
-from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays
+from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays, one_of
 from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
@@ -111,7 +111,8 @@ def train(
         last ones. Post-processing, too.
       eval_every: rounds between evaluations.
       evaluate: parameters -> name -> number, for what `model.metrics` cannot say; it may use public data only.
-      target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds.
+      target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds. It is
+        refused where no evaluation can have an "accuracy".
       on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that arrived,
         dummies included), window (where the protocol has windows) and, at evaluations, the model's metrics,
         epsilon, epsilon_lower, view, method and spent (the report's figures over what has begun, in view "messages" and
@@ -185,6 +186,11 @@ def train(
     if optimizer is not None:
         check_optimizer(optimizer, shapes)
     start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
+    names = metric_names(model, dataset, shapes)
+    if target_accuracy is not None and evaluate is None and "accuracy" not in names:
+        raise ValueError(
+            f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or `evaluate`"
+        )
     tested = tests(model, dataset, evaluate, performance)
     account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
@@ -356,7 +362,7 @@ def _program(
     """A digest of the clients' computation and the server's."""
     from checkin_jax.training.runs.checkpoints import fingerprint
 
-    record = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), dataset.records)
+    record = one_of(dataset.records)
     own = fingerprint(jax.value_and_grad(model.loss), shapes, record)
     if client_update is not None:
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), record)

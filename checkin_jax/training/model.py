@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -79,8 +80,8 @@ class Dataset(ByName):
       name: for reports.
 
     Raises:
-      ValueError, TypeError: there are no records, or leading axes differ; owners are no whole numbers or words, one a
-        record, or no column of the records.
+      ValueError, TypeError: there are no records, or leading axes differ; columns that JAX cannot hold: words, or whole
+        numbers beyond 32 bits; owners are no whole numbers or words, one a record, or no column of the records.
     """
 
     records: Records
@@ -94,6 +95,8 @@ class Dataset(ByName):
             _rows(self.test, "test")
         if self.owner is not None:
             object.__setattr__(self, "owner", self._owners(self.owner, number))
+        _check_columns(self.records, "records")
+        _check_columns(self.test, "test")
 
     def _owners(self, owner: np.ndarray | str, number: int) -> np.ndarray:
         """Owners as an array; a column is taken out of the records, of the test set too."""
@@ -114,6 +117,8 @@ class Dataset(ByName):
             raise ValueError(
                 f"owner={_validate.shown(owner)}: expected {number} whole numbers or words"
             ) from error
+        if found.dtype == object and all(isinstance(each, str) for each in found.flat):
+            found = found.astype(str)  # as tables of other packages keep words
         if found.shape != (number,) or found.dtype.kind not in "iuUS":
             raise ValueError(
                 f"owner: expected {number} whole numbers or words, one a record, got {found.dtype} {found.shape}"
@@ -216,7 +221,7 @@ def check_model(model: Model, dataset: Dataset, client_update: ClientUpdate | No
       client_update: what clients compute in place of the gradient of the loss; likewise looked at.
 
     Raises:
-      TypeError: parameters that are not floating-point arrays, a loss that is not a scalar.
+      TypeError: parameters that are not floating-point arrays, or none; a loss that is not a scalar.
       ValueError: state of batch normalisation among the parameters, a loss that speaks to other clients or to the host.
     """
     parameters = jax.eval_shape(model.init, jax.random.key(0))
@@ -230,7 +235,9 @@ def check_model(model: Model, dataset: Dataset, client_update: ClientUpdate | No
     kinds = {type(x).__name__ for x in _variables(parameters)}
     if "BatchStat" in kinds:
         raise TypeError(f"parameters with running statistics of batch normalisation: {_MIXES}")
-    record = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), dataset.records)
+    if not jax.tree.leaves(parameters):
+        raise TypeError("parameters: expected at least one floating-point array, got none")
+    record = one_of(dataset.records)
     traced = _apart(model.loss, "the loss of one record", parameters, record)
     shapes = [value.shape for value in traced.out_avals if hasattr(value, "shape")]
     if shapes != [()] or not jnp.issubdtype(traced.out_avals[0].dtype, jnp.floating):  # type: ignore[attr-defined]
@@ -250,7 +257,8 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
       ValueError: it speaks to other clients or to the host, or writes what a module keeps.
     """
     try:
-        traced = jax.make_jaxpr(function)(*arguments)
+        with given(what, arguments[1]):
+            traced = jax.make_jaxpr(function)(*arguments)
     except NameError as error:  # an axis of clients, over which batch normalisation would take means
         raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
     except Exception as error:
@@ -268,6 +276,22 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
             "otherwise than through the clipped update is covered by no guarantee, nor is what it sees of others"
         )
     return traced
+
+
+def one_of(records: Records) -> Any:
+    """The shapes of one record, which has no leading axis."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), records)
+
+
+@contextlib.contextmanager
+def given(what: str, record: Any) -> Iterator[None]:
+    """Errors of a function of the user's own say, in a note, what it was called with."""
+    try:
+        yield
+    except Exception as error:
+        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", record)
+        error.add_note(f"{what}: given {shapes}")
+        raise
 
 
 def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:
@@ -329,5 +353,22 @@ def _rows(records: Records, name: str) -> int:
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
             f"{name}: expected arrays with one leading axis of at least 1, got {sorted(lengths)}"
+            + ("" if all(map(np.ndim, leaves)) else " (the numbers of a list are columns of their own)")
         )
     return lengths.pop()
+
+
+def _check_columns(records: Records, name: str) -> None:
+    """Refuses columns that JAX cannot hold, or would cut to 32 bits in silence."""
+    for path, column in jax.tree_util.tree_leaves_with_path(records):
+        if not isinstance(column, np.ndarray):
+            continue
+        shown = f"{name} {_name(path)!r}" if path else name
+        if column.dtype.kind in "OSUMm":
+            raise TypeError(f"{shown} of type {column.dtype}: expected numbers; words can be owners alone")
+        if column.dtype.kind in "iu":
+            held = jax.dtypes.canonicalize_dtype(column.dtype)
+            if held != column.dtype and (column.astype(held) != column).any():
+                raise ValueError(
+                    f"{shown}: whole numbers from {column.min()} to {column.max()}, expected such as {held} holds"
+                )

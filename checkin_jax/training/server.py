@@ -71,7 +71,7 @@ def check_optimizer(optimizer: optax.GradientTransformation, shapes: Parameters)
     state = jax.eval_shape(start, shapes)
     try:
         after = jax.eval_shape(lambda state, total: update(state, total, 1.0, 1), state, total)
-    except TypeError as error:
+    except (AttributeError, TypeError) as error:
         raise TypeError(f"optimizer: cannot step on gradient, state and parameters alone: {error}") from error
     if jax.tree.map(lambda x: (x.shape, x.dtype), after) != jax.tree.map(lambda x: (x.shape, x.dtype), state):
         raise TypeError("optimizer: a step changes the shapes or types of parameters or of its state")

@@ -33,10 +33,14 @@ def apply(parameters, x):
     return x @ parameters["in"]["weights"] + parameters["bias"]
 
 
+def apply_error(parameters, record):
+    return jnp.abs(apply(parameters, record["x"]) - record["y"])
+
+
 MODEL = cj.training.Model(
     init=lambda key: {"in": {"weights": jnp.zeros(3, jnp.float32)}, "bias": jnp.zeros((), jnp.float32)},
     loss=lambda p, record: (apply(p, record["x"]) - record["y"]) ** 2,
-    metrics=lambda p, record: {"error": jnp.abs(apply(p, record["x"]) - record["y"])},
+    metrics=lambda p, record: {"error": apply_error(p, record)},
     apply=apply,
 )
 
@@ -46,13 +50,21 @@ def train(folder, *, run=RUN, model=MODEL, data=DATA, **options):
     return cj.training.train(run, model, data, folder, **options)
 
 
+def metrics(**functions):
+    """The model with other metrics."""
+    return dataclasses.replace(
+        MODEL, metrics=lambda p, record: {name: function(record) for name, function in functions.items()}
+    )
+
+
 # Users.
 
 
-@pytest.mark.parametrize("kind", ["numbers", "words", "a column"])
+@pytest.mark.parametrize("kind", ["numbers", "words", "words of a table", "a column"])
 def test_owners_are_numbers_words_or_a_column(kind):
     names = np.array(["eva", "ada", "eva", "ben", "eva", "ada"])
     owner = names if kind != "numbers" else np.array([7, -2, 7, 3, 7, -2])
+    owner = owner.astype(object) if kind == "words of a table" else owner
     records = {"x": np.arange(6.0), "user": names}
     if kind == "a column":
         data = cj.training.Dataset(records=records, test=records, owner="user")
@@ -68,6 +80,29 @@ def test_owners_are_numbers_words_or_a_column(kind):
 
 
 @pytest.mark.parametrize(
+    ("records", "match"),
+    [
+        ({"x": [1.0, 2.0]}, "got \\[0\\] .the numbers of a list"),
+        ({"x": np.zeros(2), "name": np.array(["a", "b"])}, "records 'name' of type <U1: expected numbers"),
+        ({"x": np.zeros(2), "when": np.zeros(2, "M8[s]")}, "records 'when' of type datetime64"),
+        (np.array([[1], [1, 2]], dtype=object), "records of type object"),
+        ({"id": np.array([1, 2**33])}, "records 'id': whole numbers from 1 to 8589934592, .* int32"),
+        (np.array([0, 2**32], np.uint64), "records: whole numbers from 0 to 4294967296, .* uint32"),
+    ],
+)
+def test_columns_that_jax_cannot_hold_are_named(records, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        cj.training.Dataset(records=records)
+    with pytest.raises((TypeError, ValueError), match=match.replace("records", "test")):
+        cj.training.Dataset(records=np.zeros(2), test=records)
+
+
+def test_whole_numbers_of_64_bits_that_fit_are_records():
+    longest = np.array([-(2**31), 2**31 - 1])
+    assert len(cj.training.Dataset(records={"y": longest, "u": np.array([0, 2**32 - 1], np.uint64)})) == 2
+
+
+@pytest.mark.parametrize(
     ("records", "owner", "match"),
     [
         ({"x": np.zeros(2)}, "user", "owner='user': expected one of several columns"),
@@ -75,6 +110,8 @@ def test_owners_are_numbers_words_or_a_column(kind):
         (np.zeros(2), "user", "owner='user'"),
         (np.zeros(2), np.array([0.5, 1.0]), "owner: expected 2 whole numbers or words"),
         ({"x": np.zeros(2), "user": np.zeros(2)}, "user", "owner: expected 2 whole numbers or words"),
+        (np.zeros(2), np.array(["ada", None], object), "owner: expected 2 whole numbers or words"),
+        (np.zeros(2), np.array(["ada", math.nan], object), "owner: expected 2 whole numbers or words"),
     ],
 )
 def test_owners_that_cannot_be_told_apart_are_refused(records, owner, match):
@@ -156,6 +193,15 @@ def test_a_resumed_run_draws_the_records_of_its_rounds_again(tmp_path):
     [
         ({"optimizer": optax.contrib.reduce_on_plateau()}, "optimizer: cannot step .*value"),
         ({"optimizer": 0.1}, "optimizer=0.1: expected an optax transformation"),
+        ({"optimizer": optax.lookahead(optax.sgd(0.1), 2, 0.5)}, "optimizer: cannot step .*fast"),
+        ({"model": dataclasses.replace(MODEL, init=lambda key: {})}, "parameters: expected at least one"),
+        ({"model": metrics(x=lambda record: record["x"])}, "metrics of one record .*a scalar for each"),
+        (
+            {"model": dataclasses.replace(MODEL, metrics=apply_error)},
+            "metrics of one record .*a scalar for each",
+        ),
+        ({"model": metrics(epsilon=lambda record: record["y"])}, "metric 'epsilon': expected another name"),
+        ({"target_accuracy": 0.9}, "target_accuracy=0.9: expected an 'accuracy' among metrics"),
         ({"data": TABLE}, "dataset="),
         ({"model": apply}, "model="),
         ({"records_per_round": 0}, "records_per_round=0"),
@@ -171,6 +217,26 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path, op
         pytest.raises((TypeError, ValueError), match=match),
     ):  # optax's
         train(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (
+            {"model": dataclasses.replace(MODEL, loss=lambda p, record: record["x"][0, 0])},
+            "the loss of one record: given {'x': 'float32[3]', 'y': 'float32[]'}",
+        ),
+        (
+            {"data": dataclasses.replace(DATA, test={"x": X[:, :2], "y": TABLE["y"]})},
+            "the metrics of one record of the test set: given {'x': 'float32[2]', 'y': 'float32[]'}",
+        ),
+    ],
+)
+def test_errors_of_the_users_own_functions_say_what_they_were_given(tmp_path, options, note):
+    with pytest.raises((IndexError, TypeError)) as caught:
+        train(tmp_path / "run", **options)
+    assert caught.value.__notes__[-1] == note
     assert not (tmp_path / "run").exists()
 
 
