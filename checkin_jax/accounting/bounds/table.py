@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import among, competitors, sliding, slots
+from checkin_jax.accounting.bounds.windows import among, competitors, sliding, slots, thrown
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
@@ -301,6 +301,21 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory_allocation.md",
         3.0,
         sliding.r5,
+    ),
+    Bound(
+        "G9",
+        "sliding windows, Gaussian messages: the client takes the place of a dummy, and whoever shares its slot is "
+        "taken to have thrown again; or loads are revealed (G8)",
+        "docs/theory_allocation.md",
+        1.0,
+        thrown.g9,
+    ),
+    Bound(
+        "R7",
+        "replacement in two steps as in R2, each bounded by G9",
+        "docs/theory_allocation.md",
+        1.0,
+        thrown.r7,
     ),
     Bound(
         "G4",

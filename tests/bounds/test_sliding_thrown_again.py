@@ -1,0 +1,188 @@
+"""G8, G9 and R7: sliding windows, those who share the client's slot taken to have thrown again; what is NOT a bound."""
+
+import collections
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+from oracles.gaussian_slots import cells
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.windows import thrown
+from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, R2TwoSteps
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 1.7])
+
+
+def rivals(m: int) -> list[int]:
+    """Everybody who can be in a slot of client 0, whose window is 0 .. m - 1."""
+    return [k for k in range(1 - m, m) if k]
+
+
+def loads(m: int) -> list[list[int]]:
+    """How many of the client's rivals are in each slot of its window, for all their throws."""
+    throws = itertools.product(*(range(k, k + m) for k in rivals(m)))
+    return [[picks.count(slot) for slot in range(m)] for picks in throws]
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_those_who_share_the_slot_are_a_random_part(m):
+    """Given u and the load, the others are as if nobody were in u, without a uniform set of so many."""
+    names = rivals(m)
+    near = {slot: [k for k in names if k <= slot < k + m] for slot in range(m)}
+    for slot in range(m):
+        shared: dict = collections.defaultdict(lambda: collections.defaultdict(Fraction))
+        for picks in itertools.product(*(range(k, k + m) for k in names)):
+            s = picks.count(slot)
+            shared[s][tuple(None if pick == slot else pick for pick in picks)] += Fraction(1, m ** len(names))
+        windows = [[w for w in range(k, k + m) if w != slot or k not in near[slot]] for k in names]
+        others = list(itertools.product(*windows))
+        for s, law in shared.items():
+            total, missing = sum(law.values()), list(itertools.combinations(near[slot], s))
+            found: dict = collections.defaultdict(Fraction)
+            for picks, gone in itertools.product(others, missing):
+                left = tuple(None if k in gone else pick for k, pick in zip(names, picks))
+                found[left] += Fraction(1, len(others) * len(missing))
+            assert {left: mass / total for left, mass in law.items()} == found
+
+
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_tails_are_on_their_sides(m):
+    again, every = thrown.ThrownAgain(m, 1.0, MASS), loads(m)
+    empty = np.array([sum(not load for load in each) for each in every])
+    mean = np.array([sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m for each in every])
+    tails = np.cumsum([mass for mass, _, _ in again._levels])
+    for reached, (_, most, least) in zip(tails, again._levels):
+        assert np.mean((empty > most) | (mean < least - 1e-12)) <= 1.0 - reached + 1e-9
+    numbers = thrown.RevealedLoads(m, m - 1, m, 1.0, MASS)._numbers
+    for reached, (first, second, _) in zip(np.cumsum([mass for *_, mass in numbers]), numbers):
+        beyond = 0.0
+        for each in every:
+            law = np.ones(1)
+            for load in each:
+                if load:
+                    law = np.convolve(law, [1.0 - 2.0 / (load + 1.0), 2.0 / (load + 1.0)])
+            free = sum(not load for load in each)
+            beyond += (1.0 if free > first else law[second + 1 :].sum()) / len(every)
+        assert beyond <= 1.0 - reached + 1e-9
+
+
+def used(n: int, m: int, target: int, present: bool) -> brute.Used:
+    """Who is used in the slots m .. n of A_sldw, the client that is meant there or not; clients by number from 0."""
+    choices: dict = {}
+    for picks in itertools.product(*(range(j, j + m) for j in range(1, n + 1))):
+        kept = picks if present else (*picks[:target], 0, *picks[target + 1 :])
+        choices[kept] = choices.get(kept, 0) + Fraction(1, m**n)
+    return brute.one_of_each_slot(choices, range(m, n + 1))
+
+
+def truths(n, m, target, mu, number, others):
+    """Divergences at LOSSES: with the client (at record 0) against without; the reverse; against record 1."""
+    tree = brute.constant_tree(cells((1.0, -1.0, 0.0), mu, number), n - m + 1)
+    views = [
+        brute.output_law(used(n, m, target, there), (*others[:target], record, *others[target + 1 :]), tree)
+        for there, record in ((True, 0), (False, 0), (True, 1))
+    ]
+    pairs = ((0, 1), (1, 0), (0, 2))
+    return np.array(
+        [[brute.hockey_stick(views[a], views[b], math.exp(loss)) for loss in LOSSES] for a, b in pairs]
+    )
+
+
+def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
+    """G9's right side from all throws one by one, the best factor; who is missed from G3.
+
+    displaced: whoever shares the slot is counted.
+    """
+    laws = collections.Counter()
+    for each in loads(m):
+        mean = sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m
+        laws[sum(not load for load in each), mean] += 1.0 / m ** (2 * m - 2)
+    one = thrown.G3Slots(m - 1, 1.0, mu, MASS)
+    best = np.full(LOSSES.shape, np.inf)
+    alone, used = (1.0 - 1.0 / m) ** (m - 1), 1.0 - (1.0 - 1.0 / m) ** m
+    for factor in np.exp(np.geomspace(1e-3, 5.0, 60)):
+        often = ((1.0 - 1.0 / m + factor / m) ** m - (1.0 - 1.0 / m) ** m) / factor
+        short = (often - used) / (factor - 1.0) * float(one.side(np.array([math.log(factor)]), True)[0])
+        weight = often / alone if displaced else 1.0
+        total = np.full(LOSSES.shape, short)
+        for (empty, mean), mass in laws.items():
+            share = weight * empty / m
+            rest = np.expm1(LOSSES) + mean - (share - 0.5 * empty / m)
+            value = np.maximum(-rest, 0.0)
+            if empty:
+                pair = AllocationGaussian(empty, 1.0, 0.5 * mu, MASS)
+                value = value + share * pair.side(np.log1p(np.maximum(rest, 0.0) / share), False)
+            total += mass * value
+        best = np.minimum(best, total)
+    return best
+
+
+@pytest.mark.thorough(but=2)
+@pytest.mark.parametrize(("n", "m", "target", "number"), [(3, 2, 1, 12), (4, 2, 0, 8), (5, 3, 2, 6)])
+@pytest.mark.parametrize("mu", [1.2, 2.0, 3.0])
+def test_the_algorithm_is_below(n, m, target, number, mu):
+    """Clients in the middle and at the ends; the theorem with exact laws, and both theorems as they are evaluated."""
+    again, forward = thrown.ThrownAgain(m, mu, MASS), exact(m, mu)
+    alone = thrown.RevealedLoads(m, m - 1, m, mu, MASS)
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
+        truth = truths(n, m, target, mu, number, others[:n])
+        assert (truth[0] <= forward + 1e-12).all()
+        assert (truth[0] <= alone.side(LOSSES, False) + 1e-12).all()
+        for found, one in zip(truth, bounds):
+            assert (found <= one + 1e-12).all()
+
+
+def test_whoever_shares_the_slot_counts():
+    truth = truths(3, 2, 1, 3.0, 16, (1, 1, 1))[0]
+    assert (truth <= exact(2, 3.0)).all()
+    assert (truth > 1.3 * exact(2, 3.0, displaced=False)).any()
+
+
+def test_half_a_term_of_another_client_is_not_below_a_dummys():
+    """So many slots are empty or half the client's: the fewest empty ones leave the most of the others."""
+    for empty, taken, _ in thrown.RevealedLoads(1000, 999, 1000, 2.0, MASS)._numbers:
+        assert empty >= 367
+        assert taken >= 528
+    few, many = ((AllocationGaussian(1, 1.0, mu, MASS).side(LOSSES, False)) for mu in (1.0, 2.0))
+    assert (0.5 * many > few).any()
+
+
+@pytest.mark.thorough(but=1)
+@pytest.mark.parametrize(
+    ("noise", "relation", "before", "theorem", "most", "ratio"),
+    [
+        (1.0, "replace-one", ("R1", "R2", "R3", "R5"), "R7", 0.6, 0.46),
+        (1.0, "add-or-remove-one", ("G3", "R1'", "G6"), "G9", 0.375, 0.57),
+        (2.0, "replace-one", ("R1", "R2", "R3"), "R7", 0.15, 0.9),
+        (4.0, "replace-one", ("R1", "R2", "R3"), "R7", 0.058, 0.95),
+        (4.0, "add-or-remove-one", ("G3", "R1'"), "G9", 0.0277, 0.95),
+    ],
+)
+def test_windows_of_a_thousand_slots(noise, relation, before, theorem, most, ratio):
+    run, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=noise)
+    old, new = (
+        cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
+        for bounds in (before, (theorem,))
+    )
+    assert new.lower < new.epsilon < min(most, ratio * old.epsilon)
+
+
+def test_where_they_apply():
+    run, noisy = cj.SlidingWindow(num_clients=400, window=100), cj.Gaussian(noise_multiplier=1.0)
+    assert thrown.r7(Unit(run, noisy, "messages", "replace-one", MASS)) is not None
+    assert thrown.g9(Unit(run, noisy, "messages", "replace-one", MASS)) is None
+    assert thrown.g9(Unit(run, noisy, "messages", "add-or-remove-one", MASS)) is not None
+    for other in (
+        cj.SlidingWindow(num_clients=400, window=50),
+        cj.SlidingWindow(num_clients=400, window=100, num_colluding=1),
+        cj.FixedWindow(num_clients=400, num_slots=100),
+    ):
+        assert thrown.r7(Unit(other, noisy, "messages", "replace-one", MASS)) is None
