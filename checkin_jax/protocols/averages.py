@@ -35,7 +35,8 @@ class AveragedUpdates(CommonSlots):
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
       num_slots: m, from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
-        independent of the data included.
+        independent of the data included. For averages of Gaussian messages (view "aggregate"), whose noise adds up, p_0
+        itself.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
         safe.

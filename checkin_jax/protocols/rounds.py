@@ -36,8 +36,9 @@ class ShuffledCheckIn(CheckInProtocol):
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe; with `Rates` as many as there are.
-      check_in_prob: the coin, in (0, 1], one for all clients, an upper bound on which is safe; or, where rates differ,
-        `Rates` or `RateLimits`: the maximum of different rates does not cover them.
+      check_in_prob: the coin, in (0, 1], one for all clients, an upper bound on which is safe, but for sums of Gaussian
+        messages (view "aggregate"), whose noise adds up; or, where rates differ, `Rates` or `RateLimits`: the maximum
+        of different rates does not cover them.
       num_rounds: T, from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
       num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is

@@ -125,8 +125,8 @@ class FixedWindow(CommonSlots):
         dummies, which need n itself: more clients leave fewer empty slots to hide in.
       num_slots: m, from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
-        independent of the data included. With hidden dummies p_0 itself: what T2++ states of clients who take part less
-        often is not proved to be less.
+        independent of the data included. With hidden dummies p_0 itself: what T2++, and for Gaussian messages G3', G5,
+        G7, R4 and R6, state does not hold of clients who take part less often, or is not proved to.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
         safe.

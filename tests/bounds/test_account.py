@@ -174,6 +174,24 @@ def test_local_view_of_a_gaussian_against_its_closed_form(rounds, delta):
     assert g.epsilon <= g.lower * 1.01
 
 
+def test_a_sum_to_which_fewer_contribute_has_less_noise():
+    """Why a statement about sums needs the rate itself: what is promised at rate .1 is not true at .001."""
+    noisy = cj.Gaussian(noise_multiplier=1.0)
+    often, seldom = (
+        cj.account(
+            cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=rate), noisy, delta=1e-6, view="aggregate"
+        )
+        for rate in (0.1, 0.001)
+    )
+    assert 7.0 * often.epsilon < seldom.lower
+    assert any("as often as is stated" in text for text in often.assumptions)
+    messages = cj.account(often.protocol, noisy, delta=1e-6, bounds="G1")
+    assert not any("as often as is stated" in text for text in messages.assumptions)
+    averaged = cj.AveragedUpdates(num_clients=1_000, num_slots=10)
+    found = cj.account(averaged, noisy, delta=1e-6, view="aggregate", bounds="G4")
+    assert any("as often as is stated" in text for text in found.assumptions)
+
+
 def test_local_view_of_pure_ldp_against_the_binomial_mixture():
     rounds, rate, epsilon0, delta = 40, 0.3, 1.0, 1e-5
     g = cj.account(

@@ -12,6 +12,7 @@ from oracles.gaussian_slots import cells
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import among
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.crowded import OccupiedAllocationGaussian
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
 from checkin_jax.numerics import opposite
 from checkin_jax.numerics.counts import occupancy
@@ -253,6 +254,37 @@ def test_more_clients_are_told_apart_more_easily_than_few():
         for n, end in ((1_000, "epsilon"), (5_000, "lower"))
     )
     assert 3.0 * upper < lower
+
+
+def test_clients_who_take_part_less_often_than_stated_are_not_covered():
+    """One slot, two clients: a dummy that is shown says that neither came, which hardly happens with both there."""
+    n, m, mu, stated, true, losses = 2, 1, 6.0, 1.0, 0.75, np.array([0.5, 0.6, 0.7])
+    tree = brute.constant_tree(cells((-1.0, 1.0), mu, 60), m)
+    common = among._Common(n, m, stated, mu, MASS)
+    bounds = among.AmongDummies(common), OccupiedAllocationGaussian(n, m, stated, mu, MASS)
+    for prob, exceeded in ((stated, False), (true, True)):
+        present, absent = views(n, m, prob, tree, (0,), 1)
+        truth = np.array([brute.hockey_stick(absent, present, math.exp(loss)) for loss in losses])
+        for bound in bounds:
+            assert (truth > 1.4 * bound.upper_sides(losses)[1]).any() == exceeded
+
+
+@pytest.mark.parametrize(
+    ("relation", "label"),
+    [
+        ("add-or-remove-one", "G3'"),
+        ("add-or-remove-one", "G5"),
+        ("add-or-remove-one", "G7"),
+        ("replace-one", "R4"),
+        ("replace-one", "R6"),
+    ],
+)
+def test_statements_say_that_rates_are_as_stated(relation, label):
+    run = cj.FixedWindow(num_clients=200, num_slots=100)
+    g = cj.account(
+        run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation, bounds=label
+    )
+    assert any("as often as is stated" in text for text in g.assumptions)
 
 
 def test_hardly_ever_anybody_leaves_nobody_to_displace():

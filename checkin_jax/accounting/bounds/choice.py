@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     @property
     def assumes(self) -> tuple[str, ...]:
         """What the theorems need besides the protocol's own assumptions."""
-        return tuple(text for each in self.theorems for text in each.assumes)
+        return tuple(text for each in self.theorems for text in each.needs(self.unit))
 
     @property
     def caveats(self) -> tuple[str, ...]:
