@@ -270,3 +270,39 @@ def test_windows_whose_clients_compete(n, m, prob, epsilon0, most):
 def test_fewer_clients_are_a_bound(n, m, prob):
     found = [worst(n + more, m, prob, 4.0, lambda p, c: theorem(n, m, prob, p, c), n) for more in (0, 1, 3)]
     assert found[2] < found[1] < found[0] <= 1.0 + 1e-9
+
+
+def every_randomizer(n: int, m: int, prob: float, p: float, c: float, groups: tuple[int, ...]) -> float:
+    """The largest H over all adaptive randomizers, dummies' laws too, others by group; client 0 is replaced."""
+    weights = np.zeros((4 + max(groups),) * m)
+    for used, mass in brute.fixed_window(n, m, prob).items():
+        shown = tuple(0 if who is brute.EMPTY else 1 if who == 0 else 3 + groups[who - 1] for who in used)
+        if 1 in shown:
+            weights[shown] += mass
+            weights[tuple(2 if record == 1 else record for record in shown)] -= c * mass
+        else:
+            weights[shown] += (1.0 - c) * mass
+    return brute.largest_over_randomizers(weights, p)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob", "groups"),
+    [
+        (3, 2, 1.0, (0, 1)),
+        (4, 3, 1.0, (0, 0, 0)),
+        (4, 2, 0.5, (0, 1, 1)),
+        (3, 3, 0.6, (0, 0)),
+        (5, 3, 0.9, (0,) * 4),
+    ],
+)
+def test_no_adaptive_randomizer_is_above(n, m, prob, groups):
+    """The worst of all, not of some; it is attained at c = 1, and nearly so beyond. More clients are below, too."""
+    for p in (1.7, 4.0, 20.0):
+        c = np.exp(np.array([0.0, 0.03, 0.3, 0.7]) * math.log1p(prob * (p - 1.0)))
+        found = [every_randomizer(n, m, prob, p, each, groups) for each in c]
+        bound = [theorem(n, m, prob, p, each) for each in c]
+        assert (np.array(found) <= np.array(bound) * (1.0 + 1e-9) + 1e-12).all()
+        assert found[0] >= 0.95 * bound[0]
+        if n < 5:
+            more = every_randomizer(n + 1, m, prob, p, c[1], (*groups, groups[-1]))
+            assert more <= bound[1] * (1.0 + 1e-9)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from oracles import random_check_ins as brute
-from oracles.gaussian_slots import cells
+from oracles.gaussian_slots import cells, random_tree
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.facts import Unit
@@ -82,9 +82,9 @@ def used(n: int, m: int, target: int, present: bool) -> brute.Used:
     return brute.one_of_each_slot(choices, range(m, n + 1))
 
 
-def truths(n, m, target, mu, number, others):
+def truths(n, m, target, mu, number, others, tree=None):
     """Divergences at LOSSES: with the client (at record 0) against without; the reverse; against record 1."""
-    tree = brute.constant_tree(cells((1.0, -1.0, 0.0), mu, number), n - m + 1)
+    tree = tree or brute.constant_tree(cells((1.0, -1.0, 0.0), mu, number), n - m + 1)
     views = [
         brute.output_law(used(n, m, target, there), (*others[:target], record, *others[target + 1 :]), tree)
         for there, record in ((True, 0), (False, 0), (True, 1))
@@ -105,6 +105,7 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
         mean = sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m
         laws[sum(not load for load in each), mean] += 1.0 / m ** (2 * m - 2)
     one = thrown.G3Slots(m - 1, 1.0, mu, MASS)
+    pairs = {empty: AllocationGaussian(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
     best = np.full(LOSSES.shape, np.inf)
     alone, used = (1.0 - 1.0 / m) ** (m - 1), 1.0 - (1.0 - 1.0 / m) ** m
     for factor in np.exp(np.geomspace(1e-3, 5.0, 60)):
@@ -117,8 +118,7 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
             rest = np.expm1(LOSSES) + mean - (share - 0.5 * empty / m)
             value = np.maximum(-rest, 0.0)
             if empty:
-                pair = AllocationGaussian(empty, 1.0, 0.5 * mu, MASS)
-                value = value + share * pair.side(np.log1p(np.maximum(rest, 0.0) / share), False)
+                value = value + share * pairs[empty].side(np.log1p(np.maximum(rest, 0.0) / share), False)
             total += mass * value
         best = np.minimum(best, total)
     return best
@@ -136,6 +136,20 @@ def test_the_algorithm_is_below(n, m, target, number, mu):
         truth = truths(n, m, target, mu, number, others[:n])
         assert (truth[0] <= forward + 1e-12).all()
         assert (truth[0] <= alone.side(LOSSES, False) + 1e-12).all()
+        for found, one in zip(truth, bounds):
+            assert (found <= one + 1e-12).all()
+
+
+@pytest.mark.parametrize(("n", "m", "target", "number"), [(4, 2, 2, 10), (5, 3, 2, 8)])
+@pytest.mark.parametrize("mu", [1.2, 3.0])
+def test_records_that_turn_are_below(n, m, target, number, mu):
+    """All records anew after every message."""
+    rng, again, forward = np.random.default_rng(n), thrown.ThrownAgain(m, mu, MASS), exact(m, mu)
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    for _ in range(8):
+        tree, others = random_tree(rng, mu, n - m + 1, number), tuple(rng.integers(0, 3, n).tolist())
+        truth = truths(n, m, target, mu, number, others, tree)
+        assert (truth[0] <= forward + 1e-12).all()
         for found, one in zip(truth, bounds):
             assert (found <= one + 1e-12).all()
 

@@ -299,3 +299,37 @@ def random_channel(rng: np.random.Generator, num_records: int, p: float, kind: s
         return np.column_stack([seen, 1 - seen])
     rows = p ** (rng.random((num_records, 3)) / 2)
     return rows / rows.sum(axis=1, keepdims=True)
+
+
+@lru_cache(maxsize=16)
+def extreme_randomizers(num_records: int, p: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rays of likelihoods that are 1 or p, one a row, and the masses on them of all extreme eps0-LDP randomizers.
+
+    Every randomizer of these records with quotients of at most p is a mixture of them, up to post-processing.
+    """
+    rays = np.array([ray for ray in product((1.0, p), repeat=num_records) if len(set(ray)) == 2])
+    chosen = np.array(list(combinations(range(len(rays)), num_records)))
+    bases = rays[chosen].transpose(0, 2, 1)
+    regular = np.abs(np.linalg.det(bases)) > 1e-9 * p
+    chosen, weights = chosen[regular], np.linalg.solve(bases[regular], np.ones((num_records, 1)))[..., 0]
+    masses = np.zeros((len(chosen), len(rays)))
+    np.put_along_axis(masses, chosen, np.maximum(weights, 0.0), axis=1)
+    return rays, np.unique(np.round(masses[(weights > -1e-11).all(axis=1)], 12), axis=0)
+
+
+def largest_over_randomizers(weights: np.ndarray, p: float) -> float:
+    """max sum (sum over sequences of weight times likelihood)_+ over all adaptive eps0-LDP randomizers, exactly.
+
+    weights: one axis for each slot, by the records (the dummy is one) whose messages are shown; of either sign. From
+    the last slot to the first: given the past the sum is convex in the randomizer, so that an extreme one is best.
+    """
+    rays, masses = extreme_randomizers(weights.shape[0], p)
+
+    def value(left: np.ndarray, slots: int) -> np.ndarray:
+        if slots == 0:
+            return np.maximum(left[:, 0], 0.0)
+        seen = np.einsum("bcx,rc->brx", left.reshape(len(left), rays.shape[1], -1), rays)
+        values = value(seen.reshape(len(left) * len(rays), -1), slots - 1).reshape(len(left), len(rays))
+        return np.array([(masses @ each).max() for each in values])
+
+    return float(value(weights.reshape(1, -1), weights.ndim)[0])
