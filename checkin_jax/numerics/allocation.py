@@ -24,6 +24,7 @@ import numpy as np
 
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.asked_tails import TailWhereAsked
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
 from checkin_jax.numerics.tilted_sums import (
@@ -185,10 +186,9 @@ def profile_upper(
         # The values fall with x: beyond the last scale its last one serves.
         at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
-        with np.errstate(invalid="ignore"):
-            value[here] = np.interp(at, grid, tail.value, left=math.inf)
+        value[here] = convex.falling(at, grid, tail.value, left=math.inf)
         left &= ~here
-    value = np.where(np.isnan(value), math.inf, value / m)
+    value = value / m
     alone = time_value(mu, sums / m if reverse else 1.0 + sums / m, shared)
     with np.errstate(divide="ignore", over="ignore"):
         scale = np.log(used) + (loss if reverse else 0.0)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.tilted_sums import Sum, Window, stretch_of
 
 
@@ -42,9 +43,7 @@ class TailWhereAsked:
         if not window.value.size:
             return np.full(np.shape(x), math.inf)
         grid = total.least + total.spacing * (window.first + np.arange(window.value.size))
-        with np.errstate(invalid="ignore"):
-            value = np.interp(x, grid, window.value, left=math.inf, right=math.inf)
-        return np.where(np.isnan(value), math.inf, value)
+        return convex.falling(x, grid, window.value, left=math.inf, right=math.inf)
 
     def at(self, x: np.ndarray) -> np.ndarray:
         """The bound at x >= 0 of the stretch, any number of them."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from checkin_jax.kernels.round_off import UNIT
+
 # Less than this, relatively, is rounding, or not worth a hull.
 _CONVEX = 1e-9
 
@@ -37,6 +39,24 @@ def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarra
     part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
     value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
     return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
+
+
+def falling(
+    x: np.ndarray,
+    knots: np.ndarray,
+    values: np.ndarray,
+    left: float | None = None,
+    right: float | None = None,
+) -> np.ndarray:
+    """np.interp of nonnegative values that fall, rounded up; infinite where it is not known.
+
+    Its sums are good to a few roundings of the value before: where the next is smaller by sixteen orders it may come
+    out below it, or below 0.
+    """
+    before = values[np.maximum(np.searchsorted(knots, x) - 1, 0)]
+    with np.errstate(invalid="ignore"):  # knots that are infinite
+        found = np.interp(x, knots, values, left=left, right=right) + 16.0 * UNIT * before
+    return np.where(np.isnan(found), math.inf, found)
 
 
 def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,7 @@
 """Bounds on both profiles of a pair that are lowered by each other: never below any pair's, and then a law's."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -113,3 +115,25 @@ def test_a_bound_may_rise_at_its_last_loss(small):
     losses, truth = np.array([0.0, 1e-3, 0.5, 1.0]), np.array([3e-4, 1e-4, small, 0.5 * small])
     for found in convex.lowered(losses, np.append(truth[:3], 1.0), truth):
         assert (found >= truth * (1.0 - 1e-13)).all()
+
+
+def test_values_that_fall_by_many_orders_are_interpolated_from_above():
+    """numpy's sum ends below the chord, and below 0: a profile's logarithm was no number then."""
+    rng = np.random.default_rng(5)
+    knots = np.cumsum(rng.uniform(0.1, 1.0, 12))
+    values = np.append(10.0 ** -np.cumsum(rng.uniform(0.0, 40.0, 11)), 0.0)
+    x = np.concatenate([knots, knots[1:] - 1e-15 * knots[1:], rng.uniform(knots[0], knots[-1], 400)])
+    found, plain = convex.falling(x, knots, values), np.interp(x, knots, values)
+    below = 0
+    for at, value, other in zip(x, found, plain):
+        j = min(max(int(np.searchsorted(knots, at)) - 1, 0), len(knots) - 2)
+        a, b = Fraction(float(knots[j])), Fraction(float(knots[j + 1]))
+        part = (b - Fraction(float(at))) / (b - a)
+        exact = part * Fraction(float(values[j])) + (1 - part) * Fraction(float(values[j + 1]))
+        assert exact <= Fraction(float(value)) <= exact + Fraction(1, 10**14) * Fraction(float(values[j]))
+        below += Fraction(float(other)) < exact
+    assert below
+    rising = convex.falling(np.array([-1.0, 20.0]), knots, values, left=np.inf)
+    assert rising[0] == np.inf
+    assert rising[1] >= 0.0
+    assert convex.falling(np.array([0.5]), np.array([0.0, 1.0]), np.array([np.inf, 1.0]))[0] == np.inf

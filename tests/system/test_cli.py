@@ -424,7 +424,9 @@ def test_train_digits_prints_and_saves_its_report(capsys, tmp_path, rounds):
     assert (folder / "report.txt").read_text() in out
     assert str(folder) in out
     # No progress bar where there is no terminal.
-    assert re.fullmatch(rf"round {rounds} of {rounds}: accuracy [\d.]+%, epsilon [\d.e-]+\n", err)
+    assert re.fullmatch(
+        rf"round {rounds} of {rounds}: accuracy [\d.]+%, epsilon [\d.e-]+ \(view messages\)\n", err
+    )
     config = json.loads((folder / "config.json").read_text())
     assert config["randomizer"] == {"kind": "Gaussian", "noise_multiplier": 2.0}
     assert config["dataset"] == "digits"

@@ -227,7 +227,7 @@ class CutWeights:
             profile = GaussianProfile(self.mu)
             found = profile.delta(np.log(np.maximum(c, 1.0))) * (1.0 + ROUNDING)
         else:
-            found = np.interp(c, *inner._profile) * (1.0 + ROUNDING)
+            found = convex.falling(c, *inner._profile) * (1.0 + ROUNDING)
         # E(rho - B)_+ = 1 - B + B E(1 - rho/B)_+ .
         return np.where(weights >= 1.0, found, 1.0 - weights + weights * found)
 

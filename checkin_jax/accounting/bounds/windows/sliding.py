@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.windows.allocation import (
 )
 from checkin_jax.accounting.bounds.windows.among import OppositeRecords
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff, overlaps
 
 # The fewest slots of a window, and the least mu, that are worth it.
@@ -222,7 +223,7 @@ class SlidingAmongDummies(Directed):
         of = self.windows
         scale = above[:, None] * _PARTS / of.taken[of.tails.size // 2]
         # Between scales the bound is convex; beyond the last it falls.
-        total = np.interp(scale, _SCALES, values) + of.beyond * (1.0 + scale * of.most)
+        total = convex.falling(scale, _SCALES, values) + of.beyond * (1.0 + scale * of.most)
         for weight, taken, pair in zip(of.between, of.taken, self._alone):
             rest = above[:, None] - scale * taken * (1.0 + 1e-14)
             inside = np.maximum(rest, 0.0)
@@ -280,7 +281,9 @@ class RecordsSliding:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         alone, (lost, more) = self._alone
         above = np.expm1(loss)
-        total = np.interp(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0]) + lost + more * above
+        total = (
+            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0]) + lost + more * above
+        )
         for weight, theta, pair in alone:
             total = total + weight * theta * pair.upper(loss)
         return np.minimum(total * (1.0 + ROUNDING), 1.0)
