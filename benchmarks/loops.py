@@ -2,27 +2,30 @@
 
     python benchmarks/loops.py [--settings 20] [--loop 8] [--kinds "G1 aggregate" "T1+"] [--first]
 
-Each kind is warmed up by settings of its own; then a loop and a sweep get the same others, and neither finds what the
-other has kept. Processor seconds of the process and of those that it begins, all threads: other work on the machine
-hardly changes them. "1,000, s" is measured on --settings and scaled: by the clock, which wants an idle machine, and by
-the processor on two cores that are busy throughout. "wanted" is what the project has set itself on two idle cores. With
---first each is also begun in processes of its own, import included: with no programs kept on the disk, and once more
-with those that are kept then.
+Each kind is warmed up by settings of its own; then a sweep gets others, and a loop every so-many-th of these, which a
+sweep of their own gets, too: "loop" and "same" are paired. None finds what another has kept in memory, nor tables of
+another on the disk. Processor seconds of the process and of those that it begins, all threads: other work on the
+machine hardly changes them. "1,000, s" is measured on --settings and scaled: by the clock, which wants an idle machine,
+and by the processor on two cores that are busy throughout. "wanted" is what the project has set itself on two idle
+cores. With --first each is also begun in processes of its own, import included: with no programs kept on the disk, and
+once more with those that are kept then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +96,27 @@ KINDS = {
 }
 
 
-def swept(kind: Kind, count: int, seed: int) -> cj.Sweep:
-    """The kind's settings as one sweep."""
+def settings_of(kind: Kind, count: int, seed: int, few: int = 0) -> dict[str, np.ndarray]:
+    """The kind's settings, or `few` of them, evenly spread."""
     columns = kind.columns(count, np.random.default_rng(seed))
+    some = np.linspace(0, count - 1, few or count).round().astype(np.int64)
+    return {name: column[some] for name, column in columns.items()}
+
+
+def swept(kind: Kind, count: int, seed: int, few: int = 0) -> cj.Sweep:
+    """Some of the kind's settings as one sweep."""
+    columns = settings_of(kind, count, seed, few)
+    rows = few or count
     more = {name: value for name, value in kind.more.items() if name != "view"}
-    table = {**columns, "delta": np.full(count, DELTA)}
+    table = {**columns, "delta": np.full(rows, DELTA)}
     if "view" in kind.more:
-        table["view"] = np.full(count, kind.more["view"])
+        table["view"] = np.full(rows, kind.more["view"])
     return cj.sweep(protocol=kind.protocol, randomizer=kind.randomizer, table=table, **more)
 
 
-def looped(kind: Kind, count: int, seed: int) -> list[Any]:
+def looped(kind: Kind, count: int, seed: int, few: int = 0) -> list[Any]:
     """The same by `account` or `calibrate`, one after the other."""
-    columns = kind.columns(count, np.random.default_rng(seed))
+    columns = settings_of(kind, count, seed, few)
     found = []
     for values in zip(*(column.tolist() for column in columns.values())):
         given = dict(zip(columns, values))
@@ -127,11 +138,32 @@ def processor() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def cpu(work: Callable[[], object]) -> tuple[float, float]:
-    """Processor seconds and seconds by the clock, with nothing kept of earlier settings."""
+def cpu(work: Callable[[], object], warm: str) -> tuple[float, float]:
+    """Processor seconds and seconds by the clock, with nothing kept of earlier settings but this folder's programs."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(warm, folder, dirs_exist_ok=True)
+        with _keeping_in(folder):
+            return _measured(work)
+
+
+@contextlib.contextmanager
+def _keeping_in(folder: str) -> Iterator[None]:
+    """Programs and tables are kept there, also by processes that are begun."""
+    before = os.environ.get("CHECKIN_JAX_CACHE")
+    os.environ["CHECKIN_JAX_CACHE"] = folder
+    try:
+        yield
+    finally:
+        del os.environ["CHECKIN_JAX_CACHE"]
+        if before is not None:
+            os.environ["CHECKIN_JAX_CACHE"] = before
+
+
+def _measured(work: Callable[[], object]) -> tuple[float, float]:
+    """The same in the folder that is in use."""
     for each in gc.get_objects():
         if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith(
-            "checkin_jax.accounting"
+            ("checkin_jax.accounting", "checkin_jax.numerics.kept")
         ):
             each.cache_clear()
     before, started = processor(), time.perf_counter()
@@ -173,6 +205,7 @@ def main(
         "kind",
         "first, CPU s each",
         "loop, CPU s each",
+        "same, CPU s each",
         "sweep, CPU s each",
         "sweep, clock s each",
         "1,000, s, clock",
@@ -182,13 +215,20 @@ def main(
     for name in kinds:
         kind = KINDS[name]
         few = min(settings, loop)
-        begin = cpu(lambda kind=kind, few=few: swept(kind, few, 1))[0] / few
-        looped(kind, few, 1)
-        one = cpu(lambda kind=kind, few=few: looped(kind, few, 2))[0] / few
-        each, clock = (value / settings for value in cpu(lambda kind=kind: swept(kind, settings, 2)))
+        with tempfile.TemporaryDirectory() as warm:
+            with _keeping_in(warm):
+                begin = _measured(lambda kind=kind, few=few: swept(kind, few, 1))[0] / few
+                looped(kind, few, 1)
+            one = cpu(lambda kind=kind, few=few: looped(kind, settings, 2, few), warm)[0] / few
+            same = cpu(lambda kind=kind, few=few: swept(kind, settings, 2, few), warm)[0] / few
+            whole = cpu(lambda kind=kind: swept(kind, settings, 2), warm)
+        each, clock = (value / settings for value in whole)
         seconds = f"{1000 * clock:.0f}", f"{500 * each:.0f}", f"{kind.wanted:.0f}"
-        rows.add_row(name, *(f"{value:.3f}" for value in (begin, one, each, clock)), *seconds)
-        print(f"{name}: loop {one:.3f}, sweep {each:.3f} CPU s, {clock:.3f} s", flush=True)
+        rows.add_row(name, *(f"{value:.3f}" for value in (begin, one, same, each, clock)), *seconds)
+        print(
+            f"{name}: loop {one:.3f}, same swept {same:.3f}, sweep {each:.3f} CPU s, {clock:.3f} s",
+            flush=True,
+        )
     Console(width=140).print(rows)
     peaks = (
         resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

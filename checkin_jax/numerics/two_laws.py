@@ -148,16 +148,20 @@ class _Fit(NamedTuple):
 
 
 def _fit(value: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> _Fit:
-    """By bisection: the excess is a convex function of lambda."""
-    over, apart = value - second, first - second
-    low, high = np.zeros(len(value)), np.ones(len(value))
-    for _ in range(_BISECTIONS):
+    """By bisection, some triples at a time, which stay in the cache: the excess is a convex function of lambda."""
+    apart = first - second
+    slope, found = weight * apart, []
+    for start in range(0, len(value), _CHUNK):
+        over = value[start : start + _CHUNK] - second
+        low, high = np.zeros(len(over)), np.ones(len(over))
+        for _ in range(_BISECTIONS):
+            share = 0.5 * (low + high)
+            falls = (over > share[:, None] * apart) @ slope > 0
+            low, high = np.where(falls, share, low), np.where(falls, high, share)
         share = 0.5 * (low + high)
-        falls = (over > share[:, None] * apart) @ (weight * apart) > 0
-        low, high = np.where(falls, share, low), np.where(falls, high, share)
-    share = 0.5 * (low + high)
-    needed = np.maximum(over - share[:, None] * apart, 0.0)
-    return _Fit(share, needed, needed @ weight)
+        needed = np.maximum(over - share[:, None] * apart, 0.0)
+        found.append((share, needed, needed @ weight))
+    return _Fit(*map(np.concatenate, zip(*found)))
 
 
 def _halved(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -44,10 +44,17 @@ def _option(call: bool, forward: Array, strike: Array, volatility: Array) -> Arr
     positive = strike > 0
     safe = jnp.where(positive, strike, 1.0)
     above = jnp.log(forward / safe) / volatility + 0.5 * volatility
-    sign = 1.0 if call else -1.0
-    first = forward * elementary.ndtr(sign * above)
-    second = safe * elementary.ndtr(sign * (above - volatility))
-    value = jnp.maximum(sign * (first - second), 0.0) * (1.0 + _RELATIVE)
+    below = above - volatility
+    # Strike and forward have one density between them: s phi(below) = F phi(above).
+    density = forward * jnp.exp(-0.5 * jnp.square(above))
+
+    def part(amount: Array, x: Array) -> Array:
+        x = x if call else -x
+        tail = density * elementary.scaled_tail(jnp.abs(x))
+        return jnp.where(x > 0, amount - tail, tail)
+
+    first, second = part(forward, above), part(safe, below)
+    value = jnp.maximum(first - second if call else second - first, 0.0) * (1.0 + _RELATIVE)
     value += _ABSOLUTE * (1.0 + jnp.square(above)) * (first + second)
     outside = forward - strike if call else jnp.zeros_like(forward)
     return jnp.where(positive, value, outside * (1.0 + _RELATIVE))
