@@ -95,15 +95,27 @@ def side_lower(
     steps = c[:-1] * xp.expm1(xp.diff(losses))
     steepest = xp.minimum(far_mass[0], 1.0) if capped else 1.0
     chords = xp.clip((value[:-1] - value[1:]) / steps, 0.0, steepest)
-    intercept = xp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
-    lines = intercept[:, None] - chords[:, None] * c[None, :]
-    hull = xp.maximum(xp.max(lines, axis=0), 0.0)
+
+    def beside(chords: Array) -> Array:
+        return xp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
+
+    intercept = engine.by_rows(beside, (chords,), c.size)
+
+    def lines(c: Array) -> Array:
+        return intercept[None, :] - chords[None, :] * c[:, None]
+
+    hull = xp.maximum(engine.by_rows(lambda c: xp.max(lines(c), axis=1), (c,), chords.size), 0.0)
     drops = hull[:-1] - hull[1:]
+
     # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
     # interval is taken instead; then only rounding is left to repair: nonincreasing slopes from the first on.
-    supports = lines[:, 1:] >= hull[None, 1:] * (1.0 - 1e-12)
-    flattest = xp.min(xp.where(supports, chords[:, None], xp.inf), axis=0)
-    slopes = xp.where(drops < 1e-9 * hull[:-1], xp.minimum(flattest, 1.0), xp.maximum(drops, 0.0) / steps)
+    def flattest(c: Array, hull: Array) -> Array:
+        supports = lines(c) >= hull[:, None] * (1.0 - 1e-12)
+        return xp.minimum(xp.min(xp.where(supports, chords[None, :], xp.inf), axis=1), 1.0)
+
+    level = drops < 1e-9 * hull[:-1]
+    flat = engine.by_rows(flattest, (c[1:], hull[1:]), chords.size, level)
+    slopes = xp.where(level, flat, xp.maximum(drops, 0.0) / steps)
     slopes = engine.smallest_so_far(xp.minimum(slopes, steepest) if capped else slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, xp.sum(slopes * steps), lost)

@@ -23,6 +23,8 @@ from jax.core import Tracer
 
 # Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
 _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
+# Numbers of a block that stays in the cache from one operation to the next.
+_IN_CACHE = 1 << 15
 
 
 class _Here(threading.local):
@@ -213,6 +215,23 @@ def one_by_one(function: Callable[..., Any], rows: Any, batch: int) -> Any:
     if not _HERE.numpy:
         return jax.lax.map(function, rows, batch_size=batch)
     return vmap(function)(rows)
+
+
+def by_rows(
+    function: Callable[..., Array], rows: tuple[Array, ...], across: int, wanted: Array | None = None
+) -> Array:
+    """What a function gives for arrays of as many rows each, itself row by row; `across` numbers are behind a row.
+
+    In NumPy some rows at a time, which stay in the cache, and those alone that are `wanted`; the others are zero.
+    """
+    if not _HERE.numpy:
+        return function(*rows)
+    place = np.arange(len(rows[0])) if wanted is None else np.flatnonzero(wanted)
+    found, some = np.zeros(len(rows[0])), max(_IN_CACHE // across, 1)
+    for start in range(0, len(place), some):
+        here = place[start : start + some]
+        found[here] = function(*(row[here] for row in rows))
+    return found  # type: ignore[return-value]
 
 
 def largest_from_here(values: Array) -> Array:
