@@ -179,6 +179,8 @@ class Profile(Protocol):
 class OwnInstance:
     """For bounds that are concrete pairs themselves."""
 
+    below_scale = True
+
     @property
     def instances(self) -> tuple[Instance, ...]:
         return (self,)  # type: ignore[return-value]
@@ -248,6 +250,7 @@ class GaussianSum:
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
+    below_scale = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         return subsampled_gaussian.lines_lower(self.messages.mixture_below, loss)

@@ -191,6 +191,13 @@ class _Composer(Search):
         return found
 
 
+@runtime_checkable
+class BelowScale(Protocol):
+    """An instance of which its scale is a proven bound: it leaks no more than that says."""
+
+    below_scale: bool
+
+
 class Curves(NamedTuple):
     """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
 
@@ -235,15 +242,26 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
         return best
     # Rounds without an instance are left out, as an adversary may do.
     known = [(one.instances, count) for one, count in units if one.instances]
+    tried: list[tuple[float, _Composer, list[Instance], Sequence[np.ndarray]]] = []
+    scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
     for i in range(max((len(instances) for instances, _ in known), default=0)):
         instances = [each[min(i, len(each) - 1)] for each, _ in known]
         if len(known) == len(units) and all(map(_alike, (each.scale for each in instances), composer.units)):
-            lower = composer.lower(instances, losses, best.upper)
+            tried.append((best.upper, composer, instances, losses))
         else:
-            # The instances have a scale of their own.
-            scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta)
-            above, knots = scaled.upper()
-            lower = scaled.lower(instances, knots, above.upper)
+            # The instances have a scale of their own, which others may share.
+            scales = [each.scale for each in instances]
+            place = tuple(map(id, scales))
+            if place not in scaled:
+                by = _Composer([(each, count) for each, (_, count) in zip(scales, known)], delta)
+                scaled[place] = by, *by.upper()
+            by, above, knots = scaled[place]
+            tried.append((above.upper, by, instances, knots))
+    for upper, by, instances, knots in sorted(tried, key=lambda each: -each[0]):
+        # What cannot be above the best one so far is not evaluated.
+        if upper <= best.lower and all(isinstance(one, BelowScale) for one in instances):
+            continue
+        lower = by.lower(instances, knots, upper)
         if lower > best.lower:
             names = " and ".join(dict.fromkeys(each.name for each in instances))
             best = dataclasses.replace(best, lower=lower, lower_method=names)

@@ -97,6 +97,7 @@ class ButForRareEvent:
     public: bool
 
     symmetric = False
+    below_scale = True
 
     @property
     def name(self) -> str:

@@ -254,9 +254,10 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     # The others' records, and the dummies, are zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
         found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+    # The grids of the others are made from one bound, which is evaluated once.
+    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
     if unit.replaced and number <= competing.MOST_OPPOSITE and LEAST_MU <= mu <= MOST_LATTICE_MU:
-        pair = AllocationGaussian(number, seen, mu, log_inverse_mass)
-        found.append(competing.OppositeGaussian(pair, number, seen, mu))
+        found.append(competing.OppositeGaussian(scale, number, seen, mu))
     if (
         throws is not None
         and size == 1
@@ -264,7 +265,6 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
         and number <= competing.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
-        scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
         found.append(competing.CompetingGaussian(scale, *throws, mu, unit.replaced))
     return tuple(found)
 
