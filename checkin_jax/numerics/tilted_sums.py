@@ -155,9 +155,20 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
     return float((first * second).sum())
 
 
-def _norm(values: np.ndarray) -> float:
-    """Euclidean."""
-    return math.sqrt(_dot(values, values))
+def _wrapped(values: np.ndarray, points: int) -> np.ndarray:
+    """Added up at distances of `points`; as they are where there are no more of them."""
+    return values if values.size <= points else np.bincount(np.arange(values.size) % points, values, points)
+
+
+def _faded(rate: float, points: int) -> tuple[float, float]:
+    """Euclidean norms of e^{-rate j} and of j e^{-rate j}, j = 1 .. points, a power of two."""
+    few = 1 << (points.bit_length() // 2)
+    # j = i + few k, and every term is positive.
+    i, k = np.arange(1.0, few + 1.0), few * np.arange(float(points // few))
+    near, far = np.exp(-2.0 * rate * i), np.exp(-2.0 * rate * k)
+    none = near.sum() * far.sum()
+    both = _dot(near, i * i) * far.sum() + 2.0 * _dot(near, i) * _dot(far, k) + near.sum() * _dot(far, k * k)
+    return math.sqrt(none), math.sqrt(both)
 
 
 class Window(NamedTuple):
@@ -176,9 +187,13 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
     beyond, relative rounding of masses and tilts once per step.
     """
     order, h = total.order(centre), total.spacing
-    log_total = total.log_moment(order)
-    weights = [steps.masses * np.exp(order * steps.at - steps.log_moment(order)) for steps, _ in total.kinds]
-    mean = variance = 0.0
+    log_total = mean = variance = 0.0
+    weights = []
+    for steps, number in total.kinds:
+        weight, peak = steps.tilted(order)
+        size = float(weight.sum())
+        log_total += number * (peak + math.log(size))
+        weights.append(weight / size)
     for weight, (steps, number) in zip(weights, total.kinds):
         middle = _dot(weight, steps.at)
         mean += number * middle
@@ -192,16 +207,17 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
     while points < min(top - low + 1, most):
         points *= 2
 
-    dense = [np.bincount(np.arange(each.size) % points, each, points) for each in weights]
-    phi = np.stack([np.fft.rfft(each) for each in dense])
+    phi = np.stack([np.fft.rfft(_wrapped(each, points), points) for each in weights])
     numbers = np.asarray([[number] for _, number in total.kinds])
     size = np.abs(phi)
     with np.errstate(divide="ignore"):
         log_size = np.maximum(np.log(size), -1e4)
     # Not by BLAS, as in `_dot`.
-    turned = np.sum(numbers * np.angle(phi), axis=0)
-    power = np.exp(np.sum(numbers * log_size, axis=0)) * np.exp(1j * turned)
-    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in dense])
+    turned, modulus = np.sum(numbers * np.angle(phi), axis=0), np.exp(np.sum(numbers * log_size, axis=0))
+    power = np.empty_like(phi[0])
+    np.multiply(modulus, np.cos(turned), out=power.real)
+    np.multiply(modulus, np.sin(turned), out=power.imag)
+    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in weights])
     noise = float(round_off.of_powers(size, off, numbers[:, 0], points))
     prob = np.roll(np.fft.irfft(power, points), -(low % points))
 
@@ -214,16 +230,17 @@ def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, up
     scale = np.exp(np.minimum(log_scale, 50.0))
 
     def beyond(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mass = np.append(np.cumsum(q[:0:-1])[::-1], 0.0)
+        mass = np.zeros(q.size)
+        np.cumsum(q[:0:-1], out=mass[-2::-1])
         return mass, h * np.cumsum(mass[::-1])[::-1]
 
-    mass, value = beyond(scale * prob)
-    mass_size, value_size = beyond(scale * np.abs(prob))
+    found = scale * prob
+    (mass, value), (mass_size, value_size) = beyond(found), beyond(np.abs(found))
     drift = math.expm1(total.number * UNIT * (64.0 + 4.0 * order * total.farthest)) + 8.0 * points * UNIT
-    away = h * np.arange(1.0, points + 1)
-    fade = np.exp(-order * away)
-    value_error = drift * value_size + scale * noise * _norm(away * fade)
-    mass_error = drift * mass_size + scale * noise * _norm(fade)
+    # Of e^{-order h j}, and of h j e^{-order h j}, j = 1 .. points.
+    fade, away = _faded(order * h, points)
+    value_error = drift * value_size + scale * (noise * h * away)
+    mass_error = drift * mass_size + scale * (noise * fade)
     # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
     end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
     above = max(total.order(end), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
