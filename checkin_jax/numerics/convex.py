@@ -11,13 +11,26 @@ from checkin_jax.kernels.round_off import UNIT
 
 # Less than this, relatively, is rounding, or not worth a hull.
 _CONVEX = 1e-9
+# How often all points are looked at before they are one by one.
+_PASSES = 8
+# Numbers of a block that stays in the cache from one operation to the next.
+_IN_CACHE = 1 << 15
 
 
 def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the corners of the largest convex function below the points, from the first to the last."""
+    # All at once first: a point that is not below the chord of those beside it is no corner.
+    left = np.arange(len(x))
+    for _ in range(_PASSES):
+        u, v = x[left], y[left]
+        with np.errstate(invalid="ignore", over="ignore"):
+            below = (v[1:-1] - v[:-2]) * (u[2:] - u[:-2]) < (v[2:] - v[:-2]) * (u[1:-1] - u[:-2])
+        if below.all():
+            return left
+        left = left[np.concatenate([[True], below, [True]])]
     kept: list[int] = []
     # Lists: the loop goes point by point.
-    u, v = x.tolist(), y.tolist()
+    u, v = x[left].tolist(), y[left].tolist()
     for i in range(len(u)):
         while len(kept) > 1:
             a, b = kept[-2:]
@@ -25,7 +38,17 @@ def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
                 break
             kept.pop()
         kept.append(i)
-    return np.asarray(kept)
+    return left[kept]
+
+
+def highest(at_zero: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Which of the lines at_zero - slopes x is highest at each x, of any shape; the first one where several are."""
+    places, some = np.ravel(x), max(_IN_CACHE // len(at_zero), 1)
+    found = [
+        np.argmax(at_zero - here[:, None] * slopes, axis=1)
+        for here in (places[start : start + some] for start in range(0, len(places), some))
+    ]
+    return np.concatenate(found).reshape(np.shape(x))
 
 
 def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:

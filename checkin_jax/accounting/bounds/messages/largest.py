@@ -17,6 +17,7 @@ import scipy  # its parts are imported when they are used
 
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import convex
 
 # Single messages matter where this share of log n is within reach of their losses.
 _SINGLE = 0.5
@@ -79,10 +80,10 @@ class LargestMessage:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         difference, seen, unseen = self._lines
-        above = np.expm1(np.asarray(loss))[:, None]
+        above = np.expm1(np.asarray(loss))
 
         def best(mass: np.ndarray) -> Lines:
-            at = np.argmax(difference - above * mass, axis=1)
+            at = convex.highest(difference, mass, above)
             return difference[at], mass[at]
 
         return best(seen), best(unseen)

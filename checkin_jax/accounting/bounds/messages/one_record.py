@@ -20,6 +20,7 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
+from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws
 
 # An event worth no more than e^_STOP of what does not matter ends the search for further ones. So many thresholds on
@@ -109,7 +110,7 @@ class _OneRecord(abc.ABC):
         above = np.expm1(loss)
 
         def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
-            at = np.argmax(difference - above[:, None] * mass, axis=1)
+            at = convex.highest(difference, mass, above)
             return difference[at], mass[at]
 
         forward, backward = self._lines

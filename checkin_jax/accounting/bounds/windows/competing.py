@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 
 from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy
 
 # Most clients and slots whose law is computed one by one.
@@ -153,7 +154,7 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
 def _best(events: Lines, above: np.ndarray) -> Lines:
     """The line that is highest at each loss; above: c - 1."""
     difference, mass = (np.asarray(each) for each in events)
-    at = np.argmax(difference - above[..., None] * mass, axis=-1)
+    at = convex.highest(difference, mass, above)
     apart = difference[at]
     return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
 
