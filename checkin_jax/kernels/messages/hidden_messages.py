@@ -79,7 +79,9 @@ class Steps(NamedTuple):
     left_beyond: Array
 
 
-class _Choice(NamedTuple):
+class Choice(NamedTuple):
+    """A contour: its order, at which knot laws are cut, and its period; scalars or [...]."""
+
     order: Array
     cut: Array
     period: Array
@@ -168,7 +170,7 @@ def paths_of(
     return paths(steps[0]._replace(beyond=beyond, left_beyond=left_beyond), count, rate, orders)
 
 
-def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
+def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
     """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut; [...].
 
     The best of every few cuts first, then the best of those that are near it. x: scalar or [...].
@@ -211,7 +213,7 @@ def choose(paths: Paths, x: Array, deviation: Array) -> _Choice:
         height, xp.broadcast_to(some[..., None, :], (*height.shape[:-1], some.shape[-1])), axis=-1
     )
     period, row, column = (xp.asarray(part) for part in best(orders, few, paths.lost[some]))
-    return _Choice(at(orders, row), start + column + 1, at(xp.stack(periods, axis=-1), period))
+    return Choice(at(orders, row), start + column + 1, at(xp.stack(periods, axis=-1), period))
 
 
 def _turn(phase: Array) -> Array:

@@ -87,31 +87,33 @@ def _steps(cells: Cells) -> hidden_messages.Steps:
 
 @hosted()
 def paths_of(clients: Array, rate: Array, cells: Cells, orders: Array) -> hidden_messages.Paths:
-    """What `lines_lower` chooses its contours from."""
+    """What `contours` are chosen from."""
     return hidden_messages.paths(_steps(cells), clients, rate, orders)
 
 
 @hosted()
+def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) -> hidden_messages.Choice:
+    """Contours for events near {W > threshold}; [thresholds].
+
+    Args:
+      paths: of `paths_of`. deviation: about that of W without rare large steps.
+    """
+    return hidden_messages.choose(paths, -thresholds, deviation)
+
+
+@hosted()
 def lines_lower(
-    clients: Array,
-    rate: Array,
-    deviation: Array,
-    cells: Cells,
-    paths: hidden_messages.Paths,
-    middle: Array,
-    thresholds: Array,
+    clients: Array, rate: Array, cells: Cells, choice: hidden_messages.Choice, thresholds: Array
 ) -> tuple[Array, Array]:
     """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up, all on one contour; [thresholds].
 
     Args:
       clients: n. rate: probability of each step.
-      deviation: about that of W without rare large steps. paths: of `paths_of`. Only sharpness depends on them.
       cells: of a step, relative errors below 1e-12.
-      middle: the threshold that the contour is chosen for. thresholds: > 0, near it.
+      choice: of `contours`; any one is valid. thresholds: > 0, near that which it was chosen for.
 
     (0, 1) where nothing can be told.
     """
-    choice = hidden_messages.choose(paths, -middle, deviation)
     kept = xp.arange(cells.right.size) < choice.cut
     at = xp.concatenate([xp.where(kept, cells.right, 0.0), -cells.left])
     mass = xp.concatenate([xp.where(kept, cells.right_mass, 0.0), cells.left_mass])

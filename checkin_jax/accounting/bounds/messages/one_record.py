@@ -78,21 +78,23 @@ class _OneRecord(abc.ABC):
         if clients != count:
             clients *= 1.0 + 4e-15
         forward, backward = self._both_cells
-        arguments = host(count), host(rate), host(seen.steps[2])
+        arguments = host(count), host(rate)
         loss = seen.losses if rate < 1.0 else seen.grid(True)
         least = clients * math.exp(_STOP - seen.log_inverse_mass)
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
         def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
             orders = hidden_messages.orders(thresholds[0], thresholds[-1], seen.steps[2])
-            paths = hidden_messages_lower.paths_of(*arguments[:2], cells, host(orders))
-            found = []
-            for start, stop in hidden_sums.near(thresholds / seen.steps[2], share=_NEAR):
+            paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
+            groups, found = hidden_sums.near(thresholds / seen.steps[2], share=_NEAR), []
+            middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
+            contours = hidden_messages_lower.contours(paths, host(middles), host(seen.steps[2]))
+            for (start, stop), *contour in zip(groups, *contours):
                 # On this contour those beside them, too: which one gives more cannot be told beforehand.
                 begin = max(start - _BESIDE, 0)
                 some = host(thresholds[begin : stop + _BESIDE])
-                middle = host(thresholds[(start + stop) // 2])
-                found.append(hidden_messages_lower.lines_lower(*arguments, cells, paths, middle, some))
+                choice = hidden_messages.Choice(*map(host, contour))
+                found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, some))
                 # What is further out is too rare to matter; 0 says nothing of it.
                 if 0.0 < found[-1][0][stop - 1 - begin] < least:
                     break
