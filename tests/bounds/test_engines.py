@@ -228,3 +228,15 @@ def test_callers_keep_their_arrays(x64):
     pld.chernoff_tilt(atoms, counts, host(-10.0))
     for part, kept in zip(atoms, before):
         assert np.array_equal(part, kept)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_rows_that_are_wanted_alone(wanted):
+    rows, across = np.linspace(0.0, 1.0, 300), np.linspace(-1.0, 1.0, 5000)
+    kept = rows > 0.4 if wanted else np.ones(rows.shape, dtype=bool)
+
+    def kernel(rows):
+        return engine.by_rows(lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept)
+
+    whole = np.min(rows[:, None] * across, axis=1)
+    assert (engine.run(kernel, rows) == np.where(kept, whole, 0.0)).all()

@@ -11,6 +11,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitSlots
+from checkin_jax.accounting.composition import composer
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -181,3 +182,30 @@ def test_dummies_at_a_record_would_leak_more_than_fair_ones():
     )
     wrong = divergence(*(hidden_slots(m, 1.0, [up, bits[2]], dummy=bits[2]) for up in (bits[0], bits[2])), c)
     assert wrong > 1.05 * worst
+
+
+@pytest.mark.parametrize(
+    ("run", "bounds"),
+    [
+        (cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=0.1, num_rounds=100), "T*"),
+        (cj.FixedWindow(num_clients=18_900, num_slots=10_200, check_in_prob=0.6, num_epochs=50), "fast"),
+    ],
+)
+def test_instances_that_are_left_out_change_nothing(run, bounds, monkeypatch):
+    asked, genuine, randomizer = [], composer._Composer.lower, cj.Gaussian(noise_multiplier=2.0)
+
+    def lower(self, instances, *rest):
+        asked.append(instances)
+        return genuine(self, instances, *rest)
+
+    monkeypatch.setattr(composer._Composer, "lower", lower)
+    found = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
+    few = len(asked)
+    monkeypatch.setattr(composer, "BelowScale", type(None))
+    every = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
+    assert (found.epsilon, found.lower, found.lower_method) == (
+        every.epsilon,
+        every.lower,
+        every.lower_method,
+    )
+    assert few < len(asked) - few

@@ -137,3 +137,23 @@ def test_values_that_fall_by_many_orders_are_interpolated_from_above():
     assert rising[0] == np.inf
     assert rising[1] >= 0.0
     assert convex.falling(np.array([0.5]), np.array([0.0, 1.0]), np.array([np.inf, 1.0]))[0] == np.inf
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-13, 1e-3, 1.0])
+def test_corners_are_convex_and_below_all_points(noise):
+    rng = np.random.default_rng(6)
+    for size in (1, 2, 3, 40, 500):
+        x = np.cumsum(rng.uniform(0.01, 1.0, size))
+        y = np.exp(-0.1 * x) * (1.0 + noise * rng.normal(size=size))
+        kept = convex.hull(x, y)
+        assert kept[0] == 0
+        assert kept[-1] == size - 1
+        assert (np.interp(x, x[kept], y[kept]) <= y + 1e-15).all()
+        assert (np.diff(np.diff(y[kept]) / np.diff(x[kept])) > -1e-14).all()
+
+
+def test_the_highest_of_many_lines():
+    rng = np.random.default_rng(7)
+    at_zero, slopes, x = rng.random(700), rng.random(700), rng.exponential(size=(3, 70))
+    found = convex.highest(at_zero, slopes, x)
+    assert (found == np.argmax(at_zero - x[..., None] * slopes, axis=-1)).all()
