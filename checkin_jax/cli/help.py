@@ -205,7 +205,7 @@ def nearest(words: list[str], kind: type, beside: Mapping[str, type]) -> str:
             hint = "" if absent else did_you_mean(value, option.choices)
             return f"{name} {shown}: expected one of {', '.join(option.choices)}{hint}"
         if absent or (option.value in _NUMBERS and not _reads(value, option.value)):
-            plain = "" if absent else _number(value)
+            plain = "" if absent else _number(value, option.value)
             hint = f"; did you mean {plain}?" if plain else ""
             return f"{name} {shown}: expected {_MEANT[option.value]}{hint}"
     return ""
@@ -238,17 +238,17 @@ def _short(word: str) -> bool:
     return word[:1] == "-" and word[1:2].isalpha()
 
 
-def _number(word: str) -> str:
+def _number(word: str, kind: str) -> str:
     """A number as people write it, 0.3%, 2,000,000 or 1/2000, as options take it; '' where it is none."""
-    found = re.fullmatch(r"([\d.,]{1,40})(%?)(?:/([\d,]{1,40}))?", word)
-    try:
-        top, percent, bottom = found.groups() if found else ("", "", "")
-        value = (
-            Fraction(top.replace(",", "")) / int((bottom or "1").replace(",", "")) / (100 if percent else 1)
-        )
-    except (ValueError, ZeroDivisionError):
+    found = re.fullmatch(
+        r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})(%?)(?:/([1-9]\d{0,40}))?", word
+    )
+    if found is None:
         return ""
-    return f"{value}" if value.denominator == 1 else f"{float(value):g}"
+    top, percent, bottom = found.groups()
+    value = Fraction(top.replace(",", "")) / int(bottom or 1) / (100 if percent else 1)
+    plain = f"{value}" if value.denominator == 1 else f"{float(value):g}"
+    return plain if plain != word and _reads(plain, kind) and not (percent and value > 1) else ""
 
 
 def _reads(word: str, kind: str) -> bool:

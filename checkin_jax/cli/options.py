@@ -348,7 +348,7 @@ def bounds_of(text: str) -> str | tuple[str, ...]:
     try:
         return check_bounds(text if text in ("best", "fast") else tuple(text.split(",")))
     except ValueError as error:
-        raise UsageError(f"--{error}") from error
+        raise UsageError(f"--bounds {text}: {str(error).partition(': ')[2]}") from error
 
 
 def _count(word: str) -> int:

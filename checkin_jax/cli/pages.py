@@ -29,6 +29,9 @@ def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: the page is made of that file")
     about = page.source_of(out)
+    own = subject / "report.html"  # a run's own page is replaced whatever it holds
+    if out.is_file() and not about and out != own:
+        raise UsageError(f"{out} is there, and no page of this command; expected another --out, or delete it")
     if about not in ("", subject.resolve().name):
         raise UsageError(
             f"{out}: there is a page about {_validate.shown(about)}; expected another --out, or delete it"

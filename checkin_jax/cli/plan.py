@@ -39,8 +39,8 @@ _TABLES = {
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
-_QUICK = (
-    "note: by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian "
+QUICK = (
+    "by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian "
     "messages that are shuffled"
 )
 
@@ -96,7 +96,7 @@ class Plan:
             else:
                 print(_text(rows, wanted, in_markdown=self.markdown))
                 if bounds == "fast":
-                    print(f"\n{broken(_QUICK, terminal_width())}")
+                    print(f"\n{broken(f'note: {QUICK}', terminal_width())}")
 
         return job
 
@@ -149,6 +149,8 @@ def read(path: Path) -> Wanted:
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         found = tuple(_message(_table("message", each), epsilon) for each in messages)
         deployment = of_table(tables.get("deployment", {}))
+        if deployment.view is not None:
+            _validate.choice(VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
     return Wanted(protocol, len(cycle), found, epsilon, delta, view, deployment)

@@ -126,7 +126,7 @@ class ReportPage:
 
     def _of_plan(self, deployment: Deployment | None) -> Job:
         from checkin_jax.cli import plan
-        from checkin_jax.disclosure import evidence, subjects
+        from checkin_jax.disclosure import evidence, page, subjects
 
         if self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
@@ -138,6 +138,7 @@ class ReportPage:
                 wanted.protocol,
                 plan.answers(wanted, bounds),
                 target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
+                notes=[page.sentence(plan.QUICK)] if bounds == "fast" else [],
                 files=evidence.digests([self.subject]),
                 source=self.subject.resolve().name,
                 deployment=deployment or wanted.deployment,

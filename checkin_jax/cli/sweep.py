@@ -44,7 +44,7 @@ class Sweep(ProcessOptions):
     out: Path
     """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting. What is there stays."""
     overwrite: bool = False
-    """Replace --out if it is there."""
+    """Replace --out if it is there; --resume does, too."""
     what: Literal["bracket", "rdp", "rdp-bracket", "rdp-epsilon", "published", "calibration"] = "bracket"
     """What to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
     divergences to epsilon; or calibrations of --free to --target-epsilon."""
@@ -129,7 +129,7 @@ class Sweep(ProcessOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job evaluates the settings and writes the file."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import pictures, store, table
+        from checkin_jax.sweeps import pictures, table
         from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.settings import NAMES
         from checkin_jax.sweeps.sweep import prepare
@@ -137,8 +137,7 @@ class Sweep(ProcessOptions):
         out = table.check(self.out)
         if not out.parent.is_dir() or out.is_dir():
             raise UsageError(f"--out {str(out)!r}: expected a file in a folder that is there")
-        goes_on = self.join or (self.resume and store.folder_of(out).exists())
-        if out.exists() and not (self.overwrite or goes_on):
+        if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} is there: expected another --out, or --overwrite")
         if self.plot is not None:
             plotting.check(self.plot)

@@ -128,7 +128,10 @@ class Disclosure:
           ValueError: the declaration is not the first words of one of them.
         """
         said, names = self.deployment.message, [each.name for each in self.promises]
+        if said is not None and not any(names):
+            raise ValueError(f"message={_validate.shown(said)}: goes with a plan, which may have several")
         found = [name for name in names if said is not None and name.startswith(said)]
+        found = [name for name in found if name == said] or found
         if said is not None and len(found) != 1:
             raise ValueError(
                 f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
@@ -247,6 +250,12 @@ def _promises(d: Disclosure, more: Iterable[str]) -> str:
         + _promise_table(each, d.applies)
         for each in d.promises
     ]
+    in_all = d.deployment.num_clients
+    if in_all is not None and first.delta * in_all >= 1.0 > first.delta * (d.clients or 0):
+        wrong.append(
+            f"Delta is not below 1 in {in_all:,}, as many clients as there are in all: publishing the record of one of "
+            "them at random would be within it."
+        )
     says = page.warnings(wrong) + page.paragraphs(which)
     notes = page.warnings(dict.fromkeys(each for g in d.stated for each in g.warnings))
     return page.section("What is promised", told, says, *tables, notes, *more)
@@ -264,7 +273,8 @@ def _asked(d: Disclosure) -> str:
         for view, g in each.guarantees.items()
         if d.applies in (None, view)
     ]
-    chosen = [("The message that is chosen", d.chosen)] if len(d.promises) > 1 else []
+    message = ("The message that is chosen", d.chosen)
+    chosen = [message] if len(d.promises) > 1 else []
     in_all = [("Clients in all", None if said.num_clients is None else f"{said.num_clients:,}")]
     methods = dict.fromkeys(
         f"<p>{html.escape(f'{each.name}, view' if each.name else 'View')} {view}, upper end: "

@@ -72,6 +72,7 @@ def of_plan(
     found: Sequence[Mapping[str, Guarantee] | str],
     *,
     target: tuple[float, str] | None = None,
+    notes: Sequence[str] = (),
     files: tuple[Digest, ...] = (),
     source: str = "",
     deployment: Deployment,
@@ -83,6 +84,7 @@ def of_plan(
       protocol: the run.
       found: of each kind of message the guarantees by view, or why there is none.
       target: the epsilon wanted, and its view.
+      notes: what else must not be overlooked.
       files: hashes of what was read.
       source: name of the file.
       deployment: what the deployer declares.
@@ -111,7 +113,7 @@ def of_plan(
             f"The target is in view {target[1]}, but view {deployment.view} applies here, as declared: that the target "
             "is met says nothing of it."
         )
-    state += [each for each in found if isinstance(each, str)]
+    state += [*notes, *(each for each in found if isinstance(each, str))]
     return Disclosure(
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",

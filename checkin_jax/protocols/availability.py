@@ -185,8 +185,8 @@ class AvailableCheckIn(CheckInProtocol):
         """Assumptions under which the guarantees are true, a sentence each."""
         return (
             FRESH_AMONG_AVAILABLE,
-            "in each round at least as many were available as the log says, with a coin that is at most the log's and "
-            "the same for all",
+            "in each round at least as many were available as the log says, with the same coin for all, at most the "
+            "log's (the log's own where noise adds up in sums)",
             SAME_RANDOMIZER,
             UNSEEN,
         )

@@ -135,7 +135,10 @@ def test_the_command_knows_what_mechanisms_have(tmp_path, capsys):
     for wrong, said in (
         (f"epsilon {shared} --mechanism l2 --differ .5", "--differ goes with --mechanism one-bit"),
         (f"epsilon {shared} --mechanism k-ary", "--mechanism k-ary needs --num-values"),
-        (f"sweep --out {out} {shared} --num-values 3", "--num-values goes with --mechanism k-ary"),
+        (
+            f"sweep --overwrite --out {out} {shared} --num-values 3",
+            "--num-values goes with --mechanism k-ary",
+        ),
     ):
         with pytest.raises(SystemExit):
             cli.main(wrong.split())

@@ -118,6 +118,10 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--num-clients", "2,000,000"), "expected a whole number; did you mean 2000000?"),
         (_replaced(RUN, "--delta", "1/2000000"), "expected a number; did you mean 5e-07?"),
         (_replaced(RUN, "--delta", "1/0"), "--delta 1/0: expected a number (see"),
+        (_replaced(RUN, "--check-in-prob", "0,003"), "0,003: expected a number (see"),
+        (_replaced(RUN, "--check-in-prob", "300%"), "300%: expected a number (see"),
+        (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
+        ([*RUN, "--bounds", "quick"], "--bounds quick: expected 'best', 'fast', or labels"),
         (
             ["ledger", "add", "x", "--delta", "1"],
             "--delta; checkin ledger show and checkin ledger report have it",

@@ -325,6 +325,21 @@ def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages
             cli.main(["report", *words])
         assert ended.value.code == 2
         assert told in capsys.readouterr().err
+    assert "by quick theorems alone" in before[PAGES["fleet"]].decode().lower()
+    notes = tmp_path / "notes.html"
+    notes.write_text("<html>mine")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(plan), *fast, "--out", str(notes)])
+    assert ended.value.code == 2
+    assert "notes.html is there, and no page of this command" in capsys.readouterr().err
+    assert notes.read_text() == "<html>mine"
+    notes.unlink()
+    other = tmp_path / "composed.toml"
+    other.write_text(FLEET.replace('view = "messages"', 'view = "as composed"'))
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(other), *fast])
+    assert "view='as composed': expected one of" in capsys.readouterr().err
+    other.unlink()
     cli.main(["report", str(plan), *fast])
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()} == before
 

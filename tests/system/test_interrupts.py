@@ -64,7 +64,7 @@ def test_an_interrupt_ends_the_run_with_a_report_and_says_what_is_kept(
     said = capfd.readouterr()
     assert "ended after 7 of 12 rounds (interrupted)" in said.out
     evaluated, first, last = said.err.splitlines()
-    assert re.fullmatch(r"round 5 of 12: accuracy \d+\.\d%, epsilon [\d.e-]+", evaluated)
+    assert re.fullmatch(r"round 5 of 12: accuracy \d+\.\d%, epsilon [\d.e-]+ \(view messages\)", evaluated)
     assert first.startswith(
         "interrupted: the rounds that have run are being summed up in a report (once more:"
     )

@@ -168,6 +168,9 @@ def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers
     assert "View aggregate is declared, and has no figures here." in text
     assert "Without them only the first line may be relied on: it trusts nobody." in text
     assert "applies here" not in text
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
+    with pytest.raises(ValueError, match="message='1-LDP': goes with a plan"):
+        checklist.build(made)
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
     assert "none of these lines may be relied on: each trusts somebody" in checklist.build(made)
 
@@ -184,6 +187,15 @@ def test_a_plan_of_several_messages_asks_which_is_used_and_how_many_clients_ther
     assert "Delta times 200,000 clients is 0.2;" in text
     assert "Clients in all:</small> 200,000<" in text
     assert "The message that is chosen" not in built([found])
+    named = (
+        {"messages": cj.account(RUN, each, delta=1e-6, bounds="fast")}
+        for each in (PURE, cj.L2Mechanism(epsilon0=1.0))
+    )
+    assert "chosen:</small> 1-LDP messages<" in built(
+        [*named], deployment=Deployment(message="1-LDP messages")
+    )
+    assert "Delta is not below 1 in 2,000,000" in built([found], deployment=Deployment(num_clients=2_000_000))
+    assert "Delta is not below 1 in" not in built([found], deployment=Deployment(num_clients=900_000))
     for wrong, told in (
         (Deployment(message="3-LDP"), "message='3-LDP': expected the first words of one of '1-LDP messages'"),
         (Deployment(num_clients=299), "num_clients=299: expected 300 or more"),
