@@ -132,12 +132,34 @@ def inaccuracy(total: Sum) -> Array:
     return wrong * xp.exp(size + wrong) + total.absolute[..., None]
 
 
-def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
+def _weights(contour: Contour, theta: Array) -> Array:
+    """1 / (L |theta|^2), for each frequency that a node stands for."""
+    return multiplicity(theta.shape[-1]) / (contour.period[..., None] * xp.square(xp.abs(theta)))
+
+
+def _last(contour: Contour, points: int) -> Array:
+    """At most what frequencies from 2 pi points / L on add to a sum, over M(t), by the normal variable alone."""
+    return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
+
+
+def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum, Array]:
+    """The sum at the first nodes alone, and the `tail` to give to `stop_loss` for it, however many steps follow.
+
+    The other nodes are taken by their moduli, which further steps only lower against M(t).
+    """
+    sizes = xp.exp(xp.real(total.log_ratio)) + inaccuracy(total)
+    beyond = xp.sum((_weights(contour, theta) * sizes)[..., points:], axis=-1)
+    few = total._replace(log_ratio=total.log_ratio[..., :points], drift=total.drift[..., :points])
+    return few, beyond + _last(contour, theta.shape[-1])
+
+
+def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array, tail: Array | None = None) -> Array:
     """Upper bound on E(x + S)_+, every rounding included.
 
     Args:
       total: S, at the nodes `theta` of `contour`. x: scalar, or one for each of several sums, in the unit of the
-        steps. Contours of several sums have an axis for each of theirs.
+        steps. Contours of several sums have an axis for each of theirs. tail: from `fewer` of S or of its first
+        steps; if left out, what the normal variable tells.
 
     Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
     fourteen standard deviations of S or more; valid everywhere, infinity where nothing is known.
@@ -147,11 +169,11 @@ def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array) -> Array:
     shift = frequency * x[..., None]
     phase = xp.imag(total.log_ratio) + shift
     size = xp.real(total.log_ratio)
-    kernel = multiplicity(points) / (contour.period[..., None] * xp.square(xp.abs(theta)))
+    kernel = _weights(contour, theta)
     # e^{i phase} / theta^2, the latter by its argument.
     terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order[..., None]))
     error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
-    tail = 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
+    tail = _last(contour, points) if tail is None else tail
     inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail
     value = inside * xp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isnan(value), math.inf, value)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
 from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Message
@@ -38,15 +38,13 @@ def _one(nodes: int, seen: LabelledCounts, message: Message, stages: Stages, los
     epsilon0 = message.epsilon0
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     middle = -(seen.masses @ seen.clients) / jnp.sum(seen.masses) * c_minus_1 / unit
-    game, played, share, failed = staged_clones.play(
-        HEXAGON, nodes, message, stages, loss, seen.slots, middle
-    )
-    every = staged_clones.add(game, played, share, seen.slots - stages.before, failed)
+    end = staged_clones.play(HEXAGON, nodes, message, stages, loss, seen.slots, middle)
+    every = end.more(seen.slots - stages.before)
 
     def part(clients: Array) -> Array:
         x = -clients * c_minus_1 / unit
-        debt = every.debt * jnp.exp(game.contour.order * x + every.total.log_mgf)
-        return (stop_loss.stop_loss(every.total, game.contour, game.theta, x) + debt) * unit / clients
+        debt = every.debt * jnp.exp(end.game.contour.order * x + every.total.log_mgf)
+        return (end.stop_loss(every.total, x) + debt) * unit / clients
 
     alone = staged_clones.alone_at_most(loss, epsilon0)
     value = seen.masses @ jnp.minimum(jax.vmap(part)(seen.clients), alone) + seen.lost * alone

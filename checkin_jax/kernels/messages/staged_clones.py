@@ -41,6 +41,8 @@ STAGES = 7
 _FOURTH = 5.0 / 192.0
 # Of how many points of the grid one is looked at first.
 _PART = 8
+# Nodes of the final sum whose phases are looked at.
+_TURNED = 256
 # Losses treated at a time: 10 MB of grids for each.
 BATCH = 13
 
@@ -216,11 +218,29 @@ def _stage(game: Laws, played: Played, allowed: Array) -> tuple[Array, Array]:
     return share, jnp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share))
 
 
+class Staged(NamedTuple):
+    """The game once the law of all later steps is chosen: at the contour's first nodes alone.
+
+    share: of the law, [laws]; failed: by how much it fails. tail: what the other nodes add to a stop-loss transform.
+    """
+
+    game: Laws
+    played: Played
+    share: Array
+    failed: Array
+    tail: Array
+
+    def more(self, count: Array) -> Played:
+        """So many later steps."""
+        return add(self.game, self.played, self.share, count, self.failed)
+
+    def stop_loss(self, total: stop_loss.Sum, x: Array) -> Array:
+        """E(x + S)_+ for an S that begins with all that is played."""
+        return stop_loss.stop_loss(total, self.game.contour, self.game.theta, x, self.tail)
+
+
 def _binomial(
-    game: Laws,
-    played: Played,
-    share: Array,
-    failed: Array,
+    end: Staged,
     clients: Array,
     rate: Array,
     before: Array,
@@ -235,6 +255,7 @@ def _binomial(
     E = (1 - g + g s)^n s^-J if |M| >= s, and at most E if |M| < s; E bounds Pr[K < J]. It is least at
     s = J (1 - g) / ((n - J) g).
     """
+    game, played, share, failed, _ = end
     total, order = played.total, game.contour.order
     plain, still = _mixture(share, game.laws), share @ game.real
     # e^{theta shift} - 1, without cancellation.
@@ -263,7 +284,7 @@ def _binomial(
         jnp.where(kept, seen.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
         seen.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
     )
-    value = stop_loss.stop_loss(late, game.contour, game.theta, x)
+    value = end.stop_loss(late, x)
     # A step of the game multiplies e^{t x} by at most Q, and
     # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
     most = jnp.square(order) * jnp.maximum(still, jnp.max(game.real[:-1]))
@@ -285,16 +306,14 @@ class Stages(NamedTuple):
     tolerance: Array
 
 
-def _counted(
-    game: Laws, played: Played, share: Array, failed: Array, seen: StepCounts, before: Array, x: Array
-) -> tuple[Array, Array]:
+def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
     """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
     late = (seen.masses > 0) & (seen.counts >= before)
 
     def part(count: Array) -> Array:
-        all_of_it = add(game, played, share, count - before, failed)
-        debt = all_of_it.debt * jnp.exp(game.contour.order * x + all_of_it.total.log_mgf)
-        return stop_loss.stop_loss(all_of_it.total, game.contour, game.theta, x) + debt
+        all_of_it = end.more(count - before)
+        debt = all_of_it.debt * jnp.exp(end.game.contour.order * x + all_of_it.total.log_mgf)
+        return end.stop_loss(all_of_it.total, x) + debt
 
     values = jax.vmap(part)(jnp.where(late, seen.counts, before))
     return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
@@ -308,8 +327,8 @@ def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
     return saddle / deviation, worth * deviation
 
 
-def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Played, Array, Array]:
-    """The steps before `stages.before`, the law of later ones, its failure; only choices depend on mean and worth."""
+def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
+    """The steps before `stages.before`, and the law of later ones; only choices depend on mean and worth."""
     counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
     allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
 
@@ -319,18 +338,21 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> tuple[Playe
         return add(game, played, share, count, failed), None
 
     played, _ = jax.lax.scan(stage, _begin(game, stages.first), (stages.sizes, allowed[:-1]))
-    return played, *_stage(game, played, allowed[-1])
+    share, failed = _stage(game, played, allowed[-1])
+    total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
+    few = game._replace(theta=game.theta[:_TURNED], laws=game.laws[:, :_TURNED])
+    return Staged(few, played._replace(total=total, ratio=played.ratio[:_TURNED]), share, failed, tail)
 
 
 def play(
     rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
-) -> tuple[Laws, Played, Array, Array]:
-    """The game, and what `staged` has; mean, x: how many steps there are, and where they begin, about."""
+) -> Staged:
+    """`staged` of a game; mean, x: how many steps there are, and where they begin, about."""
     at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
     deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
     order, worth = contoured(deviation, x)
     game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order, nodes)
-    return game, *staged(game, stages, mean, worth)
+    return staged(game, stages, mean, worth)
 
 
 def alone_at_most(loss: Array, epsilon0: Array) -> Array:
@@ -352,12 +374,12 @@ def _one(
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     mean = seen.rate * (seen.masses @ seen.counts)
     x = -seen.clients * c_minus_1 / unit
-    game, played, share, failed = play(rules, nodes, message, stages, loss, mean, x)
+    end = play(rules, nodes, message, stages, loss, mean, x)
     if binomial:
         counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
-        value, early = _binomial(game, played, share, failed, *counted)
+        value, early = _binomial(end, *counted)
     else:
-        value, early = _counted(game, played, share, failed, seen, stages.before, x)
+        value, early = _counted(end, seen, stages.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
     alone = alone_at_most(loss, epsilon0)
     value = value * unit / seen.clients + (early + everybody) * alone
@@ -412,19 +434,19 @@ def _pooled(
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
     middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    game, played, share, failed = play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
+    end = play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
         counted = number, seen.theta, stages.before, x, shift
-        value, early = _binomial(game, played, share, failed, *counted)
+        value, early = _binomial(end, *counted)
         return value * unit * beta / number + early * seen.rate * alone_at_most(loss, epsilon0)
 
     value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone_at_most(loss, epsilon0)
     value = value * (1.0 + ROUNDING) + FLUSHED
     alone = seen.rate * alone_at_most(loss, epsilon0) * (1.0 + ROUNDING)
     # Beyond, the rounding of the shift's phase is not counted.
-    turned = jnp.max(jnp.imag(game.theta)) * shift
+    turned = jnp.max(jnp.imag(end.game.theta)) * shift
     return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)
 
 

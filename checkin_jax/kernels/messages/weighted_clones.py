@@ -49,19 +49,19 @@ def _one(
     order, worth = staged_clones.contoured(deviation, x)
     candidates = jnp.asarray(HEXAGON.candidates)
 
-    kinds = []
+    kinds: list[tuple[Stages, staged_clones.Staged]] = []
     for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
         game = staged_clones.laws_on(candidates, scale * at, laws, deviation, order, nodes)
-        kinds.append((game, plan, *staged_clones.staged(game, plan, mean, worth)))
-    contour, theta = kinds[0][0].contour, kinds[0][0].theta
+        kinds.append((plan, staged_clones.staged(game, plan, mean, worth)))
+    ends = [end for _, end in kinds]
+    contour, theta = ends[0].game.contour, ends[0].game.theta
     normal = stop_loss.start(contour, theta)
+    # Steps of the other kind lower moduli, too.
+    tail = jnp.minimum(ends[0].tail, ends[1].tail)
     late = (seen.masses > 0) & (seen.whole >= stages[0].before) & (seen.part >= stages[1].before)
 
     def part(whole: Array, rest: Array) -> Array:
-        first, second = (
-            staged_clones.add(game, played, share, count - plan.before, failed)
-            for (game, plan, played, share, failed), count in zip(kinds, (whole, rest))
-        )
+        first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
         # The normal variable is in both.
         total = stop_loss.Sum(
             first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
@@ -72,7 +72,7 @@ def _one(
         # Whichever comes first, a step's debt grows with all steps of either kind at most.
         debt = first.debt * jnp.exp(second.growth) + second.debt * jnp.exp(first.growth)
         debt = debt * jnp.exp(order * x + total.log_mgf)
-        return stop_loss.stop_loss(total, contour, theta, x) + debt
+        return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
 
     values = jax.vmap(part)(
         jnp.where(late, seen.whole, stages[0].before), jnp.where(late, seen.part, stages[1].before)
