@@ -51,7 +51,9 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
-def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> staged_clones.Stages | None:
+def stages(
+    seen: StepCounts, everybody: float, log_inverse_mass: float, rules: Game = HEXAGON
+) -> staged_clones.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
     counts = np.asarray(seen.counts)
@@ -65,7 +67,7 @@ def stages(seen: StepCounts, everybody: float, log_inverse_mass: float) -> stage
         before = min(math.floor(0.5 * mean), int(counts[masses > 0].min()))
     if before < _FEWEST:
         return None
-    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, staged_clones.STAGES + 1))
+    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, rules.stages + 1))
     # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
     return staged_clones.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
@@ -96,7 +98,7 @@ def problem(
     """Any game, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
     p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
     variance = float(rules.largest_variance(message))
-    chosen = stages(seen, everybody, log_inverse_mass)
+    chosen = stages(seen, everybody, log_inverse_mass, rules)
     above_all = 2.0 * float(message.differ) / (p_minus_1 + 2.0)
     if chosen is None or above_all < _WORTHWHILE**2 * variance:
         return None

@@ -30,13 +30,15 @@ class Game(NamedTuple):
 
     places: all values of a step, [values], from c - 1 and a message. laws: their probabilities, [laws, values]: those
     among which the adversary chooses, last the one that is above them in convex order. candidates: shares of the first
-    of these laws, tried as the main part of a stage's law. largest_variance: of a step at c = 1.
+    of these laws, tried as the main part of a stage's law. largest_variance: of a step at c = 1. stages: over how many
+    early steps are spread; any number gives a bound.
     """
 
     places: Callable[[Array, Message], Array]
     laws: Callable[[Message], Array]
     candidates: tuple[tuple[float, ...], ...]
     largest_variance: Callable[[Message], Array]
+    stages: int
 
 
 def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
@@ -90,6 +92,7 @@ HEXAGON = Game(
         (0.5, 0.5, 0.0),
     ),
     _hexagon_variance,
+    7,
 )
 
 
@@ -128,4 +131,5 @@ ONE_BIT = Game(
     _one_bit_laws,
     ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
     _one_bit_variance,
+    10,
 )

@@ -35,7 +35,6 @@ USUAL, MANY = 640, 1024
 # Nodes a standard deviation of the sum of the period, points of the grid on which domination is checked a node, and the
 # standard deviation of the normal variable that is added (its square is lost in variance).
 _PER_DEVIATION, _POINTS, _SMOOTHING = 51.2, 2, 0.02
-STAGES = 7
 # Between points h apart a function is above the chord by an eighth of what its second differences say, and this times
 # h^4 of its fourth derivative.
 _FOURTH = 5.0 / 192.0
@@ -295,7 +294,7 @@ def _binomial(
 
 
 class Stages(NamedTuple):
-    """Numbers of steps: `first` with T1's law, `sizes` [STAGES] after them, the rest, from `before` on, alike.
+    """Numbers of steps: `first` with T1's law, `sizes` [stages] after them, the rest, from `before` on, alike.
 
     tolerance: the relative error spent on failures of domination.
     """
