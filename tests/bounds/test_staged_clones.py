@@ -335,6 +335,29 @@ def test_a_failure_to_dominate_is_never_understated(name, epsilon0, first):
         assert stated <= true + 0.05
 
 
+@pytest.mark.parametrize(
+    ("epsilon0", "c_minus_1", "sd", "law"),
+    [
+        (0.8, 0.03 * math.expm1(0.8), 102.4 / 3.25, 4),
+        (0.4, 0.03 * math.expm1(0.4), 102.4, 0),
+        (0.4, 0.0, 102.4 / 4.25, 4),
+    ],
+)
+def test_what_bends_between_points_is_counted(epsilon0, c_minus_1, sd, law):
+    """Kinks of the payment between two points: second differences alone understate failures by a thousandth."""
+    message = games.Message(host(epsilon0), host(1.0))
+    moves = np.asarray(games.HEXAGON.places(host(c_minus_1), message))
+    weights = np.asarray(games.HEXAGON.laws(message))
+    game, begun = begin(moves, weights, host(sd), host(0.0))
+    stated = float(failure(game, begun, host(np.eye(6)[law])))
+    smooth = float(game.contour.smoothing)
+    x = np.add.outer(-moves[:6], smooth * np.linspace(-0.5, 0.5, 101)).ravel()
+    y = np.add.outer(x, moves) / smooth
+    gained = smooth * (norm.pdf(y) + y * norm.cdf(y)) @ (weights[:-1] - weights[law]).T
+    true = (gained * np.exp(-float(game.contour.order) * x - float(begun.total.log_mgf))[:, None]).max()
+    assert true <= stated <= 1.02 * true
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.floats(0.3, 1.0))
 def test_no_peak_between_points_of_a_grid_is_missed(seed, highest, fall):
     """Random periodic functions on 80 points, against 80 times as many; neither part of the bound alone is one."""
@@ -355,6 +378,19 @@ def test_no_peak_between_points_of_a_grid_is_missed(seed, highest, fall):
     # Where waves are long the fourth derivative hardly counts: a parabola's peak it is.
     if highest <= 4:
         assert peak <= fine.max() + 0.25 * (coarse.max() - coarse.min()) * (np.pi * highest / points) ** 2
+
+
+def test_every_interval_of_the_period_counts_with_both_of_its_ends():
+    """The formula of docs/theory_hexagon.md, section 3, wherever in the period and in whichever row the peak is."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = rng.normal(size=(3, 9))
+        bend = np.maximum(2 * values - np.roll(values, 1, axis=1) - np.roll(values, -1, axis=1), 0)
+        ends, bends = (np.maximum(each, np.roll(each, -1, axis=1)) for each in (values, bend))
+        expected = (ends + bends / 8).max()
+        for shift in range(9):
+            rolled = np.roll(values, (shift, shift), axis=(0, 1))
+            assert float(peak_of(host(rolled))) == pytest.approx(expected, rel=1e-14)
 
 
 def test_a_grid_by_itself_misses_peaks():
