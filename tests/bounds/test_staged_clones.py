@@ -144,6 +144,17 @@ def test_any_plan_and_tolerance_is_above_the_exact_game(setting, n, rate, first,
         assert bound >= game * (1 - ORACLE_ROUNDING)
 
 
+@pytest.mark.parametrize("sizes", [[0, 4, 0, 1, 0, 1, 5], [0] * 6 + [12], [20] * 7])
+def test_more_early_steps_than_there_are_messages_is_above_the_exact_game(sizes):
+    """That there are fewer is likely then, or certain."""
+    p, far = F(5, 2), [F(0), F(3, 20)]
+    ours = profile_of_stages(14, 0.4, p, (2, sizes, 2 + sum(sizes), 0.1), far)
+    counts = np.arange(14)
+    for bound, x in zip(ours, far):
+        game = oracle.lattice_profile(14, 0.4, p, 1 + x, counts, binom.pmf(counts, 14, 0.4))
+        assert bound >= game * (1 - ORACLE_ROUNDING)
+
+
 @pytest.mark.parametrize("nodes", [48, 240])
 def test_any_period_is_above_the_exact_game(nodes):
     """Of one standard deviation, where images are as large as what they are of, and of five; at a high price."""

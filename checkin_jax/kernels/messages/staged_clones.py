@@ -267,7 +267,7 @@ def _binomial(
     def log_sum(excess: Array) -> Array:
         return clients * log1p(rate * excess) - before * log1p(excess)
 
-    edge = jnp.maximum(before * (1.0 - rate) / ((clients - before) * rate), 1e-3)
+    edge = jnp.clip(before * (1.0 - rate) / ((clients - before) * rate), 1e-3, 1.0)
     log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
     excess = game.theta * game.theta * step
     log_step, size = stop_loss.log_one_plus(excess)
