@@ -162,7 +162,7 @@ def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array, tail: Array 
         steps; if left out, what the normal variable tells.
 
     Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
-    fourteen standard deviations of S or more; valid everywhere, infinity where nothing is known.
+    a dozen standard deviations of S or more; valid everywhere, infinity where nothing is known.
     """
     points = theta.shape[-1]
     frequency = xp.imag(theta)

@@ -124,6 +124,7 @@ def lattice_game(
     inside = slice(reach, len(grid) - reach)
     value = np.maximum(grid, 0.0)
     where = half + reach + int(at / spacing)
+    assert 0 <= where < len(grid), f"at={at} is beyond half_width={half_width}"
     out = [value[where]]
     for weight in order:
         best = np.full(2 * half + 1, -inf)
