@@ -282,7 +282,7 @@ def _later(values: Array, rate: Array) -> Array:
     within = engine.product(table, xp.where(steps > 0, discount, 0.0))
     if size == columns:
         return within.reshape(size)
-    rows = _later(table @ xp.exp(-rate * place.astype(rate.dtype)), rate * columns)
+    rows = _later(engine.dots(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
     back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
@@ -324,7 +324,8 @@ def compose(
     size = xp.abs(phi)
     # Modulus and angle apart: a complex logarithm takes twice as long.
     log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
-    modulus, angle = xp.exp(counts @ log_size), counts @ xp.angle(phi)
+    modulus, angle = (xp.sum(counts[:, None] * part, axis=0) for part in (log_size, xp.angle(phi)))
+    modulus = xp.exp(modulus)
     power = engine.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
 
     off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]

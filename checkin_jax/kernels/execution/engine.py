@@ -23,6 +23,8 @@ from jax.core import Tracer
 
 # Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
 _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
+# Fewer terms of a product are not added at a time.
+_FEW_TERMS = 16
 # Numbers of a block that stays in the cache from one operation to the next.
 _IN_CACHE = 1 << 15
 
@@ -189,10 +191,23 @@ def product(rows: Array, matrix: Array) -> Array:
         return rows @ matrix
     # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
-    most = _SMALL_PRODUCT[matrix.dtype.kind] // (inner * across)
+    most = _SMALL_PRODUCT[matrix.dtype.kind]
+    some = most // (count * across)
+    if some >= min(inner, _FEW_TERMS):
+        # Nearly square parts are the fastest.
+        found = rows[..., :some] @ matrix[..., :some, :]
+        for start in range(some, inner, some):
+            found = found + rows[..., start : start + some] @ matrix[..., start : start + some, :]
+        return found
+    most //= inner * across
     some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and count % size == 0), 1)
     found = rows.reshape(*rows.shape[:-2], -1, some, inner) @ matrix[..., None, :, :]
     return found.reshape(*found.shape[:-3], count, across)
+
+
+def dots(rows: Array, vector: Array) -> Array:
+    """rows [..., k] times a real vector [k]; row by row, since OpenBLAS shares larger tables out among threads."""
+    return np.vecdot(rows, vector) if _HERE.numpy else rows @ vector  # type: ignore[return-value]
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.engine import (
     complex_of,
+    dots,
     hosted,
     largest_from_here,
     product,
@@ -149,9 +150,8 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     before = xp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
     scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
     right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
-    left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
-        steps.left_weights * xp.square(steps.left)
-    )
+    part = stop_loss.second(-orders[:, None] * steps.left[None, :])
+    left = dots(part, steps.left_weights * xp.square(steps.left))
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
     log_m = xp.where(xp.isnan(log_m), math.inf, log_m)
