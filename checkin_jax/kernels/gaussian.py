@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jax import Array
@@ -117,6 +118,8 @@ def _ratio_ahead(mu: Array, x: Array) -> Array:
     density = xp.exp(-0.5 * a * a)
     # e^{a^2/2} overflows where mu is large.
     long = xp.where(a < 0, 1.0 - density * (near + scaled_tail(b)), near - scaled_tail(b))
+    if engine.on_host() and not np.any(mu < _SHORT):
+        return long
     return xp.where(mu < _SHORT, _short(mu, x) * xp.where(a < 0, density, 1.0), long)
 
 
@@ -188,11 +191,25 @@ _BLOCK = 4096
 
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
     """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out."""
-    flat = np.ravel(np.asarray(epsilon, dtype=np.float64))
+    return _in_blocks(log_delta, mu, epsilon)
+
+
+def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(delta_ahead, mu, loss)
+
+
+def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`log_delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(log_delta_ahead, mu, loss)
+
+
+def _in_blocks(kernel: Callable[[Array, Array], Array], mu: float, loss: np.ndarray) -> np.ndarray:
+    flat = np.ravel(np.asarray(loss, dtype=np.float64))
     found = np.empty_like(flat)
     for start in range(0, flat.size, _BLOCK):
-        found[start : start + _BLOCK] = engine.run(log_delta, np.float64(mu), flat[start : start + _BLOCK])
-    return found.reshape(np.shape(epsilon))
+        found[start : start + _BLOCK] = engine.run(kernel, np.float64(mu), flat[start : start + _BLOCK])
+    return found.reshape(np.shape(loss))
 
 
 @hosted(static=("steps",))

@@ -216,7 +216,7 @@ def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
 
 
 @pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
-def test_halvings_ahead_are_halvings(turns):
+def test_halvings_ahead_are_halvings(x64, turns):
     """Where what is looked for begins more than once, too."""
 
     def beyond(x):

@@ -47,11 +47,23 @@ def on_host() -> bool:
     return _HERE.numpy
 
 
+def _reduced(ufunc: np.ufunc) -> Callable[..., Any]:
+    """What numpy's own function of an array, an axis and more gives, which takes longer to call than to add up."""
+
+    def reduce(values: Any, axis: Any = None, **more: Any) -> Any:
+        return ufunc.reduce(values, axis, **more)
+
+    return reduce
+
+
+_REDUCED = {"sum": _reduced(np.add), "max": _reduced(np.maximum), "min": _reduced(np.minimum)}
+
+
 class _Namespace:
     """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        ours, theirs = getattr(np, name), getattr(jnp, name)
+        ours, theirs = _REDUCED.get(name) or getattr(np, name), getattr(jnp, name)
         if not callable(theirs) or isinstance(ours, type):
             found = ours
         else:

@@ -145,14 +145,22 @@ def orders(near: float, far: float, deviation: float) -> np.ndarray:
     return least * _RATIO ** np.arange(math.ceil(math.log(most / least) / math.log(_RATIO)) + _WINDOW)
 
 
+def _second(z: Array) -> Array:
+    """`stop_loss.second` of real z within 1e-12, at a fifth of the time."""
+    near = xp.abs(z) < 1e-3
+    far = xp.where(near, 1.0, z)
+    series = 0.5 + z * (1.0 / 6.0 + z * (1.0 / 24.0 + z * (1.0 / 120.0)))
+    return xp.where(near, series, (xp.expm1(far) - far) / xp.square(far))
+
+
 def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     knots = steps.right[1:]
-    part = xp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
+    part = xp.square(knots)[None, :] * _second(orders[:, None] * knots[None, :])
     falls, weights = steps.fall, _drops(steps.fall)
     before = xp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
     scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
     right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
-    part = stop_loss.second(-orders[:, None] * steps.left[None, :])
+    part = _second(-orders[:, None] * steps.left[None, :])
     left = dots(part, steps.left_weights * xp.square(steps.left))
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
@@ -197,8 +205,8 @@ def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
         spread = 0.1 * xp.square(turns * SMOOTHING) / orders
         noise = _PRECISION * (0.5 + 1.0 / turns) / orders
         # Exponentials that vanish take a hundred times as long as others.
-        images = xp.exp(xp.maximum(turns[..., None] - further, -700.0)) / orders[..., None]
-        cost = images + xp.exp(xp.maximum(height[:-1], -700.0)) * (spread + noise)[..., None]
+        images = xp.exp(xp.maximum(turns[..., None] - further, -600.0)) / orders[..., None]
+        cost = images + xp.exp(xp.maximum(height[:-1], -600.0)) * (spread + noise)[..., None]
         cost = cost + (periods[None] * xp.exp(-turns))[..., None] + lost[..., None, :][None]
         # What is no number is no choice.
         cost = xp.fmin(cost, math.inf).reshape(*orders.shape[:-1], -1)
@@ -250,15 +258,18 @@ def _row(at: Array, base: Array, tilted: Array) -> Array:
 
     With k = _SIDE a + b, |b| <= _SIDE / 2, and b and -b have the same products of cosines and sines, in real numbers.
     """
+    if on_host():
+        counted = xp.any(tilted != 0.0, axis=0)
+        at, tilted = at[counted], tilted[:, counted]
     phase, half = base * at, _SIDE // 2
     fast, slow = powers(_turn(_SIDE * phase), _SIDE), powers(_turn(phase), half)
     slow = xp.concatenate([xp.real(slow), xp.imag(slow)])
     alone = product(tilted, slow.T)[:, None]
     whole = xp.concatenate([1.0 + slow[: half + 1], slow[half + 1 :]])[None] * tilted[:, None]
-    both = product(xp.concatenate([xp.real(fast), xp.imag(fast)])[None], xp.swapaxes(whole, -1, -2))
-    (even, up), (over, odd) = (
-        (part[..., : half + 1], part[..., half + 1 :])
-        for part in (both[:, : _SIDE + 1], both[:, _SIDE + 1 :])
+    both = product(whole, xp.concatenate([xp.real(fast), xp.imag(fast)]).T[None])
+    (even, over), (up, odd) = (
+        (xp.swapaxes(part[..., : _SIDE + 1], -1, -2), xp.swapaxes(part[..., _SIDE + 1 :], -1, -2))
+        for part in (both[:, : half + 1], both[:, half + 1 :])
     )
     even, up = even + alone[..., : half + 1], up + alone[..., half + 1 :]
 

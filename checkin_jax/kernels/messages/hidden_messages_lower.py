@@ -30,6 +30,8 @@ from checkin_jax.kernels.round_off import UNIT
 _CELLS = 1e-12
 # Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
+# Contours chosen at once.
+_CHOSEN = 8
 # Gauss-Legendre on [0, 1], for what is analytic on a cell.
 _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
@@ -98,7 +100,14 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
     Args:
       paths: of `paths_of`. deviation: about that of W without rare large steps.
     """
-    return hidden_messages.choose(paths, -thresholds, deviation)
+    if not engine.on_host():
+        return hidden_messages.choose(paths, -thresholds, deviation)
+    # A few at a time stay in the cache.
+    found = [
+        hidden_messages.choose(paths, -thresholds[start : start + _CHOSEN], deviation)
+        for start in range(0, thresholds.size, _CHOSEN)
+    ]
+    return hidden_messages.Choice(*(xp.concatenate(parts) for parts in zip(*found)))
 
 
 def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, lost_mean: Array) -> Array:
