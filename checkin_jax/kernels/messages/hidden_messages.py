@@ -370,7 +370,7 @@ def add(
 ) -> stop_loss.Sum:
     """`count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
-    size = xp.sqrt(stop_loss.log_one_plus(step.excess)[1])
+    size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
     moved, tilt, terms = (part[..., None] for part in step[2:])
     wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
     return total._replace(

@@ -156,6 +156,7 @@ def lines_lower(
     kind = theta.dtype
     excess = rate.astype(kind) * both[:, 0] + real[:, None].astype(kind)
     log_step, size = stop_loss.log_one_plus(excess)
+    modulus, distance = xp.sqrt(size), xp.abs(theta)
     log_real = log1p(real)
     start = stop_loss.start(contour, theta)
     spread = xp.abs(means)
@@ -164,14 +165,14 @@ def lines_lower(
     # exponent.
     rounded = 4.0 * UNIT * (at.shape[-1] + 40.0 + 2.0 * exponents)
     moved_by = 4.0 * _CELLS * (1.0 + exponents)
-    wrong = rate * xp.sum(spread * (rounded + moved_by), axis=-1)[:, None] * xp.abs(theta)
+    wrong = rate * xp.sum(spread * (rounded + moved_by), axis=-1)[:, None] * distance
     wrong = wrong + 16.0 * UNIT * xp.abs(excess)
     # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
     floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2, axis=-1)
     total = stop_loss.Sum(
         start.log_mgf + clients * log_real,
         start.log_ratio + (log_step - log_real[:, None].astype(kind)) * clients.astype(kind),
-        2.0 * clients * wrong / xp.sqrt(size),
+        2.0 * clients * wrong / modulus,
         xp.where(floored, 2.0 * xp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
     )
     slack = 4.0 * clients * (wrong[:, 0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
@@ -180,17 +181,18 @@ def lines_lower(
     inner = both[:, 1] + xp.sum(means, axis=-1)[:, None].astype(kind)
     # Where log_one_plus keeps |1 + excess| up, so is it here: both products with the mean, this one's and the true one,
     # are below `absolute` times its modulus together.
-    kept_up = xp.where(xp.abs(1.0 + excess) > stop_loss.FLOOR, 1.0 + excess, stop_loss.FLOOR)
+    kept_up = xp.where(size > stop_loss.FLOOR**2, 1.0 + excess, stop_loss.FLOOR)
     mean = (clients * rate).astype(kind) * inner / kept_up
+    size_of_mean = xp.abs(mean)
     mean_size = clients * rate * xp.sum(spread, axis=-1)
     mean_wrong = 12.0 * (at.shape[-1] + 40.0) * UNIT + 2.0 * moved_by
     mean_wrong = clients * rate * xp.sum(spread * mean_wrong, axis=-1)[:, None]
-    mean_wrong = (mean_wrong + 2.0 * wrong * xp.abs(mean)) / xp.sqrt(size)
+    mean_wrong = (mean_wrong + 2.0 * wrong * size_of_mean) / modulus
 
     frequency = xp.imag(theta)
     ratio = xp.exp(xp.real(total.log_ratio))
     phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
-    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * xp.abs(theta))
+    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
     turn = (kernel * ratio).astype(kind) * engine.complex_of(xp.cos(phase), xp.sin(phase))
     # Errors grow linearly with the threshold, by which phases are rounded.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
@@ -198,7 +200,7 @@ def lines_lower(
     tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
     scale = xp.exp(total.log_mgf[:, None] - order[:, None] * thresholds)
 
-    size_of_mean = xp.abs(mean) + mean_wrong
+    size_of_mean = size_of_mean + mean_wrong
     sums = hidden_messages.along(xp.stack([turn, turn * mean], axis=1), base, thresholds)
     far, inside = sums[:, 0], sums[:, 1]
     # What errors grow by with the threshold, and the rest, of both.

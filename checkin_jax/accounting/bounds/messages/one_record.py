@@ -90,7 +90,7 @@ class _OneRecord(abc.ABC):
             middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
             contours = hidden_messages_lower.contours(paths, host(middles), host(seen.steps[2]))
             done = 0
-            for some in hidden_sums.side_by_side(groups):
+            for some in hidden_sums.side_by_side(groups, len(thresholds)):
                 choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))
                 done += len(some)
                 # On each contour those beside its own, too: which one gives more cannot be told beforehand.
