@@ -40,7 +40,7 @@ from checkin_jax.kernels.execution.engine import (
 )
 from checkin_jax.kernels.round_off import UNIT
 
-# Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
+# Frequencies are 32 a + b: cosines and sines of both parts make all others by one matrix product.
 _SIDE = 32
 NODES = _SIDE * _SIDE
 # Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
