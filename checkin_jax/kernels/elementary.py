@@ -8,6 +8,7 @@ tests/bounds/test_xla.py has limits of their errors.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,9 @@ def scaled_tail(x: Array) -> Array:
 
 def scaled_tail_fall(x: Array) -> Array:
     """Minus the slope of `scaled_tail` at x >= 0, 1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x), within 2e-14 of itself."""
+    if engine.on_host() and np.all(x < 2.0):
+        # Little cancels.
+        return math.sqrt(0.5 / math.pi) - x * scaled_tail(x)
     root = 1.0 + x
     return _polynomial(_fall_coefficients(), x) / (root * root)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jax import Array
@@ -117,6 +118,8 @@ def _ratio_ahead(mu: Array, x: Array) -> Array:
     density = xp.exp(-0.5 * a * a)
     # e^{a^2/2} overflows where mu is large.
     long = xp.where(a < 0, 1.0 - density * (near + scaled_tail(b)), near - scaled_tail(b))
+    if engine.on_host() and not np.any(mu < _SHORT):
+        return long
     return xp.where(mu < _SHORT, _short(mu, x) * xp.where(a < 0, density, 1.0), long)
 
 
@@ -151,18 +154,29 @@ def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
     half = 0.5 * mu
     a, b = x - half, x + half
     far = xp.exp(-0.5 * b * b) * scaled_tail(b)
+    short = mu * xp.maximum(x, 1.0) < 0.2
+    if engine.on_host() and np.all(short):
+        return far, _mass_between(mu, x)
     tail = xp.exp(-0.5 * a * a) * scaled_tail(xp.abs(a))
     long = xp.where(a < 0, 1.0 - tail, tail) - far
-    # Over short steps mu times the mean density, by Hermite polynomials: h^2k He_2k(x) / (2k + 1)!, h = mu/2.
-    short = mu * xp.maximum(x, 1.0) < 0.2
-    y, h = xp.where(short, xp.square(half * x), 0.0), xp.where(short, xp.square(half), 0.0)
-    mean = 1.0 + (y - h) / 6.0 + (y * y - 6.0 * y * h + 3.0 * h * h) / 120.0
-    mean = mean + (y**3 - 15.0 * y * y * h + 45.0 * y * h * h - 15.0 * h**3) / 5040.0
-    mean = (
-        mean + (y**4 - 28.0 * y**3 * h + 210.0 * y * y * h * h - 420.0 * y * h**3 + 105.0 * h**4) / 362880.0
-    )
-    density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
-    return far, xp.where(short, mu * density * mean, long)
+    if engine.on_host() and not np.any(short):
+        return far, long
+    return far, xp.where(short, _mass_between(xp.where(short, mu, 0.0), xp.where(short, x, 0.0)), long)
+
+
+def _mass_between(mu: Array, x: Array) -> Array:
+    """Phi(mu/2 - x) - Phi(-mu/2 - x) for mu max(x, 1) < 0.2: mu times the mean density, by a series in mu.
+
+    By Hermite polynomials: h^2k He_2k(x) / (2k + 1)!, h = mu/2; in powers of (h x)^2.
+    """
+    h = xp.square(0.5 * mu)
+    y = h * xp.square(x)
+    first = 1.0 / 6.0 - h * (1.0 / 20.0 - h * (1.0 / 112.0 - h / 864.0))
+    second = 1.0 / 120.0 - h * (1.0 / 336.0 - h / 1728.0)
+    third = 1.0 / 5040.0 - h / 12960.0
+    mean = first + y * (second + y * (third + y * (1.0 / 362880.0)))
+    mean = y * mean + (1.0 - h * (1.0 / 6.0 - h * (1.0 / 40.0 - h * (1.0 / 336.0 - h / 3456.0))))
+    return mu * (1.0 / math.sqrt(2.0 * math.pi)) * xp.exp(-0.5 * xp.square(x)) * mean
 
 
 def log_delta_ahead(mu: Array, loss: Array) -> Array:
@@ -177,11 +191,25 @@ _BLOCK = 4096
 
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
     """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out."""
-    flat = np.ravel(np.asarray(epsilon, dtype=np.float64))
+    return _in_blocks(log_delta, mu, epsilon)
+
+
+def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(delta_ahead, mu, loss)
+
+
+def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`log_delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(log_delta_ahead, mu, loss)
+
+
+def _in_blocks(kernel: Callable[[Array, Array], Array], mu: float, loss: np.ndarray) -> np.ndarray:
+    flat = np.ravel(np.asarray(loss, dtype=np.float64))
     found = np.empty_like(flat)
     for start in range(0, flat.size, _BLOCK):
-        found[start : start + _BLOCK] = engine.run(log_delta, np.float64(mu), flat[start : start + _BLOCK])
-    return found.reshape(np.shape(epsilon))
+        found[start : start + _BLOCK] = engine.run(kernel, np.float64(mu), flat[start : start + _BLOCK])
+    return found.reshape(np.shape(loss))
 
 
 @hosted(static=("steps",))

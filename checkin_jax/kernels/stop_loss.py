@@ -74,11 +74,17 @@ def second(z: Array) -> Array:
     return xp.where(near, series, (xp.exp(outer) - 1.0 - outer) / (outer * outer))
 
 
+def squared(excess: Array) -> Array:
+    """|1 + excess|^2 - 1 for complex excess, the modulus kept above FLOOR."""
+    a, b = xp.real(excess), xp.imag(excess)
+    return xp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
+
+
 def log_one_plus(excess: Array) -> tuple[Array, Array]:
     """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above FLOOR."""
-    a, b = xp.real(excess), xp.imag(excess)
-    size = xp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
-    return complex_of(0.5 * log1p(size), xp.arctan2(b, 1.0 + a)), 1.0 + size
+    size = squared(excess)
+    angle = xp.arctan2(xp.imag(excess), 1.0 + xp.real(excess))
+    return complex_of(0.5 * log1p(size), angle), 1.0 + size
 
 
 def start(contour: Contour, theta: Array) -> Sum:

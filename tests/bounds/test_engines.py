@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from checkin_jax.kernels import binomial, gaussian, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import xp
 
 KERNELS = Path(kernels.__file__).parent
 
@@ -180,7 +182,7 @@ def law(seed, size):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tilts_by_regula_falsi_and_by_halving(x64, seed):
+def test_tilts_by_newton_and_by_halving(x64, seed):
     atoms, counts = law(seed, 128), host([50.0 * 10**seed])
     for kernel, arguments in (
         (pld.chernoff_tilt, (host(math.log(1e-6)),)),
@@ -193,19 +195,35 @@ def test_tilts_by_regula_falsi_and_by_halving(x64, seed):
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.1, 2.9])
-def test_a_crossing_is_enclosed(shift):
+def test_a_crossing_is_found(shift):
     count = []
 
     def value(x):
         count.append(x)
-        return np.expm1(x - shift) if x < 5.0 else np.float64(np.inf)
+        return (
+            (np.expm1(x - shift), np.exp(x - shift)) if x < 5.0 else (np.float64(np.inf), np.float64(np.nan))
+        )
 
-    low, high = engine.run(engine.crossing, value, -30.0, 10.0, 40)
-    assert low <= shift <= high
-    assert high - low <= 40.0 * 2.0**-40
-    assert len(count) < 30
-    assert engine.run(engine.crossing, lambda x: np.float64(-1.0), 0.0, 1.0, 40)[1] == 1.0
-    assert engine.run(engine.crossing, lambda x: np.float64(np.nan), 0.0, 1.0, 40)[0] == 0.0
+    assert abs(engine.run(engine.crossing, value, -30.0, 10.0, 40) - shift) <= 40.0 * 2.0**-40
+    assert len(count) < 15
+
+
+@pytest.mark.parametrize(("nowhere", "end"), [(-1.0, 1.0), (1.0, 0.0), (np.nan, 0.0)])
+@pytest.mark.parametrize("slope", [np.nan, 0.0, 1e-3])
+def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
+    values = np.float64(nowhere), np.float64(slope)
+    assert abs(engine.run(engine.crossing, lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
+
+
+@pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
+def test_halvings_ahead_are_halvings(x64, turns):
+    """Where what is looked for begins more than once, too."""
+
+    def beyond(x):
+        return sum(((x > turn).astype(x.dtype) for turn in turns), xp.zeros_like(x)) % 2.0 == 1.0
+
+    found = engine.run(engine.halved, beyond, np.float64(0.0), np.float64(1.0), 24)
+    assert found == jax.jit(lambda: engine.halved(beyond, jnp.float64(0.0), jnp.float64(1.0), 24))()
 
 
 def test_kernels_on_two_engines_change_nothing_in_place():

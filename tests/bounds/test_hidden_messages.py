@@ -1,7 +1,9 @@
 """T* against exact laws of real mechanisms, against its own definition, and against a plain FFT; one-sided."""
 
+import functools
 import math
 
+import jax
 import mpmath
 import numpy as np
 import pytest
@@ -115,22 +117,49 @@ def test_sums_along_a_contour(x):
             (mpmath.mpmathify(complex(v)) * mpmath.expj(-mpmath.mpf(base) * int(i) * mpmath.mpf(x))).real
             for i, v in zip(k, values)
         )
-    found = float(engine.run(hidden_messages.along, values, host(base), host([x]))[0])
+    found = float(engine.run(hidden_messages.along, values[None], host(base), host([x]))[0, 0])
     allowed = round_off.UNIT * (k.size + 16.0 * base * k * abs(x)) @ np.abs(values)
     assert abs(found - float(exact)) <= allowed
-    wrong = float(engine.run(hidden_messages.along, values, host(base), host([-x]))[0])
+    wrong = float(engine.run(hidden_messages.along, values[None], host(base), host([-x]))[0, 0])
     assert x == 0.0 or abs(wrong - float(exact)) > allowed
 
 
 @pytest.mark.parametrize("phase", [1e-9, 0.01, 1.0, 3.1, 80.0])
-def test_powers_of_a_turn_keep_their_digits(phase):
+@pytest.mark.parametrize("on_xla", [False, True])
+def test_powers_of_a_turn_keep_their_digits(phase, on_xla):
     """Within the roundings of k |phase| that contours count."""
-    found = engine.run(hidden_messages.turns, host([1.0]), host(phase))
-    for k in (1, 2, 7, 16, 31):
-        for turned, each in ((found.slow, k * phase), (found.fast, 32 * k * phase)):
-            with mpmath.workdps(40):
-                exact = mpmath.expj(mpmath.mpf(phase) * (k if turned is found.slow else 32 * k)) - 1
-            assert abs(complex(turned[k, 0]) - complex(exact)) <= 32.0 * round_off.UNIT * each
+    turn = host([-2.0 * math.sin(0.5 * phase) ** 2]) + 1j * host([math.sin(phase)])
+    run = (
+        jax.jit(hidden_messages.powers, static_argnums=1)
+        if on_xla
+        else functools.partial(engine.run, hidden_messages.powers)
+    )
+    found = np.asarray(run(turn, 32))
+    for k in range(33):
+        with mpmath.workdps(40):
+            exact = mpmath.expj(mpmath.mpf(phase) * k) - 1
+        assert abs(complex(found[k, 0]) - complex(exact)) <= 32.0 * round_off.UNIT * k * phase
+
+
+@pytest.mark.parametrize("base", [1e-5, 0.01, 1.0])
+@pytest.mark.parametrize("on_xla", [False, True])
+def test_transforms_keep_their_digits(base, on_xla):
+    """Every node, relative to the phases of its terms, within what contours count."""
+    rng = np.random.default_rng(1)
+    at, tilted = rng.normal(size=40) * np.exp(rng.normal(size=40)), rng.random((2, 40))
+    run = (
+        jax.jit(hidden_messages.transform)
+        if on_xla
+        else functools.partial(engine.run, hidden_messages.transform)
+    )
+    found = np.asarray(run(at, host(base), tilted))
+    assert np.all(found[:, 0] == 0.0)
+    for k in [*range(1, 50), 500, 991, *range(1007, hidden_messages.NODES)]:
+        with mpmath.workdps(40):
+            turns = [mpmath.expj(k * mpmath.mpf(base) * mpmath.mpf(float(each))) - 1 for each in at]
+            exact = [complex(mpmath.fdot(turns, map(mpmath.mpf, row.tolist()))) for row in tilted]
+        allowed = 4.0 * round_off.UNIT * (at.size + 40.0) * k * base * tilted @ np.abs(at)
+        assert np.all(np.abs(found[:, k] - exact) <= allowed)
 
 
 OTHERS = [(0.0, 1.0), (1.0, 1.0), (-1.0, 0.3), (3.0, -2.0)]

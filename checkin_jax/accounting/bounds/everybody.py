@@ -68,7 +68,7 @@ class G2Shuffled(TabulatedMessages):
     def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
         """log of d0 (1 + 2 (n-1) / p)."""
         others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
-        return gaussian.log_profile(self.mu, epsilon0) + np.log1p(others)
+        return gaussian.log_profile_ahead(self.mu, epsilon0) + np.log1p(others)
 
     def cut(self, allowed: float) -> float | None:
         """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""

@@ -39,7 +39,7 @@ class GaussianProfile:
         _validate.real(0.0, MOST_SHIFT, open_low=True, mu=self.mu)
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
-        return np.exp(gaussian.log_profile(self.mu, loss)) + TINY
+        return gaussian.profile_ahead(self.mu, loss) + TINY
 
 
 @dataclasses.dataclass(frozen=True)

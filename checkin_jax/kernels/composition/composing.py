@@ -17,7 +17,6 @@ from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.engine import xp
 from checkin_jax.kernels.execution.losses import in_blocks
@@ -151,11 +150,9 @@ def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> S
     """See `Scales`."""
     far = pld.chernoff_tilt(atoms, counts, log_delta)
 
-    def each(order: Array) -> pld.Tilt:
-        return engine.vmap(lambda event: pld.tilt_at(_stacked(event), xp.ones(1), order))(atoms)
-
-    bare, tilted = each(xp.zeros(())), each(order)
-    return Scales(far.order, far.log_mgf, counts @ bare.variance, tilted.mean, tilted.variance, bare.variance)
+    each = pld.rounds_at(atoms, xp.stack([xp.zeros(()), order]))
+    (bare, variances), means = each.variance, each.mean[1]
+    return Scales(far.order, far.log_mgf, counts @ bare, means, variances, bare)
 
 
 class End(NamedTuple):

@@ -180,8 +180,16 @@ class Tilt(NamedTuple):
     variance: Array
 
 
-def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
-    """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
+class Round(NamedTuple):
+    """K, K', K'' of one round of every event (nats); [..., events]."""
+
+    log_mgf: Array
+    mean: Array
+    variance: Array
+
+
+def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
+    """Each event's K and its derivatives at any `order`; atoms are stacked [events, atoms]."""
     losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
     log_mass = xp.log(masses) + order[..., None, None] * losses
     peak = xp.max(log_mass, axis=-1, keepdims=True)
@@ -189,8 +197,12 @@ def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Arra
     total = xp.sum(weight, axis=-1)
     mean = xp.sum(weight * losses, axis=-1) / total
     variance = xp.sum(weight * xp.square(losses - mean[..., None]), axis=-1) / total
-    log_mgf = xp.log(total) + peak[..., 0]
-    return Tilt(order, log_mgf @ counts, mean @ counts, variance @ counts)
+    return Round(xp.log(total) + peak[..., 0], mean, variance)
+
+
+def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
+    """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
+    return Tilt(order, *(part @ counts for part in rounds_at(atoms, order)))
 
 
 @hosted()
@@ -204,31 +216,44 @@ def log_moments(
     return tilt_at(atoms, counts, orders).log_mgf
 
 
-def _solve(
-    atoms: Atoms, counts: Array, reached: Callable[[Tilt], Array], target: Array, steady: bool = True
-) -> Tilt:
-    """The order at which a positive target is reached, by enclosing its logarithm; steady: what increases with it."""
+def _log_orders(atoms: Atoms) -> tuple[Array, Array]:
+    """Logarithms of orders between which all lie that are of use."""
     top = xp.max(xp.where(atoms.masses > 0, atoms.losses, 0.0))
     scale = 1.0 / xp.maximum(top, 1e-300)
+    return xp.log(1e-9 * scale), xp.log(1e5 * scale)
 
-    def value(log_order: Array) -> Array:
+
+def _solve(
+    atoms: Atoms, counts: Array, reached: Callable[[Tilt], tuple[Array, Array]], target: Array
+) -> Tilt:
+    """The order at which a positive target is reached; `reached` gives what increases and its slope in log order."""
+
+    def value(log_order: Array) -> tuple[Array, Array]:
         # Nearly linear, which ends the search soon.
-        return xp.log(xp.maximum(reached(tilt_at(atoms, counts, xp.exp(log_order))), 1e-300) / target)
+        amount, slope = reached(tilt_at(atoms, counts, xp.exp(log_order)))
+        return xp.log(xp.maximum(amount, 1e-300) / target), xp.where(amount > 0, slope / amount, xp.nan)
 
-    low, high = engine.crossing(value, xp.log(1e-9 * scale), xp.log(1e5 * scale), 40, steady)
-    return tilt_at(atoms, counts, xp.exp(0.5 * (low + high)))
+    return tilt_at(atoms, counts, xp.exp(engine.crossing(value, *_log_orders(atoms), 40)))
 
 
 @hosted()
 def chernoff_tilt(atoms: Atoms, counts: Array, log_delta: Array) -> Tilt:
     """The order t that minimises (K(t) - log delta) / t, where t K'(t) - K(t) = -log delta."""
-    return _solve(atoms, counts, lambda at: at.order * at.mean - at.log_mgf, -log_delta)
+
+    def reached(at: Tilt) -> tuple[Array, Array]:
+        return at.order * at.mean - at.log_mgf, xp.square(at.order) * at.variance
+
+    return _solve(atoms, counts, reached, -log_delta)
+
+
+def _with_mean(atoms: Atoms, counts: Array, mean: Array) -> Tilt:
+    return _solve(atoms, counts, lambda at: (at.mean, at.order * at.variance), mean)
 
 
 @hosted()
 def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
     """The order t > 0 whose tilted mean K'(t) is epsilon (the nearest there is)."""
-    return _solve(atoms, counts, lambda at: at.mean, epsilon)
+    return _with_mean(atoms, counts, epsilon)
 
 
 @hosted()
@@ -239,10 +264,12 @@ def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
     """
     plain = tilt_at(atoms, counts, xp.zeros(())).variance
 
-    def wild(at: Tilt) -> Array:
-        return xp.where((at.variance < 2.0 * plain) & (at.variance > 0.1 * plain), 0.0, 2.0)
+    def wild(log_orders: Array) -> Array:
+        variance = tilt_at(atoms, counts, xp.exp(log_orders)).variance
+        return ~((variance < 2.0 * plain) & (variance > 0.1 * plain))
 
-    return _solve(atoms, counts, wild, xp.ones(()), False)
+    # Not monotone; an order within 2e-6 of it serves.
+    return tilt_at(atoms, counts, xp.exp(engine.halved(wild, *_log_orders(atoms), 24)))
 
 
 class Composed(NamedTuple):
@@ -261,7 +288,7 @@ def _outside(atoms: Atoms, counts: Array, tilt: Tilt, low: Array, high: Array) -
     scale = 1.0 / xp.sqrt(xp.maximum(tilt.variance, 1e-300))
     steps = scale * xp.asarray([0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0])
     down = tilt_at(atoms, counts, tilt.order - steps).log_mgf - tilt.log_mgf
-    best = _solve(atoms, counts, lambda at: at.mean, high)
+    best = _with_mean(atoms, counts, high)
     best = tilt_at(atoms, counts, xp.maximum(best.order, tilt.order))
     above = best.log_mgf - tilt.log_mgf - (best.order - tilt.order) * high
     return xp.minimum(xp.min(down + steps * low), 0.0), xp.minimum(above, 0.0)
@@ -282,7 +309,7 @@ def _later(values: Array, rate: Array) -> Array:
     within = engine.product(table, xp.where(steps > 0, discount, 0.0))
     if size == columns:
         return within.reshape(size)
-    rows = _later(table @ xp.exp(-rate * place.astype(rate.dtype)), rate * columns)
+    rows = _later(engine.dots(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
     back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
@@ -324,7 +351,8 @@ def compose(
     size = xp.abs(phi)
     # Modulus and angle apart: a complex logarithm takes twice as long.
     log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
-    modulus, angle = xp.exp(counts @ log_size), counts @ xp.angle(phi)
+    modulus, angle = (xp.sum(counts[:, None] * part, axis=0) for part in (log_size, xp.angle(phi)))
+    modulus = xp.exp(modulus)
     power = engine.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
 
     off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]

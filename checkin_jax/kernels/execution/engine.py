@@ -23,6 +23,12 @@ from jax.core import Tracer
 
 # Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
 _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
+# Fewer terms of a product are not added at a time.
+_FEW_TERMS = 16
+# A step of Newton's that is shorter than this is the last: the next one would be about its square.
+_NEWTON = 1e-5
+# Halvings whose middles are looked at together.
+_AHEAD = 3
 # Numbers of a block that stays in the cache from one operation to the next.
 _IN_CACHE = 1 << 15
 
@@ -41,11 +47,23 @@ def on_host() -> bool:
     return _HERE.numpy
 
 
+def _reduced(ufunc: np.ufunc) -> Callable[..., Any]:
+    """What numpy's own function of an array, an axis and more gives, which takes longer to call than to add up."""
+
+    def reduce(values: Any, axis: Any = None, **more: Any) -> Any:
+        return ufunc.reduce(values, axis, **more)
+
+    return reduce
+
+
+_REDUCED = {"sum": _reduced(np.add), "max": _reduced(np.maximum), "min": _reduced(np.minimum)}
+
+
 class _Namespace:
     """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        ours, theirs = getattr(np, name), getattr(jnp, name)
+        ours, theirs = _REDUCED.get(name) or getattr(np, name), getattr(jnp, name)
         if not callable(theirs) or isinstance(ours, type):
             found = ours
         else:
@@ -146,41 +164,55 @@ def placed(values: Array, at: Array, value: Array) -> Array:
     return values
 
 
-def crossing(
-    value: Callable[[Any], Any], low: Any, high: Any, halvings: int, monotone: bool = True
-) -> tuple[Any, Any]:
-    """(low, high) so near that `halvings` of the interval give no more, with value(low) < 0 unless value never is.
+def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
+    """Where a value that increases is zero, as near as `halvings` of (low, high) give it; an end if it is nowhere.
 
-    monotone: whether value increases. Then NumPy takes fewer steps than halvings, by regula falsi as in Illinois.
+    value: gives the value and its slope (or NaN), by which NumPy takes fewer steps than halvings: Newton's.
     """
-    if not _HERE.numpy or not monotone:
+    if not _HERE.numpy:
+        return halved(lambda at: ~(value(at)[0] < 0), low, high, halvings)
+    width, top = (high - low) * 0.5**halvings, high
+    middle = 0.5 * (low + high)
+    while high - low > width:
+        here, slope = value(middle)
+        low, high = (middle, high) if here < 0 else (low, middle)
+        step = -here / slope
+        middle = middle + step
+        if low < middle < high:
+            if abs(step) < _NEWTON:
+                return middle
+        elif middle >= high == top:
+            # Once: there may be no zero at all.
+            middle, top = high, math.nan
+        else:
+            middle = 0.5 * (low + high)
+    return 0.5 * (low + high)
+
+
+def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
+    """Where `beyond` begins to hold, by so many halvings of (low, high); an end if it holds everywhere or nowhere.
+
+    beyond: takes arrays; NumPy asks for the middles of _AHEAD halvings at once.
+    """
+    if not _HERE.numpy:
 
         def halve(_: int, ends: tuple[Any, Any]) -> tuple[Any, Any]:
             low, high = ends
             middle = 0.5 * (low + high)
-            small = value(middle) < 0
-            return xp.where(small, middle, low), xp.where(small, high, middle)
+            held = beyond(middle)
+            return xp.where(held, low, middle), xp.where(held, middle, high)
 
-        return fori_loop(0, halvings, halve, (low, high))
-    width = (high - low) * 0.5**halvings
-    at_low, at_high, last = -math.inf, math.inf, 0
-    for step in range(4 * halvings):
-        if not high - low > width:
-            break
-        share = at_low / (at_low - at_high) if -at_low < math.inf > at_high else math.nan
-        middle = low + min(max(share, 0.0), 1.0) * (high - low) if step % 3 != 2 else math.nan
-        # Beyond the estimate by half the width, so that the next end is on its other side.
-        middle = middle + (0.5 * width if share < 0.5 else -0.5 * width)
-        if not low < middle < high:
-            middle = 0.5 * (low + high)
-        here = float(value(middle))
-        if here < 0:
-            low, at_low, at_high = middle, here, 0.5 * at_high if last < 0 else at_high
-            last = -1
-        else:
-            high, at_high, at_low = middle, here, 0.5 * at_low if last > 0 else at_low
-            last = 1
-    return low, high
+        low, high = fori_loop(0, halvings, halve, (low, high))
+        return 0.5 * (low + high)
+    parts = 2**_AHEAD
+    for _ in range(0, halvings, _AHEAD):
+        step = (high - low) / parts
+        held, first, last = beyond(low + step * np.arange(1.0, parts)), 0, parts
+        while last - first > 1:
+            middle = (first + last) // 2
+            first, last = (first, middle) if held[middle - 1] else (middle, last)
+        low, high = low + step * first, low + step * last
+    return 0.5 * (low + high)
 
 
 def product(rows: Array, matrix: Array) -> Array:
@@ -189,10 +221,23 @@ def product(rows: Array, matrix: Array) -> Array:
         return rows @ matrix
     # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
-    most = _SMALL_PRODUCT[matrix.dtype.kind] // (inner * across)
+    most = _SMALL_PRODUCT[matrix.dtype.kind]
+    some = most // (count * across)
+    if some >= min(inner, _FEW_TERMS):
+        # Nearly square parts are the fastest.
+        found = rows[..., :some] @ matrix[..., :some, :]
+        for start in range(some, inner, some):
+            found = found + rows[..., start : start + some] @ matrix[..., start : start + some, :]
+        return found
+    most //= inner * across
     some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and count % size == 0), 1)
     found = rows.reshape(*rows.shape[:-2], -1, some, inner) @ matrix[..., None, :, :]
     return found.reshape(*found.shape[:-3], count, across)
+
+
+def dots(rows: Array, vector: Array) -> Array:
+    """rows [..., k] times a real vector [k]; row by row, since OpenBLAS shares larger tables out among threads."""
+    return np.vecdot(rows, vector) if _HERE.numpy else rows @ vector  # type: ignore[return-value]
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,13 +246,21 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.vmap(function)
 
     def over(*columns: Any) -> Any:
+        if all(isinstance(column, np.ndarray) for column in columns):
+            return _stacked([function(*row) for row in zip(*columns)])
         leaves, tree = jax.tree.flatten(columns)
         rows = [
             function(*jax.tree.unflatten(tree, [leaf[i] for leaf in leaves])) for i in range(len(leaves[0]))
         ]
-        return jax.tree.map(lambda *parts: np.stack(parts), *rows)
+        return _stacked(rows)
 
     return over
+
+
+def _stacked(rows: list[Any]) -> Any:
+    if isinstance(rows[0], np.ndarray):
+        return np.stack(rows)
+    return jax.tree.map(lambda *parts: np.stack(parts), *rows)
 
 
 def one_by_one(function: Callable[..., Any], rows: Any, batch: int) -> Any:
@@ -234,11 +287,17 @@ def by_rows(
     return found  # type: ignore[return-value]
 
 
-def largest_from_here(values: Array) -> Array:
-    """Of every one of `values` and all after it along the first axis the largest."""
-    if _HERE.numpy:
-        return np.maximum.accumulate(values[::-1])[::-1]  # type: ignore[return-value]
-    return jax.lax.cummax(values, axis=0, reverse=True)
+def largest_from_here(values: Array, axis: int = -1) -> Array:
+    """Of every one of `values` and all after it along the axis the largest."""
+    if not _HERE.numpy:
+        return jax.lax.cummax(values, axis=axis % values.ndim, reverse=True)
+    if axis % values.ndim == values.ndim - 1:
+        return np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]  # type: ignore[return-value]
+    # Along other axes `accumulate` takes one number at a time.
+    found = np.moveaxis(np.array(values), axis, 0)
+    for row, after in zip(found[-2::-1], found[:0:-1]):
+        np.maximum(row, after, out=row)
+    return np.moveaxis(found, 0, axis)  # type: ignore[return-value]
 
 
 def smallest_so_far(values: Array) -> Array:

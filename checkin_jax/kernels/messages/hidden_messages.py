@@ -30,14 +30,17 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.engine import (
     complex_of,
+    dots,
     hosted,
     largest_from_here,
+    on_host,
     product,
+    vmap,
     xp,
 )
 from checkin_jax.kernels.round_off import UNIT
 
-# Frequencies are 32 a + b: exponentials of both parts make all others by one matrix product.
+# Frequencies are 32 a + b: cosines and sines of both parts make all others by one matrix product.
 _SIDE = 32
 NODES = _SIDE * _SIDE
 # Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
@@ -91,7 +94,7 @@ def _falls(knots: Array, value: Array) -> Array:
     """Slopes of the least convex nonincreasing function on these knots above the values, less the last."""
     gaps = xp.diff(knots)
     falls = xp.where(gaps > 0, (value[..., :-1] - value[..., 1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
-    return xp.moveaxis(largest_from_here(xp.moveaxis(xp.maximum(falls, 0.0), -1, 0)), 0, -1)
+    return largest_from_here(xp.maximum(falls, 0.0))
 
 
 def _drops(falls: Array) -> Array:
@@ -142,16 +145,23 @@ def orders(near: float, far: float, deviation: float) -> np.ndarray:
     return least * _RATIO ** np.arange(math.ceil(math.log(most / least) / math.log(_RATIO)) + _WINDOW)
 
 
+def _second(z: Array) -> Array:
+    """`stop_loss.second` of real z within 1e-12, at a fifth of the time."""
+    near = xp.abs(z) < 1e-3
+    far = xp.where(near, 1.0, z)
+    series = 0.5 + z * (1.0 / 6.0 + z * (1.0 / 24.0 + z * (1.0 / 120.0)))
+    return xp.where(near, series, (xp.expm1(far) - far) / xp.square(far))
+
+
 def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     knots = steps.right[1:]
-    part = xp.square(knots)[None, :] * stop_loss.second(orders[:, None] * knots[None, :])
+    part = xp.square(knots)[None, :] * _second(orders[:, None] * knots[None, :])
     falls, weights = steps.fall, _drops(steps.fall)
     before = xp.cumsum(weights[None, :] * part, axis=1) - weights[None, :] * part
     scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
     right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
-    left = stop_loss.second(-orders[:, None] * steps.left[None, :]) @ (
-        steps.left_weights * xp.square(steps.left)
-    )
+    part = _second(-orders[:, None] * steps.left[None, :])
+    left = dots(part, steps.left_weights * xp.square(steps.left))
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Where it overflows nothing is known.
     log_m = xp.where(xp.isnan(log_m), math.inf, log_m)
@@ -178,42 +188,44 @@ def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
     x = xp.asarray(x)
     far = -x
     first = xp.searchsorted(paths.orders, _LEAST / (far + deviation) * (1.0 - 1e-9))
-    window = xp.minimum(first, paths.orders.size - _WINDOW)[..., None] + xp.arange(_WINDOW)
+    # Orders along the first axis.
+    steps = xp.arange(_WINDOW, dtype=first.dtype).reshape(-1, *(1,) * x.ndim)
+    window = xp.minimum(first, paths.orders.size - _WINDOW)[None] + steps
     orders = paths.orders[window]
-    height = (orders * x[..., None])[..., None] + paths.log_m[window]
-    periods = [xp.maximum(deviations * deviation, share * far) for deviations, share in _PERIODS]
+    periods = xp.stack(
+        [xp.maximum(deviations * deviation, share * far) for deviations, share in _PERIODS], axis=-1
+    )
 
-    def best(orders: Array, height: Array, lost: Array) -> tuple[Array, ...]:
-        """Which period, one of these orders and one of these cuts cost least."""
-        costs = []
-        size = xp.exp(height)
-        for period in periods:
-            turns = orders * period[..., None]
-            above = xp.moveaxis(turns[..., None] - height, -2, 0)
-            above = -xp.moveaxis(largest_from_here(above), 0, -2)[..., 1:, :]
-            none = xp.full_like(height[..., :1, :], math.inf)
-            above = xp.concatenate([above, none], axis=-2) + turns[..., None]
-            images = xp.exp(above) / orders[..., None] + (period[..., None] * xp.exp(-turns))[..., None]
-            spread = 0.1 * xp.square(turns * SMOOTHING) / orders
-            noise = _PRECISION * (0.5 + 1.0 / turns) / orders
-            cost = images + size * (spread + noise)[..., None] + lost[..., None, :]
-            costs.append(xp.where(xp.isnan(cost), math.inf, cost))
-        every = xp.stack(costs, axis=-3)
-        least = xp.argmin(every.reshape(*every.shape[:-3], -1), axis=-1)
-        return xp.unravel_index(least, every.shape[-3:])
+    def best(orders: Array, log_m: Array, lost: Array) -> tuple[Array, Array, Array]:
+        """Which period, one of these orders but the last, and one of these cuts cost least."""
+        height = (orders * x[None])[..., None, None] + log_m[..., None, :]
+        turns = periods[None] * orders[..., None]
+        further = largest_from_here(turns[..., None] - height, axis=0)[1:]
+        orders, turns = orders[:-1, ..., None], turns[:-1]
+        spread = 0.1 * xp.square(turns * SMOOTHING) / orders
+        noise = _PRECISION * (0.5 + 1.0 / turns) / orders
+        # Exponentials that vanish take a hundred times as long as others.
+        images = xp.exp(xp.maximum(turns[..., None] - further, -600.0)) / orders[..., None]
+        cost = images + xp.exp(xp.maximum(height[:-1], -600.0)) * (spread + noise)[..., None]
+        cost = cost + (periods[None] * xp.exp(-turns))[..., None] + lost[..., None, :][None]
+        # What is no number is no choice.
+        cost = xp.fmin(cost, math.inf).reshape(*orders.shape[:-1], -1)
+        least = xp.argmin(xp.min(cost, axis=0), axis=-1)
+        row = xp.argmin(xp.take_along_axis(cost, least[None, ..., None], axis=-1)[..., 0], axis=0)
+        return least // lost.shape[-1], row, least % lost.shape[-1]
 
     def at(values: Array, index: Array) -> Array:
-        return xp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+        return xp.take_along_axis(values, xp.asarray(index)[..., None], axis=-1)[..., 0]
 
-    _, _, column = best(orders[..., ::_APART], height[..., ::_APART, ::-_EVERY], paths.lost[::-_EVERY])
-    cuts = height.shape[-1]
+    some = paths.log_m[:, ::-_EVERY][window[::_APART]]
+    lost = xp.broadcast_to(paths.lost[::-_EVERY], (*x.shape, some.shape[-1]))
+    _, _, column = best(orders[::_APART], some, lost)
+    cuts = paths.lost.size
     start = xp.clip(cuts - 1 - _EVERY * column - _EVERY, 0, max(cuts - 2 * _EVERY, 0))
-    some = xp.asarray(start)[..., None] + xp.arange(min(2 * _EVERY, cuts))
-    few = xp.take_along_axis(
-        height, xp.broadcast_to(some[..., None, :], (*height.shape[:-1], some.shape[-1])), axis=-1
-    )
-    period, row, column = (xp.asarray(part) for part in best(orders, few, paths.lost[some]))
-    return Choice(at(orders, row), start + column + 1, at(xp.stack(periods, axis=-1), period))
+    few = xp.asarray(start)[..., None] + xp.arange(min(2 * _EVERY, cuts))
+    some = paths.log_m[window[..., None], few[None].astype(window.dtype)]
+    period, row, column = best(orders, some, paths.lost[few])
+    return Choice(at(xp.moveaxis(orders, 0, -1), row), start + column + 1, at(periods, period))
 
 
 def _turn(phase: Array) -> Array:
@@ -221,41 +233,77 @@ def _turn(phase: Array) -> Array:
     return complex_of(-2.0 * xp.square(xp.sin(0.5 * phase)), xp.sin(phase))
 
 
-def _powers(turn: Array) -> Array:
-    """(1 + turn)^k - 1 for k = 0 .. _SIDE - 1, within 30 roundings of k |turn|; [..., _SIDE, places]."""
-    rows = turn[..., None, :]
-    while rows.shape[-2] < _SIDE:
-        last = rows[..., -1:, :]
-        rows = xp.concatenate([rows, rows + (last + rows * last)], axis=-2)
-    return xp.concatenate([xp.zeros_like(rows[..., :1, :]), rows[..., :-1, :]], axis=-2)
+def powers(turn: Array, last: int) -> Array:
+    """(1 + turn)^k - 1 for k = 0 .. last, a power of two, within 30 roundings of k |turn|; [last + 1, places]."""
+    if on_host():
+        found = np.zeros((last + 1, turn.size), dtype=turn.dtype)
+        size = 1
+        while size < last:
+            rows, more = found[:size], found[size : 2 * size]
+            np.add(np.multiply(rows, turn, out=more), turn, out=more)
+            np.add(more, rows, out=more)
+            turn, size = turn + (turn + turn * turn), 2 * size
+        found[last] = turn
+        return found  # type: ignore[return-value]
+    rows = xp.zeros_like(turn)[None]
+    while rows.shape[0] < last:
+        one = turn[None]
+        rows = xp.concatenate([rows, rows + (one + rows * one)])
+        turn = turn + (turn + turn * turn)
+    return xp.concatenate([rows, turn[None]])
 
 
-class Turns(NamedTuple):
-    """e^{i k base at} - 1 at small k, below _SIDE, and at its multiples; [..., _SIDE, places]."""
+def _row(at: Array, base: Array, tilted: Array) -> Array:
+    """`transform` of one row of places: at [places], base scalar, tilted [kinds, places].
 
-    slow: Array
-    fast: Array
+    With k = _SIDE a + b, |b| <= _SIDE / 2, and b and -b have the same products of cosines and sines, in real numbers.
+    """
+    if on_host():
+        counted = xp.any(tilted != 0.0, axis=0)
+        at, tilted = at[counted], tilted[:, counted]
+    phase, half = base * at, _SIDE // 2
+    fast, slow = powers(_turn(_SIDE * phase), _SIDE), powers(_turn(phase), half)
+    slow = xp.concatenate([xp.real(slow), xp.imag(slow)])
+    alone = product(tilted, slow.T)[:, None]
+    whole = xp.concatenate([1.0 + slow[: half + 1], slow[half + 1 :]])[None] * tilted[:, None]
+    both = product(whole, xp.concatenate([xp.real(fast), xp.imag(fast)]).T[None])
+    (even, over), (up, odd) = (
+        (xp.swapaxes(part[..., : _SIDE + 1], -1, -2), xp.swapaxes(part[..., _SIDE + 1 :], -1, -2))
+        for part in (both[:, : half + 1], both[:, half + 1 :])
+    )
+    even, up = even + alone[..., : half + 1], up + alone[..., half + 1 :]
+
+    def in_order(middle: Array, apart: Array) -> Array:
+        """middle - apart at b < 0, middle + apart at others, as k increases from 0."""
+        before = (middle - apart)[..., half - 1 : 0 : -1]
+        every = xp.concatenate([before, middle + apart], axis=-1).reshape(middle.shape[0], -1)
+        return every[:, half - 1 : half - 1 + NODES]
+
+    return complex_of(in_order(even, -odd), in_order(over, up))
 
 
-def turns(at: Array, base: Array) -> Turns:
-    return Turns(_powers(_turn(base * at)), _powers(_turn(_SIDE * (base * at))))
+def transform(at: Array, base: Array, tilted: Array) -> Array:
+    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1; [..., kinds, NODES].
 
-
-def transform(turned: Turns, tilted: Array) -> Array:
-    """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1; [..., NODES]."""
-    tilted = tilted[..., None, :]
-    slow, fast = turned.slow, turned.fast * tilted
-    alone = xp.sum(slow * tilted, axis=-1)
-    both = product(fast, xp.swapaxes(slow, -1, -2)) + xp.sum(fast, axis=-1)[..., None] + alone[..., None, :]
-    return both.reshape(*both.shape[:-2], NODES)
+    at: [..., places]. base: [...]. tilted: [..., kinds, places]. Row by row: what one needs stays in the cache.
+    """
+    before, (kinds, places) = at.shape[:-1], tilted.shape[-2:]
+    base = xp.broadcast_to(base, before).reshape(-1)
+    rows = vmap(_row)(at.reshape(-1, places), base, tilted.reshape(-1, kinds, places))
+    return rows.reshape(*before, kinds, NODES)
 
 
 def along(values: Array, base: Array, x: Array) -> Array:
-    """The real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1; [x]."""
-    small = base * xp.arange(_SIDE, dtype=xp.float64)[None, :] * x[:, None]
+    """The real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1.
+
+    values: [..., sums, NODES]; base [...], x [..., places]. Returns [..., sums, places].
+    """
+    small = (base[..., None] * x)[..., None] * xp.arange(_SIDE, dtype=xp.float64).reshape(*(1,) * x.ndim, -1)
     slow = complex_of(xp.cos(small), -xp.sin(small))
     fast = complex_of(xp.cos(_SIDE * small), -xp.sin(_SIDE * small))
-    return xp.sum(xp.real(fast * product(slow, values.reshape(_SIDE, _SIDE).T)), axis=1)
+    table = values.reshape(*values.shape[:-2], -1, _SIDE)
+    both = product(slow, xp.swapaxes(table, -1, -2)).reshape(*x.shape, -1, _SIDE)
+    return xp.swapaxes(xp.sum(xp.real(fast[..., None, :] * both), axis=-1), -1, -2)
 
 
 class Step(NamedTuple):
@@ -274,16 +322,17 @@ class Step(NamedTuple):
 
 def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) -> Step:
     """The finite law (at, weights) of `cut_at`, taken with probability rate."""
-    order, base = contour.order[..., None], 2.0 * math.pi / contour.period[..., None]
+    order = contour.order[..., None]
     tilted = weights * xp.exp(order * at)
     squares = weights * xp.square(at) * stop_loss.second(order * at)
     real = rate * xp.sum(squares, axis=-1)
     square = xp.square(contour.order)
-    excess = transform(turns(at, base), tilted)
+    excess = transform(at, 2.0 * math.pi / contour.period, tilted[..., None, :])[..., 0, :]
     # The mean is not quite zero: all values may have to move up by this much.
     moved = 2.0 * rate * _MEAN * xp.sum(xp.abs(at) * weights, axis=-1) * (1.0 + square * real / rate)
-    # e^{t k} is wrong by some roundings of t k; each factor of the matrix product by some
-    # of |phase|, the product by 2 |phase| a term at most, in any order.
+    # e^{t k} is wrong by some roundings of t k; each factor of the matrix product by some of |phase|. With the phase in
+    # two parts, of at most 2 and 1 times |phase|, terms of the product are sqrt(2) times the one and the other together
+    # at most, in any order.
     exponents = xp.abs(order * at)
     tilt = 4.0 * UNIT * square * rate * xp.sum(squares * exponents, axis=-1)
     terms = tilted * xp.abs(at) * (at.shape[-1] + 40.0 + 2.0 * exponents)
@@ -321,7 +370,7 @@ def add(
 ) -> stop_loss.Sum:
     """`count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
-    size = xp.sqrt(stop_loss.log_one_plus(step.excess)[1])
+    size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
     moved, tilt, terms = (part[..., None] for part in step[2:])
     wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
     return total._replace(

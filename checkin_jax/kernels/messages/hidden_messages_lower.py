@@ -22,7 +22,7 @@ from jax import Array
 from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import dots, hosted, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 
@@ -30,6 +30,8 @@ from checkin_jax.kernels.round_off import UNIT
 _CELLS = 1e-12
 # Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
+# Contours chosen at once.
+_CHOSEN = 8
 # Gauss-Legendre on [0, 1], for what is analytic on a cell.
 _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
@@ -98,14 +100,31 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
     Args:
       paths: of `paths_of`. deviation: about that of W without rare large steps.
     """
-    return hidden_messages.choose(paths, -thresholds, deviation)
+    if not engine.on_host():
+        return hidden_messages.choose(paths, -thresholds, deviation)
+    # A few at a time stay in the cache.
+    found = [
+        hidden_messages.choose(paths, -thresholds[start : start + _CHOSEN], deviation)
+        for start in range(0, thresholds.size, _CHOSEN)
+    ]
+    return hidden_messages.Choice(*(xp.concatenate(parts) for parts in zip(*found)))
+
+
+def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, lost_mean: Array) -> Array:
+    """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost.
+
+    orders: t [..., orders]. at, squares: places d and squares times masses, [..., places]. lost, lost_mean: mass that
+    is not kept, and its mean, [...].
+    """
+    curved = xp.sum(stop_loss.second(orders[..., None] * at[..., None, :]) * squares[..., None, :], axis=-1)
+    return rate * (xp.square(orders) * curved - orders * lost_mean[..., None] - lost[..., None])
 
 
 @hosted()
 def lines_lower(
     clients: Array, rate: Array, cells: Cells, choice: hidden_messages.Choice, thresholds: Array
 ) -> tuple[Array, Array]:
-    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up, all on one contour; [thresholds].
+    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [contours, thresholds].
 
     Args:
       clients: n. rate: probability of each step.
@@ -114,84 +133,98 @@ def lines_lower(
 
     (0, 1) where nothing can be told.
     """
-    kept = xp.arange(cells.right.size) < choice.cut
-    at = xp.concatenate([xp.where(kept, cells.right, 0.0), -cells.left])
-    mass = xp.concatenate([xp.where(kept, cells.right_mass, 0.0), cells.left_mass])
-    lost = xp.where(kept, 0.0, cells.right_mass)
     order, period = choice.order, choice.period
+    # One row for every contour.
+    right, right_mass, left, left_mass = (xp.broadcast_to(part, (order.size, part.size)) for part in cells)
+    kept = xp.arange(cells.right.size)[None] < choice.cut[:, None]
+    at = xp.concatenate([xp.where(kept, right, 0.0), -left], axis=-1)
+    mass = xp.concatenate([xp.where(kept, right_mass, 0.0), left_mass], axis=-1)
+    lost_mass = xp.where(kept, 0.0, right_mass)
+    lost, lost_mean = xp.sum(lost_mass, axis=-1), dots(lost_mass, cells.right)
     contour = stop_loss.Contour(order, period, hidden_messages.SMOOTHING * period)
     theta = stop_loss.nodes(contour, hidden_messages.NODES)
-    turned = hidden_messages.turns(at, 2.0 * math.pi / period)
+    base = 2.0 * math.pi / period
+    squares = mass * xp.square(at)
+    # Orders of images: a takes a tenth of what each is further.
+    tried = order[:, None] * xp.asarray((1.0, *_FURTHER))[None]
+    excesses = _excess(tried, rate, at, squares, lost, lost_mean)
+    real, further = excesses[:, 0], tried[:, 1:]
 
-    def excess_at(orders: Array) -> Array:
-        """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost."""
-        curved = stop_loss.second(orders[:, None] * at[None, :]) @ (mass * xp.square(at))
-        return rate * (xp.square(orders) * curved - orders * (lost @ cells.right) - xp.sum(lost))
-
-    tilted = mass * xp.exp(order * at)
-    real = excess_at(order[None])[0]
-    excess = rate.astype(theta.dtype) * hidden_messages.transform(turned, tilted) + real.astype(theta.dtype)
+    tilted = mass * xp.exp(order[:, None] * at)
+    means = tilted * at
+    both = hidden_messages.transform(at, base, xp.stack([tilted, means], axis=1))
+    kind = theta.dtype
+    excess = rate.astype(kind) * both[:, 0] + real[:, None].astype(kind)
     log_step, size = stop_loss.log_one_plus(excess)
+    modulus, distance = xp.sqrt(size), xp.abs(theta)
     log_real = log1p(real)
     start = stop_loss.start(contour, theta)
-    spread = tilted * xp.abs(at)
-    exponents = xp.abs(order * at)
-    terms = 4.0 * UNIT * rate * spread @ (at.size + 40.0 + 2.0 * exponents)
-    # Places and masses are good to _CELLS, which moves the mean of a step and the exponent.
-    wrong = (terms + 4.0 * _CELLS * rate * spread @ (1.0 + exponents)) * xp.abs(theta)
+    spread = xp.abs(means)
+    exponents = xp.abs(order[:, None] * at)
+    # Roundings of a term, relative to its place and mass, which are good to _CELLS; so are the mean of a step and the
+    # exponent.
+    rounded = 4.0 * UNIT * (at.shape[-1] + 40.0 + 2.0 * exponents)
+    moved_by = 4.0 * _CELLS * (1.0 + exponents)
+    wrong = rate * xp.sum(spread * (rounded + moved_by), axis=-1)[:, None] * distance
     wrong = wrong + 16.0 * UNIT * xp.abs(excess)
     # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
-    floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2)
+    floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2, axis=-1)
     total = stop_loss.Sum(
         start.log_mgf + clients * log_real,
-        start.log_ratio + (log_step - log_real.astype(log_step.dtype)) * clients.astype(log_step.dtype),
-        2.0 * clients * wrong / xp.sqrt(size),
+        start.log_ratio + (log_step - log_real[:, None].astype(kind)) * clients.astype(kind),
+        2.0 * clients * wrong / modulus,
         xp.where(floored, 2.0 * xp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
     )
-    slack = 4.0 * clients * (wrong[0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
+    slack = 4.0 * clients * (wrong[:, 0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
 
     # M'/M: the tilted mean on the real axis.
-    inner = hidden_messages.transform(turned, tilted * at) + (tilted @ at).astype(theta.dtype)
+    inner = both[:, 1] + xp.sum(means, axis=-1)[:, None].astype(kind)
     # Where log_one_plus keeps |1 + excess| up, so is it here: both products with the mean, this one's and the true one,
     # are below `absolute` times its modulus together.
-    kept_up = xp.where(xp.abs(1.0 + excess) > stop_loss.FLOOR, 1.0 + excess, stop_loss.FLOOR)
-    mean = clients.astype(theta.dtype) * rate.astype(theta.dtype) * inner / kept_up
-    mean_size = clients * rate * xp.sum(spread)
-    mean_wrong = clients * rate * spread @ (12.0 * (at.size + 40.0) * UNIT + 8.0 * _CELLS * (1.0 + exponents))
-    mean_wrong = (mean_wrong + 2.0 * wrong * xp.abs(mean)) / xp.sqrt(size)
+    kept_up = xp.where(size > stop_loss.FLOOR**2, 1.0 + excess, stop_loss.FLOOR)
+    mean = (clients * rate).astype(kind) * inner / kept_up
+    size_of_mean = xp.abs(mean)
+    mean_size = clients * rate * xp.sum(spread, axis=-1)
+    mean_wrong = 12.0 * (at.shape[-1] + 40.0) * UNIT + 2.0 * moved_by
+    mean_wrong = clients * rate * xp.sum(spread * mean_wrong, axis=-1)[:, None]
+    mean_wrong = (mean_wrong + 2.0 * wrong * size_of_mean) / modulus
 
     frequency = xp.imag(theta)
     ratio = xp.exp(xp.real(total.log_ratio))
-    phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order)
-    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period * xp.abs(theta))
-    turn = (kernel * ratio).astype(theta.dtype) * engine.complex_of(xp.cos(phase), xp.sin(phase))
+    phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
+    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
+    turn = (kernel * ratio).astype(kind) * engine.complex_of(xp.cos(phase), xp.sin(phase))
     # Errors grow linearly with the threshold, by which phases are rounded.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
     more = 16.0 * UNIT * frequency * ratio
     tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
-    scale = xp.exp(total.log_mgf - order * thresholds)
+    scale = xp.exp(total.log_mgf[:, None] - order[:, None] * thresholds)
 
-    base, size_of_mean = 2.0 * math.pi / period, xp.abs(mean) + mean_wrong
-    far = hidden_messages.along(turn, base, thresholds) + thresholds * (kernel @ more) + kernel @ off + tail
-    inside = hidden_messages.along(turn * mean, base, thresholds)
-    unsure = thresholds * (kernel @ (more * size_of_mean)) + kernel @ (off * size_of_mean)
-    unsure = unsure + kernel @ (ratio * mean_wrong) + tail * mean_size / (1.0 + real)
+    size_of_mean = size_of_mean + mean_wrong
+    sums = hidden_messages.along(xp.stack([turn, turn * mean], axis=1), base, thresholds)
+    far, inside = sums[:, 0], sums[:, 1]
+    # What errors grow by with the threshold, and the rest, of both.
+    errors = (more, off, more * size_of_mean, off * size_of_mean + ratio * mean_wrong)
+    grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[:, None] for part in errors)
+    far = far + thresholds * grown + steady + tail[:, None]
+    unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]
     # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
-    left = xp.sqrt(clients * rate * (mass @ xp.square(at)) + xp.square(clients * rate * (lost @ cells.right)))
+    left = xp.sqrt(clients * rate * xp.sum(squares, axis=-1) + xp.square(clients * rate * lost_mean))
     left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
-    # a takes a tenth of what the order is further.
-    further = order * xp.asarray(_FURTHER)
-    apart = 0.9 * (further - order)
-    log_m = clients * log1p(excess_at(further)) - (order + apart) * thresholds[:, None]
-    log_m = log_m + 0.5 * xp.square(contour.smoothing * (order + apart))
-    fall = apart * period
-    images = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
-    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=1) + slack)
-    moved = scale * (xp.exp(-xp.sign(inside) * slack) * inside - xp.exp(slack) * unsure)
+    apart = 0.9 * (further - order[:, None])
+    fall = apart * period[:, None]
+    log_m = clients * log1p(excesses[:, 1:])
+    log_m = log_m + 0.5 * xp.square(contour.smoothing[:, None] * (order[:, None] + apart))
+    log_m = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
+    images = log_m[:, None, :] - (order[:, None] + apart)[:, None, :] * thresholds[..., None]
+    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=-1) + slack[:, None])
+    up, down = xp.exp(slack)[:, None], xp.exp(-xp.sign(inside) * slack[:, None])
+    moved = scale * (down * inside - up * unsure)
     # With a step beyond the cut: E W = 0, and what is kept has a mean.
-    without = clients * log1p(-rate * xp.sum(lost))
-    outside = clients * rate * (lost @ cells.right) * xp.exp(without)
-    moved = moved + outside * (1.0 - ROUNDING) - (left + right) * (1.0 + ROUNDING) - FLUSHED
-    far = far * scale * xp.exp(slack) - xp.expm1(without) * (1.0 + ROUNDING)
+    without = clients * log1p(-rate * lost)
+    outside = clients * rate * lost_mean * xp.exp(without)
+    moved = moved + (outside * (1.0 - ROUNDING))[:, None]
+    moved = moved - (left[:, None] + right) * (1.0 + ROUNDING) - FLUSHED
+    far = far * scale * up - (xp.expm1(without) * (1.0 + ROUNDING))[:, None]
     fine = xp.isfinite(moved) & xp.isfinite(far) & (moved > 0)
     return xp.where(fine, moved, 0.0), xp.where(fine, xp.minimum(far, 1.0), 1.0)

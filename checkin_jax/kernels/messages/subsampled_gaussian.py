@@ -19,6 +19,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.engine import hosted, xp
 from checkin_jax.kernels.execution.losses import at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
@@ -87,6 +88,8 @@ def buckets_lower(
 def stretch(loss: Array, inverse_rate: Array) -> Array:
     """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
     small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
+    if engine.on_host() and np.all(loss <= 30.0):
+        return log1p(small)
     # r c (1 + (1/r - 1) / c)
     rest = (1.0 / inverse_rate - 1.0) * xp.exp(-xp.maximum(loss, 30.0))
     return xp.where(loss > 30.0, loss + xp.log(inverse_rate) + log1p(rest), log1p(small))

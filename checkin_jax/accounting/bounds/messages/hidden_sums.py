@@ -91,11 +91,13 @@ def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> 
     return found
 
 
-def side_by_side(groups: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Successive groups of one size, as many as are evaluated at once."""
+def side_by_side(
+    groups: Sequence[tuple[int, int]], losses: int = _AT_ONCE
+) -> Iterator[list[tuple[int, int]]]:
+    """Successive groups of one size, as many as are evaluated at once: so many losses, if it is not one group."""
     for size, same in itertools.groupby(groups, lambda group: group[1] - group[0]):
         some = list(same)
-        most = max(min(_AT_ONCE // size, _CONTOURS), 1)
+        most = max(min(losses // size, _CONTOURS), 1)
         yield from (some[start : start + most] for start in range(0, len(some), most))
 
 

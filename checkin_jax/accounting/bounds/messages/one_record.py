@@ -89,16 +89,19 @@ class _OneRecord(abc.ABC):
             groups, found = hidden_sums.near(thresholds / seen.steps[2], share=_NEAR), []
             middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
             contours = hidden_messages_lower.contours(paths, host(middles), host(seen.steps[2]))
-            for (start, stop), *contour in zip(groups, *contours):
-                # On this contour those beside them, too: which one gives more cannot be told beforehand.
-                begin = max(start - _BESIDE, 0)
-                some = host(thresholds[begin : stop + _BESIDE])
-                choice = hidden_messages.Choice(*map(host, contour))
-                found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, some))
+            done = 0
+            for some in hidden_sums.side_by_side(groups, len(thresholds)):
+                choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))
+                done += len(some)
+                # On each contour those beside its own, too: which one gives more cannot be told beforehand.
+                at = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
+                near = host(thresholds[np.clip(at, 0, thresholds.size - 1)])
+                found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, near))
                 # What is further out is too rare to matter; 0 says nothing of it.
-                if 0.0 < found[-1][0][stop - 1 - begin] < least:
+                last = found[-1][0][:, -_BESIDE - 1]
+                if ((last > 0.0) & (last < least)).any():
                     break
-            return [np.concatenate(parts) for parts in zip(*found)]
+            return [np.concatenate([part.ravel() for part in parts]) for parts in zip(*found)]
 
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up, down = lines(forward, clients * np.expm1(loss)), lines(backward, -clients * np.expm1(-loss))
