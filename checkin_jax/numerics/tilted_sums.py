@@ -21,7 +21,7 @@ from checkin_jax.numerics.lognormal import Law
 _TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
 # The law on a circle is complete but for e^-_BEYOND on either side, by Chernoff's bounds at some of so many orders,
 # over the standard deviation. Once around the circle weights are e^-_FADES or less. _BELOW_SDS: see `_elsewhere`.
-_BEYOND, _STEPS = 25.0, np.asarray([0.3, 1.0, 2.0, 4.0, 7.0, 12.0])
+_BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 _FADES, _BELOW_SDS = 20.0, 5.0
 # Powers of transforms below e^-_LEFT_OUT are not computed.
 _LEFT_OUT = 36.0
@@ -222,8 +222,8 @@ class _Tilt(NamedTuple):
 class _Span(NamedTuple):
     """A circle of lattice points that holds nearly all of a tilted law.
 
-    first: index of its first, a multiple of the stride; points: how many, a power of two. down, up: orders at which
-    Chernoff's bounds on what is below and above it are near their best, from that of the tilt.
+    first: index of its first, a multiple of the stride; points: how many, a power of two. down, up: from the tilt's
+    order to those at which Chernoff's bounds on what is below and above it are near their best.
     """
 
     first: int
@@ -235,18 +235,19 @@ class _Span(NamedTuple):
     def of(cls, total: Sum, tilt: _Tilt, most: int, stride: int) -> _Span:
         h, order = total.spacing, tilt.order
         steps = np.append(_STEPS / tilt.sd, order)
-        here, *logs = total.log_moments(np.concatenate([[order], order - steps, order + steps]))
-        below, above = np.asarray(logs[: steps.size]), np.asarray(logs[steps.size :])
-        ends = (here - below - _BEYOND) / steps, (above - here + _BEYOND) / steps
-        down, up = int(np.argmax(ends[0])), int(np.argmin(ends[1]))
-        low = max(math.floor((float(ends[0][down]) - total.least) / h), 0) // stride * stride
-        top = min(math.ceil((float(ends[1][up]) - total.least) / h), total.last)
+        logs = total.log_moments(np.concatenate([[order], order - steps, order + steps]))
+        below, above = logs[1 : 1 + steps.size] - logs[0], logs[1 + steps.size :] - logs[0]
+        low = math.floor((float(np.max((-_BEYOND - below) / steps)) - total.least) / h)
+        low = max(low, 0) // stride * stride
+        top = min(math.ceil((float(np.min((above + _BEYOND) / steps)) - total.least) / h), total.last)
         points = 16 * stride
         while points < min(top - low + 1, most):
             points *= 2
         # Once around nearly nothing may be left.
         while order * points * h < _FADES:
             points *= 2
+        begin = total.least + h * low
+        down, up = np.argmin(below + steps * begin), np.argmin(above - steps * (begin + points * h))
         return cls(low, points, float(steps[down]), float(steps[up]))
 
 

@@ -24,6 +24,8 @@ from checkin_jax.numerics import allocation, lognormal
 _SPLITS = 48
 # The range of mu in which lattices gain enough for their time; their kernels reach to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
+# Bounds and instances on one unit often need the same.
+_profile = functools.lru_cache(maxsize=16)(allocation.profile)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +49,7 @@ class _Allocation(OneSided):
     @functools.cached_property
     def _above(self) -> tuple[allocation.Profile, allocation.Profile]:
         forward, backward = (
-            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
             for reverse in (False, True)
         )
         return forward, backward
@@ -73,8 +75,7 @@ class AllocationGaussian(OwnInstance, _Allocation):
     @functools.cached_property
     def _below(self) -> tuple[allocation.Profile, allocation.Profile]:
         forward, backward = (
-            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, False)
-            for reverse in (False, True)
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, False) for reverse in (False, True)
         )
         return forward, backward
 
