@@ -20,9 +20,10 @@ from checkin_jax.numerics.lognormal import Law
 # Tilts are so far apart; of more steps round-off is more.
 _TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
 # The law on a circle is complete but for e^-_BEYOND on either side, by Chernoff's bounds at some of so many orders,
-# over the standard deviation. Once around the circle weights are e^-_FADES or less. _BELOW_SDS: see `_elsewhere`.
+# over the standard deviation. Once around the circle weights are e^-_FADES or less; what is below the mean is counted
+# in so many cells.
 _BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
-_FADES, _BELOW_SDS = 20.0, 5.0
+_FADES, _CELLS = 20.0, 9
 # Powers of transforms below e^-_LEFT_OUT are not computed.
 _LEFT_OUT = 36.0
 # Single large terms rule where the standard deviation at this share of a far end is that share of it.
@@ -368,34 +369,32 @@ def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.
     """Bounds on what sums around the circle count too much at its points x: of e^{-order d}, and of d e^{-order d}.
 
     Of what is beside the circle at most the largest weight; of what is on it the weight after the rest of the circle,
-    which is far from all but what is far below the mean.
+    the nearer the further it is below the mean, where there is the less.
     """
     order, h = tilt.order, total.spacing
     around = span.points * h
     low = total.least + h * span.first
-    middle, end = max(tilt.mean - _BELOW_SDS * tilt.sd, low), low + around
+    end = low + around
     down, up = (total.log_moment(u) - tilt.log_total for u in (order - span.down, order + span.up))
     beside = 0.0
     if span.first > 0:
         beside += math.exp(min(down + span.down * low, 0.0))
     if span.first + span.points <= total.last:
         beside += math.exp(min(up - span.up * end, 0.0))
-    beside *= 1.0 + 1e-6
-    few = math.exp(min(down + span.down * middle, 0.0)) * (1.0 + 1e-6)
     # After the second time around, and after every further one.
     more = math.exp(-order * around)
-    once_more, largest = 1.0 / (1.0 - more), 1.0 / (math.e * order)
+    once_more = 1.0 / (1.0 - more)
     further = around * more * once_more**2
-    mass, value = (
-        np.full(x.size, beside * once_more),
-        np.full(x.size, beside * largest + (beside + 2.0) * further),
-    )
-    for share, start in ((few, low), (1.0, middle)):
+    mass = np.full(x.size, beside * once_more)
+    value = np.full(x.size, beside / (math.e * order) + (beside + _CELLS) * further)
+    starts = np.linspace(low, max(tilt.mean, low), _CELLS)
+    shares = np.append(np.exp(np.minimum(down + span.down * starts[1:], 0.0)), 1.0)
+    for start, share in zip(starts.tolist(), shares.tolist()):
         away = around + start - x
         mass += share * np.exp(-order * away) * once_more
         away = np.maximum(away, 1.0 / order)
         value += share * away * np.exp(-order * away)
-    return mass * (1.0 + 1e-9), value * (1.0 + 1e-9)
+    return mass * (1.0 + 1e-6), value * (1.0 + 1e-6)
 
 
 def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
