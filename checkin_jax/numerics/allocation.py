@@ -51,6 +51,8 @@ _MAX_LOSS = 690.0
 MAX_SLOTS = 10**9
 # Of two kinds of terms: spacing in standard deviations of the smaller one, and most points of the lattice of sums.
 _FINE_STEP, _MOST_POINTS, _MOST_POINTS_FAR = 0.1, 2**18, 2**16
+# Subsampling alone is a better bound for fewer slots, or where less than this many times the last value is left.
+_FEW_SLOTS, _NEAR_END = 4.0, 1e3
 # Relative: what the places of lattice points are rounded by, with a wide margin.
 _PLACED = 1e-14
 
@@ -134,9 +136,8 @@ def profile(
         centred = scale == 0 or not reverse
         if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
             break  # terms nearly without spread, far from their mean
-        far = scale > 0 and not reverse
         steps = steps_of(law, reverse, centred)
-        tail = tail_of(Sum(((steps, m),)), ends, far, points, upper)
+        tail = tail_of(Sum(((steps, m),)), ends, not reverse, points, upper)
         if upper:
             shift, extra = m * law.slack, m * (law.below if reverse else law.above)
         elif reverse:
@@ -172,7 +173,7 @@ def profile_upper(
 ) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
-    The smaller of the sum's and rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from the other slots.
+    The sum's or, where it may be smaller, rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from other slots.
     """
     m, reverse = above.number, above.reverse
     sums = _sums(m, used, loss, reverse)
@@ -188,11 +189,15 @@ def profile_upper(
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
         value[here] = convex.falling(at, grid, tail.value, left=math.inf)
         left &= ~here
+    # Of many slots the other bound is larger but for where the ladder ends and rounding may show.
+    least = float(above.tails[-1].value[-1]) if above.tails else math.inf
+    few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS)
     value = value / m
-    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m, shared)
+    some = sums[few] / m
+    value[few] = np.minimum(value[few], time_value(mu, some if reverse else 1.0 + some, shared))
     with np.errstate(divide="ignore", over="ignore"):
         scale = np.log(used) + (loss if reverse else 0.0)
-        bound = np.exp(scale + np.log(np.minimum(value, alone)))
+        bound = np.exp(scale + np.log(value))
     return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
 
 

@@ -17,8 +17,8 @@ class TailWhereAsked:
     """E(s - x)_+ from above on a stretch, tilts made as values are asked for; what `at` gives does not depend on order.
 
     Args:
-      total, ends, most: the sum, the stretch, and the most points of a lattice. far: as in `stretch_of`; then all tilts
-        serve everywhere, else the two around each x.
+      total, ends, most: the sum, the stretch, and the most points of a lattice. far: of large
+        terms, `heavy` in `stretch_of`; then all tilts serve everywhere, else the two around each x.
       slack, beyond: the bound is that of s at x - slack, plus beyond.
     """
 

@@ -26,8 +26,8 @@ _BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5,
 _FADES, _CELLS = 20.0, 9
 # Powers of transforms below e^-_LEFT_OUT are not computed.
 _LEFT_OUT = 36.0
-# Single large terms rule where the standard deviation at this share of a far end is that share of it.
-_FAR, _FAR_SD = 0.1, 0.15
+# Single large terms rule where a tilt to this share of a stretch's end is so many times as wide.
+_FAR, _FAR_SDS = 0.1, 2.0
 # Points that are evaluated: the tail falls by this share from one to the next, about; and the fewest of a stretch.
 _FINE, _FEWEST = 0.1, 256.0
 
@@ -456,16 +456,17 @@ class Stretch:
         return _tilted(self.total, order, self.first, self.most, self.stride, self.upper)
 
 
-def stretch_of(total: Sum, ends: tuple[float, float], far: bool, most: int, upper: bool) -> Stretch:
-    """far: single large terms may rule; then one tilt that makes one of them likely serves."""
-    order = total.order(_FAR * ends[0]) if far else 0.0
-    alone = far and total.about(order)[1] > _FAR_SD * ends[0]
+def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
+    """heavy: single large terms may rule; then one tilt that makes one of them likely serves."""
+    place = _FAR * (ends[0] or ends[1])
+    order = total.order(place) if heavy else 0.0
+    alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place
     return Stretch(total, ends, (order,) if alone else tuple(_orders(total, ends)), most, upper)
 
 
-def tail_of(total: Sum, ends: tuple[float, float], far: bool, most: int, upper: bool) -> Tail:
-    """The best of several tilts at lattice points of [ends]; far: as in `stretch_of`."""
-    within = stretch_of(total, ends, far, most, upper)
+def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
+    """The best of several tilts at lattice points of [ends]; heavy: as in `stretch_of`."""
+    within = stretch_of(total, ends, heavy, most, upper)
     first, stride = within.first, within.stride
     h = total.spacing * stride
     size = math.ceil((ends[1] - within.start) / h) + 1
