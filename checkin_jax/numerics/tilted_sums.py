@@ -439,8 +439,9 @@ class Stretch:
     @functools.cached_property
     def stride(self) -> int:
         """Lattice points from one that is evaluated to the next: chords over them exceed the tail by little."""
-        wide = (_FINE if self.upper else 0.5 * _FINE) / max(self.orders)
-        wide = min(wide, (self.ends[1] - self.ends[0]) / _FEWEST)
+        wide = min(_FINE / max(self.orders), (self.ends[1] - self.ends[0]) / _FEWEST)
+        # Between chords lie; from below there are points alone.
+        wide *= 1.0 if self.upper else 0.25
         return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
 
     @functools.cached_property
