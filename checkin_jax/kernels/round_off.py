@@ -27,15 +27,15 @@ def of_fft(points: int) -> float:
     return _FFT * UNIT * math.log2(points)
 
 
-def of_powers(
+def of_power(
     size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
 ) -> Array | np.ndarray:
-    """Bounds the 2-norm of the error of prod_i phi_i^counts_i, transformed back.
+    """Bounds the error of prod_i phi_i^counts_i at each frequency, and of a transform of `points` of it or fewer.
 
-    With |phi| known to a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1); Parseval does the rest.
+    With |phi| known to a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
 
     Args:
-      size: |phi_i| as computed by a real transform, [events, points / 2 + 1]. off: a, [events, 1] or a number.
+      size: |phi_i| as computed by a real transform, [events, frequencies]. off: a, [events, 1] or a number.
       counts: T_i, [events]. points: of the transform, static.
     """
     xp = jnp if isinstance(size, Array) else np
@@ -47,7 +47,19 @@ def of_powers(
         return counts @ values if xp is jnp else np.sum(counts[:, None] * values, axis=0)
 
     relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
-    wrong = xp.exp(summed(log_padded)) * relative
+    return xp.exp(summed(log_padded)) * relative
+
+
+def of_powers(
+    size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
+) -> Array | np.ndarray:
+    """Bounds the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power`, by Parseval.
+
+    Args:
+      size: at all points / 2 + 1 frequencies; off, counts, points: as in `of_power`.
+    """
+    xp = jnp if isinstance(size, Array) else np
+    wrong = of_power(size, off, counts, points)
     # Interior frequencies stand for two each.
     twice = xp.where((xp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
     return xp.sqrt(xp.sum(twice * xp.square(wrong)) / points)

@@ -41,15 +41,18 @@ from checkin_jax.numerics.tilted_sums import (
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
 _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _RATIO = 4.0
-_FAR_CENTRES = (0.004, 0.04, 0.3)
 _MAX_SCALES = 200
 # More lattice points than this are not kept for any one scale.
 _MAX_GRID = 2**23
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
+# Beyond this loss c leaves float64.
+_MAX_LOSS = 690.0
 # More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
 MAX_SLOTS = 10**9
 # Of two kinds of terms: spacing in standard deviations of the smaller one, and most points of the lattice of sums.
 _FINE_STEP, _MOST_POINTS, _MOST_POINTS_FAR = 0.1, 2**18, 2**16
+# Subsampling alone is a better bound for fewer slots, or where less than this many times the last value is left.
+_FEW_SLOTS, _NEAR_END = 4.0, 1e3
 # Relative: what the places of lattice points are rounded by, with a wide margin.
 _PLACED = 1e-14
 
@@ -133,10 +136,8 @@ def profile(
         centred = scale == 0 or not reverse
         if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
             break  # terms nearly without spread, far from their mean
-        # Far out single large terms rule; tilts that make more than one of them likely only cost accuracy.
-        centres = None if reverse or scale == 0 else start * np.asarray(_FAR_CENTRES)
         steps = steps_of(law, reverse, centred)
-        tail = tail_of(Sum(((steps, m),)), ends, centres, points, upper)
+        tail = tail_of(Sum(((steps, m),)), ends, not reverse, points, upper)
         if upper:
             shift, extra = m * law.slack, m * (law.below if reverse else law.above)
         elif reverse:
@@ -172,7 +173,7 @@ def profile_upper(
 ) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
-    The smaller of the sum's and rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from the other slots.
+    The sum's or, where it may be smaller, rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from other slots.
     """
     m, reverse = above.number, above.reverse
     sums = _sums(m, used, loss, reverse)
@@ -188,11 +189,15 @@ def profile_upper(
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
         value[here] = convex.falling(at, grid, tail.value, left=math.inf)
         left &= ~here
+    # Of many slots the other bound is larger but for where the ladder ends and rounding may show.
+    least = float(above.tails[-1].value[-1]) if above.tails else math.inf
+    few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS)
     value = value / m
-    alone = time_value(mu, sums / m if reverse else 1.0 + sums / m, shared)
+    some = sums[few] / m
+    value[few] = np.minimum(value[few], time_value(mu, some if reverse else 1.0 + some, shared))
     with np.errstate(divide="ignore", over="ignore"):
         scale = np.log(used) + (loss if reverse else 0.0)
-        bound = np.exp(scale + np.log(np.minimum(value, alone)))
+        bound = np.exp(scale + np.log(value))
     return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
 
 
@@ -209,21 +214,42 @@ def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarr
         here = left & ((sums >= end) if reverse else (sums <= end))
         at = shift - sums[here] if reverse else sums[here]
         index = np.clip(np.floor((at - tail.start) / tail.spacing), 0, tail.value.size - 1).astype(np.int64)
-        x = tail.start + tail.spacing * index
-        value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
-        known = value > 0
-        value = np.where(known, value, 0.0)
-        if reverse:
-            share = 1.0 - (shift - x) / m
-            apart = used * (np.where(share > 0, low, high) * share + value / m)
-            away = high * (1.0 - used) + (used / m) * (high * (shift - x) - value)
-        else:
-            apart, away = (used / m) * (value + np.where(x > 0, low, high) * x), high
-        good = known & (apart > 0)
-        difference[here] = np.where(good, apart, 0.0) * (1.0 - ROUNDING)
-        far[here] = np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING)
+        above = np.expm1(np.minimum(loss[here], _MAX_LOSS))
+        best = np.zeros(at.shape)
+        # Of the sets beside the place the one whose line is higher there.
+        for beside in (index, np.minimum(index + 1, tail.value.size - 1)):
+            apart, away = _line(tail, beside, m, used, shift if reverse else None)
+            value = apart - above * away
+            better = value > best
+            best = np.where(better, value, best)
+            difference[here] = np.where(better, apart, difference[here])
+            far[here] = np.where(better, away, far[here])
         left &= ~here
     return difference, far
+
+
+def _line(
+    tail: Tail, index: np.ndarray, m: float, used: float, shift: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The line of `lines_lower` of the sums beyond a point of the tail; zeros where nothing is known.
+
+    shift: as in `Profile` if reverse, else None.
+    """
+    x = tail.start + tail.spacing * index
+    value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
+    known = value > 0
+    value = np.where(known, value, 0.0)
+    if shift is not None:
+        share = 1.0 - (shift - x) / m
+        apart = used * (np.where(share > 0, low, high) * share + value / m)
+        away = high * (1.0 - used) + (used / m) * (high * (shift - x) - value)
+    else:
+        apart, away = (used / m) * (value + np.where(x > 0, low, high) * x), high
+    good = known & (apart > 0)
+    return (
+        np.where(good, apart, 0.0) * (1.0 - ROUNDING),
+        np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING),
+    )
 
 
 class Kind(NamedTuple):
@@ -342,5 +368,4 @@ def _scale(
         steps.append((Steps(least * spacing, spacing, masses), float(kind.number)))
         slack += kind.number * (scale * law.slack + _PLACED * scale * high)
         beyond += kind.number * scale * (law.below if reverse else law.above)
-    centres = None if start == 0.0 else start * np.asarray(_FAR_CENTRES)
-    return TailWhereAsked(Sum(tuple(steps)), ends, centres, points, slack, beyond)
+    return TailWhereAsked(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)

@@ -17,8 +17,8 @@ class TailWhereAsked:
     """E(s - x)_+ from above on a stretch, tilts made as values are asked for; what `at` gives does not depend on order.
 
     Args:
-      total, ends, most: the sum, the stretch, and the most points of a lattice. near: tilts are centred on the
-        stretch, and the two around each x serve; else `centres`, all of them everywhere.
+      total, ends, most: the sum, the stretch, and the most points of a lattice. far: of large
+        terms, `heavy` in `stretch_of`; then all tilts serve everywhere, else the two around each x.
       slack, beyond: the bound is that of s at x - slack, plus beyond.
     """
 
@@ -26,23 +26,25 @@ class TailWhereAsked:
         self,
         total: Sum,
         ends: tuple[float, float],
-        centres: np.ndarray | None,
+        far: bool,
         most: int,
         slack: float,
         beyond: float,
     ) -> None:
-        self._within = stretch_of(total, ends, centres, most, True)
-        self._near, self._slack, self._beyond = centres is None, slack, beyond
+        self._within = stretch_of(total, ends, far, most, True)
+        self._near, self._slack, self._beyond = not far, slack, beyond
         self._made: dict[int, Window] = {}
 
     def _at(self, index: int, x: np.ndarray) -> np.ndarray:
         """By one of the tilts."""
         if index not in self._made:
-            self._made[index] = self._within.tilted(self._within.centres[index])
+            self._made[index] = self._within.tilted(self._within.orders[index])
         window, total = self._made[index], self._within.total
         if not window.value.size:
             return np.full(np.shape(x), math.inf)
-        grid = total.least + total.spacing * (window.first + np.arange(window.value.size))
+        grid = total.least + total.spacing * (
+            window.first + self._within.stride * np.arange(window.value.size)
+        )
         return convex.falling(x, grid, window.value, left=math.inf, right=math.inf)
 
     def at(self, x: np.ndarray) -> np.ndarray:

@@ -17,8 +17,19 @@ from checkin_jax.kernels import round_off
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import Law
 
-_WINDOW_SDS, _JUMPS = 10.0, 3.5
-_TILT_SDS, _MAX_TILTS = 3.0, 32
+# Tilts are so far apart; of more steps round-off is more.
+_TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
+# The law on a circle is complete but for e^-_BEYOND on either side, by Chernoff's bounds at some of so many orders,
+# over the standard deviation. Once around the circle weights are e^-_FADES or less; what is below the mean is counted
+# in so many cells.
+_BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
+_FADES, _CELLS = 20.0, 9
+# Powers of transforms below e^-_LEFT_OUT are not computed.
+_LEFT_OUT = 36.0
+# Single large terms rule where a tilt to this share of a stretch's end is so many times as wide.
+_FAR, _FAR_SDS = 0.1, 2.0
+# Points that are evaluated: the tail falls by this share from one to the next, about; and the fewest of a stretch.
+_FINE, _FEWEST = 0.1, 256.0
 
 
 class Tail(NamedTuple):
@@ -108,11 +119,6 @@ class Sum:
         return math.fsum(number * (steps.masses.size - 1.0) for steps, number in self.kinds)
 
     @functools.cached_property
-    def jump(self) -> float:
-        """The largest value of one step."""
-        return max(float(steps.at[-1]) for steps, _ in self.kinds)
-
-    @functools.cached_property
     def farthest(self) -> float:
         return max(float(np.abs(steps.at).max()) for steps, _ in self.kinds)
 
@@ -129,24 +135,44 @@ class Sum:
             self._orders[target] = self._order(target)
         return self._orders[target]
 
-    def _order(self, target: float) -> float:
-        def mean(order: float) -> float:
-            total = 0.0
-            for steps, number in self.kinds:
-                masses, at = steps.grouped
-                weight = masses * np.exp(order * (at - at[-1]))
-                size = float(weight.sum())
-                total += number * _dot(weight, at) / size if size > 0 else math.inf
-            return total
+    def log_moments(self, orders: np.ndarray) -> np.ndarray:
+        """About `log_moment` at any number of orders."""
+        found = np.zeros(orders.size)
+        for steps, number in self.kinds:
+            masses, at = steps.grouped
+            exponent = orders[:, None] * at
+            peak = np.max(exponent, axis=1)
+            weight = np.sum(masses * np.exp(exponent - peak[:, None]), axis=1)
+            found += number * (peak + np.log(np.maximum(weight, 1e-300)))
+        return found
 
-        spread = max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
-        low, high = math.log(1e-9 / spread), math.log(700.0 / spread)
-        if mean(math.exp(low)) >= target:
+    def about(self, order: float) -> tuple[float, float]:
+        """About the mean and the standard deviation of the law tilted by e^{order s}."""
+        mean = variance = 0.0
+        for steps, number in self.kinds:
+            masses, at = steps.grouped
+            weight = masses * np.exp(order * (at - at[-1]))
+            size = float(weight.sum())
+            if not size > 0:
+                return math.inf, 0.0
+            middle = _dot(weight, at) / size
+            mean += number * middle
+            variance += number * _dot(weight, np.square(at - middle)) / size
+        return mean, math.sqrt(variance)
+
+    @property
+    def strongest(self) -> float:
+        """The highest order that is tried."""
+        return 700.0 / max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
+
+    def _order(self, target: float) -> float:
+        low, high = math.log(self.strongest / 7e11), math.log(self.strongest)
+        if self.about(math.exp(low))[0] >= target:
             return 0.0
         # Within a thousandth: a tilt's place hardly matters.
         while high - low > 1e-3:
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if mean(math.exp(middle)) < target else (low, middle)
+            low, high = (middle, high) if self.about(math.exp(middle))[0] < target else (low, middle)
         return math.exp(low)
 
 
@@ -160,19 +186,8 @@ def _wrapped(values: np.ndarray, points: int) -> np.ndarray:
     return values if values.size <= points else np.bincount(np.arange(values.size) % points, values, points)
 
 
-def _faded(rate: float, points: int) -> tuple[float, float]:
-    """Euclidean norms of e^{-rate j} and of j e^{-rate j}, j = 1 .. points, a power of two."""
-    few = 1 << (points.bit_length() // 2)
-    # j = i + few k, and every term is positive.
-    i, k = np.arange(1.0, few + 1.0), few * np.arange(float(points // few))
-    near, far = np.exp(-2.0 * rate * i), np.exp(-2.0 * rate * k)
-    none = near.sum() * far.sum()
-    both = _dot(near, i * i) * far.sum() + 2.0 * _dot(near, i) * _dot(far, k) + near.sum() * _dot(far, k * k)
-    return math.sqrt(none), math.sqrt(both)
-
-
 class Window(NamedTuple):
-    """Values for the window's points, in its order; the first point's index."""
+    """Values at some lattice points from `first` on, an index counted from the least sum."""
 
     first: int
     value: np.ndarray
@@ -180,122 +195,229 @@ class Window(NamedTuple):
     mass_upper: np.ndarray
 
 
-def _tilted(total: Sum, centre: float, least: float, most: int, jumps: float, upper: bool) -> Window:
-    """One FFT, tilted so that the sum is centred near `centre`; for x >= least.
+class _Tilt(NamedTuple):
+    """A sum's law tilted by e^{order s}: the laws of its steps, log E e^{order s}, mean and standard deviation."""
 
-    Errors: FFT round-off (`kernels.round_off`) by Cauchy-Schwarz, Chernoff's bounds for what wraps around or lies
-    beyond, relative rounding of masses and tilts once per step.
-    """
-    order, h = total.order(centre), total.spacing
-    log_total = mean = variance = 0.0
-    weights = []
-    for steps, number in total.kinds:
-        weight, peak = steps.tilted(order)
-        size = float(weight.sum())
-        log_total += number * (peak + math.log(size))
-        weights.append(weight / size)
-    for weight, (steps, number) in zip(weights, total.kinds):
-        middle = _dot(weight, steps.at)
-        mean += number * middle
-        variance += number * _dot(weight, np.square(steps.at - middle))
-    sd = math.sqrt(max(variance, h * h))
-    base, last = total.least, total.last
-    low = max(math.floor((min(mean, centre) - _WINDOW_SDS * sd - base) / h), 0)
-    wide = max(_WINDOW_SDS * sd, jumps * total.jump)
-    top = min(math.ceil((max(mean, centre) + wide - base) / h), last)
-    points = 16
-    while points < min(top - low + 1, most):
-        points *= 2
+    order: float
+    weights: list[np.ndarray]
+    log_total: float
+    mean: float
+    sd: float
 
-    phi = np.stack([np.fft.rfft(_wrapped(each, points), points) for each in weights])
-    numbers = np.asarray([[number] for _, number in total.kinds])
-    size = np.abs(phi)
-    with np.errstate(divide="ignore"):
-        log_size = np.maximum(np.log(size), -1e4)
-    # Not by BLAS, as in `_dot`.
-    turned, modulus = np.sum(numbers * np.angle(phi), axis=0), np.exp(np.sum(numbers * log_size, axis=0))
-    power = np.empty_like(phi[0])
-    np.multiply(modulus, np.cos(turned), out=power.real)
-    np.multiply(modulus, np.sin(turned), out=power.imag)
-    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in weights])
-    noise = float(round_off.of_powers(size, off, numbers[:, 0], points))
-    prob = np.roll(np.fft.irfft(power, points), -(low % points))
-
-    x = base + h * (low + np.arange(points, dtype=np.float64))
-    skip = int(np.searchsorted(x, least - h))
-    x, prob, low = x[skip:], prob[skip:], low + skip
-    if not x.size:
-        return Window(low, x, x, x)
-    log_scale = log_total - order * x
-    scale = np.exp(np.minimum(log_scale, 50.0))
-
-    def beyond(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mass = np.zeros(q.size)
-        np.cumsum(q[:0:-1], out=mass[-2::-1])
-        return mass, h * np.cumsum(mass[::-1])[::-1]
-
-    found = scale * prob
-    (mass, value), (mass_size, value_size) = beyond(found), beyond(np.abs(found))
-    drift = math.expm1(total.number * UNIT * (64.0 + 4.0 * order * total.farthest)) + 8.0 * points * UNIT
-    # Of e^{-order h j}, and of h j e^{-order h j}, j = 1 .. points.
-    fade, away = _faded(order * h, points)
-    value_error = drift * value_size + scale * (noise * h * away)
-    mass_error = drift * mass_size + scale * (noise * fade)
-    # Beyond the window: by Chernoff, plain and tilted, at about the best orders.
-    end, begin = float(x[-1]), float(x[0]) - h * (skip + 1.0)
-    above = max(total.order(end), order + 0.05 / sd) * np.asarray([1.0, 1.0 + 1e-3])
-    plain = [(u, total.log_moment(u) - u * end) for u in above.tolist()]
-    steps_down = np.asarray([0.1, 0.3, 1.0, 3.0, 10.0, 20.0]) / sd
-    covers_top, covers_low = low + x.size - 1 >= last, low - skip <= 0
-    known = log_scale <= 40.0
-    if upper:
-        extra = np.zeros(x.size)
-        if not covers_top:
-            extra = np.min([(end - x + 1.0 / u) * math.exp(min(log, 200.0)) for u, log in plain], axis=0)
-        value = value + value_error + extra * (1.0 + 1e-9)
-        return Window(low, np.where(known, value, np.inf), np.zeros(0), np.zeros(0))
-    log_plain = min(log for _, log in plain)
-    outside = 0.0
-    if not covers_top:
-        outside += math.exp(min(log_plain + order * end - log_total, 0.0))
-    if not covers_low:
-        down = [total.log_moment(order - u) - log_total + u * begin for u in steps_down]
-        outside += math.exp(min(min(down), 0.0))
-    value_error = value_error + scale * outside * min(
-        1.0 / (math.e * order) if order > 0 else math.inf, h * points
-    )
-    mass_error = mass_error + scale * outside
-    past = 0.0 if covers_top else math.exp(min(log_plain, 0.0))
-    return Window(
-        low,
-        np.where(known, value - value_error, -np.inf),
-        np.where(known, mass - mass_error, 0.0),
-        np.where(known, mass + mass_error + past, 1.0),
-    )
-
-
-def _centres(total: Sum, ends: tuple[float, float]) -> list[float]:
-    """Centres of tilts from one end to the other, as far apart as the laws so tilted are wide."""
-
-    def width(centre: float) -> float:
-        # Of the groups: where the next tilt is centred is a choice.
-        order, variance = total.order(centre), 0.0
+    @classmethod
+    def of(cls, total: Sum, order: float) -> _Tilt:
+        log_total = mean = variance = 0.0
+        weights = []
         for steps, number in total.kinds:
-            masses, at = steps.grouped
-            weight = masses * np.exp(order * (at - at[-1]))
+            weight, peak = steps.tilted(order)
             size = float(weight.sum())
-            if size > 0:
-                variance += number * _dot(weight, np.square(at - _dot(weight, at) / size)) / size
-        return _TILT_SDS * math.sqrt(variance)
+            log_total += number * (peak + math.log(size))
+            weight /= size
+            middle = _dot(weight, steps.at)
+            mean += number * middle
+            variance += number * _dot(weight, np.square(steps.at - middle))
+            weights.append(weight)
+        return cls(order, weights, log_total, mean, math.sqrt(max(variance, total.spacing**2)))
 
-    # Not the plain law alone: without a tilt the round-off of the whole window counts alike.
-    centres = [ends[0], ends[0] + width(ends[0]) / _TILT_SDS]
-    while len(centres) < _MAX_TILTS and centres[-1] < ends[1]:
-        step = width(centres[-1])
-        for _ in range(3):
-            step = min(step, width(centres[-1] + step))
-        centres.append(min(centres[-1] + max(step, (ends[1] - ends[0]) / _MAX_TILTS), ends[1]))
-    return centres
+
+class _Span(NamedTuple):
+    """A circle of lattice points that holds nearly all of a tilted law.
+
+    first: index of its first, a multiple of the stride; points: how many, a power of two. down, up: from the tilt's
+    order to those at which Chernoff's bounds on what is below and above it are near their best.
+    """
+
+    first: int
+    points: int
+    down: float
+    up: float
+
+    @classmethod
+    def of(cls, total: Sum, tilt: _Tilt, most: int, stride: int) -> _Span:
+        h, order = total.spacing, tilt.order
+        steps = np.append(_STEPS / tilt.sd, order)
+        logs = total.log_moments(np.concatenate([[order], order - steps, order + steps]))
+        below, above = logs[1 : 1 + steps.size] - logs[0], logs[1 + steps.size :] - logs[0]
+        low = math.floor((float(np.max((-_BEYOND - below) / steps)) - total.least) / h)
+        low = max(low, 0) // stride * stride
+        top = min(math.ceil((float(np.min((above + _BEYOND) / steps)) - total.least) / h), total.last)
+        points = 16 * stride
+        while points < min(top - low + 1, most):
+            points *= 2
+        # Once around nearly nothing may be left.
+        while order * points * h < _FADES:
+            points *= 2
+        begin = total.least + h * low
+        down, up = np.argmin(below + steps * begin), np.argmin(above - steps * (begin + points * h))
+        return cls(low, points, float(steps[down]), float(steps[up]))
+
+
+class _Spectrum(NamedTuple):
+    """The transform of a law on `points` places, where it is not as good as zero.
+
+    kept: frequencies up to points / 2, all others are below `left_out`. wrong: bounds on the errors of `value`, and of
+    a transform of it.
+    """
+
+    points: int
+    kept: np.ndarray
+    value: np.ndarray
+    wrong: np.ndarray
+    left_out: float
+
+
+def _spectrum(total: Sum, tilt: _Tilt, points: int) -> _Spectrum:
+    """Of the tilted law, wrapped around at `points`."""
+    phi = np.stack([np.fft.rfft(_wrapped(each, points), points) for each in tilt.weights])
+    numbers = np.asarray([[number] for _, number in total.kinds])
+    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in tilt.weights])
+    size, floor = np.abs(phi), np.exp(-_LEFT_OUT / numbers)
+    kept = np.flatnonzero(np.all(size > floor, axis=0))
+    # One kind is below its floor; of the others no transform is above 1.
+    left_out = np.max(numbers * np.log(floor + off)) + np.sum(numbers * np.log1p(2.0 * off))
+    phi, size = phi[:, kept], size[:, kept]
+    # Not by BLAS, as in `_dot`.
+    turned, modulus = np.sum(numbers * np.angle(phi), axis=0), np.exp(np.sum(numbers * np.log(size), axis=0))
+    power = modulus * np.cos(turned) + 1j * (modulus * np.sin(turned))
+    wrong = np.asarray(round_off.of_power(size, off, numbers[:, 0], points))
+    return _Spectrum(points, kept, power, wrong, math.exp(left_out))
+
+
+def _faded(rate: float, spectrum: _Spectrum) -> tuple[np.ndarray, np.ndarray]:
+    """sum_j w^j and sum_j j w^j, j = 1, 2, ..., w = e^{-rate + i turn}, at the frequencies kept."""
+    turn, fade = (2.0 * math.pi / spectrum.points) * spectrum.kept, math.exp(-rate)
+    across = fade * np.sin(turn)
+    w = fade * np.cos(turn) + 1j * across
+    # 1 - w, nothing of which cancels.
+    rest = -math.expm1(-rate) + 2.0 * fade * np.square(np.sin(0.5 * turn)) - 1j * across
+    mass = w / rest
+    return mass, mass / rest
+
+
+def _summed(
+    spectrum: _Spectrum, weights: np.ndarray, most: float, low: int, stride: int
+) -> tuple[np.ndarray, float]:
+    """sum_j g_j q_{i+j} at every `stride`-th place i from `low` on, around the circle; and a bound on its error.
+
+    weights: the conjugate transform of g at the frequencies kept; most: its largest modulus anywhere.
+    """
+    points, kept, few = spectrum.points, spectrum.kept, spectrum.points // stride
+    found = spectrum.value * weights
+    folded = np.zeros(few // 2 + 1, dtype=np.complex128)
+    if kept[-1] < len(folded) - 1:
+        folded[kept] = found
+    else:
+        # Frequencies whose difference is a multiple of `few` are one at so few places; k stands for -k as well.
+        inner = (kept > 0) & (2 * kept < points)
+        place = np.concatenate([kept % few, -kept[inner] % few])
+        real, imaginary = np.real(found), np.imag(found)
+        parts = (real, real[inner]), (imaginary, -imaginary[inner])
+        real, imaginary = (np.bincount(place, np.concatenate(part), few)[: folded.size] for part in parts)
+        folded = real + 1j * imaginary
+    value = np.roll(np.fft.irfft(folded, few), -(low // stride % few)) / stride
+    twice = np.where((kept == 0) | (2 * kept == points), 1.0, 2.0)
+    # Rounding of the weights, the products and the sums of those that are one, besides.
+    wrong = spectrum.wrong + (64.0 + stride) * UNIT * np.abs(spectrum.value)
+    return value, _dot(twice * np.abs(weights), wrong) / points + spectrum.left_out * most
+
+
+def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper: bool) -> Window:
+    """One FFT of the law tilted by e^{order s}; from the index `first` on, at every `stride`-th point.
+
+    The tail is a sum around the circle of the law, whose transform is at hand, times weights that fade. So it counts
+    too much only. Errors: round-off (`kernels.round_off`) frequency by frequency, relative rounding of masses and tilts
+    once per step; from below Chernoff's bounds for what is counted that is elsewhere.
+    """
+    h = total.spacing
+    # A circle that is long enough is not much longer than `most`.
+    order = max(order, _FADES / (4.0 * most * h))
+    tilt = _Tilt.of(total, order)
+    span = _Span.of(total, tilt, most, stride)
+    low, points = span.first, span.points
+    skip = max(-((low - first) // stride), 0)
+    x = total.least + h * (low + stride * np.arange(skip, points // stride, dtype=np.float64))
+    begin = low + skip * stride
+    if not x.size:
+        return Window(begin, x, x, x)
+    spectrum = _spectrum(total, tilt, points)
+    log_scale = tilt.log_total - order * x
+    scale, known = np.exp(np.minimum(log_scale, 50.0)), log_scale <= 40.0
+    by_mass, by_value = _faded(order * h, spectrum)
+    drift = math.expm1(total.number * UNIT * (64.0 + 4.0 * order * total.farthest))
+    once = -math.expm1(-order * h)
+
+    def tail(weights: np.ndarray, largest: float) -> tuple[np.ndarray, np.ndarray]:
+        value, wrong = _summed(spectrum, weights, largest, low, stride)
+        value = value[skip:]
+        return value, (1.0 + drift) * wrong + drift * np.abs(value)
+
+    value, error = tail(h * by_value, h / once**2)
+    if upper:
+        value = np.where(known, scale * (value + error) * (1.0 + 1e-12), np.inf)
+        return Window(begin, value, np.zeros(0), np.zeros(0))
+    over_mass, over_value = _elsewhere(total, tilt, span, x)
+    mass, mass_error = tail(by_mass, 1.0 / once)
+    return Window(
+        begin,
+        np.where(known, scale * (value - error - over_value), -np.inf),
+        np.where(known, scale * (mass - mass_error - over_mass), 0.0),
+        np.where(known, scale * (mass + mass_error), 1.0),
+    )
+
+
+def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on what sums around the circle count too much at its points x: of e^{-order d}, and of d e^{-order d}.
+
+    Of what is beside the circle at most the largest weight; of what is on it the weight after the rest of the circle,
+    the nearer the further it is below the mean, where there is the less.
+    """
+    order, h = tilt.order, total.spacing
+    around = span.points * h
+    low = total.least + h * span.first
+    end = low + around
+    down, up = (total.log_moment(u) - tilt.log_total for u in (order - span.down, order + span.up))
+    beside = 0.0
+    if span.first > 0:
+        beside += math.exp(min(down + span.down * low, 0.0))
+    if span.first + span.points <= total.last:
+        beside += math.exp(min(up - span.up * end, 0.0))
+    # After the second time around, and after every further one.
+    more = math.exp(-order * around)
+    once_more = 1.0 / (1.0 - more)
+    further = around * more * once_more**2
+    mass = np.full(x.size, beside * once_more)
+    value = np.full(x.size, beside / (math.e * order) + (beside + _CELLS) * further)
+    starts = np.linspace(low, max(tilt.mean, low), _CELLS)
+    shares = np.append(np.exp(np.minimum(down + span.down * starts[1:], 0.0)), 1.0)
+    for start, share in zip(starts.tolist(), shares.tolist()):
+        away = around + start - x
+        mass += share * np.exp(-order * away) * once_more
+        away = np.maximum(away, 1.0 / order)
+        value += share * away * np.exp(-order * away)
+    return mass * (1.0 + 1e-6), value * (1.0 + 1e-6)
+
+
+def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
+    """Orders of tilts that serve from one end to the other.
+
+    Where the next one serves as well, (difference of orders) (difference of means) is about the square of so many
+    standard deviations, and either is off by half of them; so is the first at the first end, the last at the last.
+    """
+    apart = _TILT_SDS if total.number <= _FEW else _TILT_SDS_MANY
+    order, mean, last = total.order(ends[0]), ends[0], total.order(ends[1])
+    sd, orders = total.about(order)[1], []
+    away = 0.5 * apart
+    while len(orders) < _MAX_TILTS:
+        step = away / max(sd, total.spacing)
+        while (total.about(order + step)[0] - mean) * step > 2.0 * away**2:
+            step *= 0.5
+        order += step
+        orders.append(order)
+        mean, sd = total.about(order)
+        away = apart
+        if order >= last or (last - order) * (ends[1] - mean) <= (0.5 * apart) ** 2:
+            break
+    return orders
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -304,51 +426,59 @@ class Stretch:
 
     total: Sum
     ends: tuple[float, float]
-    centres: tuple[float, ...]
+    orders: tuple[float, ...]
     most: int
     upper: bool
 
     @property
     def first(self) -> int:
-        """Index of the lattice point before the stretch; the slack shifts it."""
-        return math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
+        """Index of the point before the stretch, a multiple of the stride; the slack shifts it."""
+        before = math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
+        return before // self.stride * self.stride
+
+    @functools.cached_property
+    def stride(self) -> int:
+        """Lattice points from one that is evaluated to the next: chords over them exceed the tail by little."""
+        wide = min(_FINE / max(self.orders), (self.ends[1] - self.ends[0]) / _FEWEST)
+        # Between chords lie; from below there are points alone.
+        wide *= 1.0 if self.upper else 0.25
+        return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
+
+    @functools.cached_property
+    def centres(self) -> list[float]:
+        """About the means of the laws so tilted."""
+        return [self.total.about(order)[0] for order in self.orders]
 
     @property
     def start(self) -> float:
         return self.total.least + self.total.spacing * self.first
 
-    @functools.cached_property
-    def _jumps(self) -> float:
-        # Where the largest terms matter, sums of three of them must not wrap around.
-        start, end = self.ends
-        return _JUMPS if start > 0 or self.total.jump <= 3.0 * (end - start) else 0.0
-
-    def tilted(self, centre: float) -> Window:
-        return _tilted(self.total, centre, self.start, self.most, self._jumps, self.upper)
+    def tilted(self, order: float) -> Window:
+        return _tilted(self.total, order, self.first, self.most, self.stride, self.upper)
 
 
-def stretch_of(
-    total: Sum, ends: tuple[float, float], centres: np.ndarray | None, most: int, upper: bool
-) -> Stretch:
-    """With tilts centred at `centres`, or where they are needed."""
-    found = _centres(total, ends) if centres is None else centres.tolist()
-    return Stretch(total, ends, tuple(found), most, upper)
+def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
+    """heavy: single large terms may rule; then one tilt that makes one of them likely serves."""
+    place = _FAR * (ends[0] or ends[1])
+    order = total.order(place) if heavy else 0.0
+    alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place
+    return Stretch(total, ends, (order,) if alone else tuple(_orders(total, ends)), most, upper)
 
 
-def tail_of(
-    total: Sum, ends: tuple[float, float], centres: np.ndarray | None, most: int, upper: bool
-) -> Tail:
-    """The best of several tilts at every lattice point of [ends]."""
-    within = stretch_of(total, ends, centres, most, upper)
-    first, h = within.first, total.spacing
-    size = math.ceil((ends[1] - total.least) / h) - first + 1
+def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
+    """The best of several tilts at lattice points of [ends]; heavy: as in `stretch_of`."""
+    within = stretch_of(total, ends, heavy, most, upper)
+    first, stride = within.first, within.stride
+    h = total.spacing * stride
+    size = math.ceil((ends[1] - within.start) / h) + 1
     best = Tail(
         within.start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
     )
-    for centre in within.centres:
-        found = within.tilted(centre)
-        begin = max(found.first - first, 0)
-        skip = begin + first - found.first
+    for order in within.orders:
+        found = within.tilted(order)
+        ahead = (found.first - first) // stride
+        begin = max(ahead, 0)
+        skip = begin - ahead
         count = max(min(size - begin, found.value.size - skip), 0)
         here, there = slice(begin, begin + count), slice(skip, skip + count)
         better = found.value[there] < best.value[here] if upper else found.value[there] > best.value[here]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +17,7 @@ from checkin_jax.accounting.bounds.unit import (
     Graded,
     LocalMessages,
     LocalOnly,
+    Measured,
     UnitBound,
     least,
     log_inverse_mass,
@@ -28,6 +30,8 @@ from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # One of two bounds is not evaluated where its variance exceeds the other's by this factor.
 _HOPELESS = 4.0
+# Nor where its spread does, if it is light.
+_WIDE = 1.2
 # So many kinds of units take the fast bounds alone, where these are nearly as good.
 _MANY = 16
 
@@ -285,9 +289,16 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
 
 
 def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
-    """Without bounds that others include, or whose variance says that they are smallest nowhere of interest."""
+    """Without bounds that others include, or that are smallest nowhere of interest, by variance or spread."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
     built = [each for each in built if each[0].label not in included]
+    spreads = {id(made): made.spread for _, made in built if isinstance(made, Measured)}
+    widest = _WIDE * min(spreads.values(), default=math.inf)
+    built = [
+        each
+        for each in built
+        if not isinstance(each[1], Measured) or not each[1].light or spreads[id(each[1])] <= widest
+    ]
     known = [made.variance for _, made in built if isinstance(made, Graded)]
     if not known:
         return built

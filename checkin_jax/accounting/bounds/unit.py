@@ -117,6 +117,21 @@ class Graded(Protocol):
 
 
 @runtime_checkable
+class Measured(Protocol):
+    """A bound on Gaussian messages that says how wide its losses are before it is evaluated."""
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the loss."""
+        ...
+
+    @property
+    def light(self) -> bool:
+        """Whether it is smallest nowhere of interest where the spread of another one is much smaller."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A bound or an instance that knows which programs it will need."""
 

@@ -164,6 +164,11 @@ class HiddenSlots(OneInSlots):
     instances: tuple[Instance, ...] = ()
 
     name = "R3"
+    light = True
+
+    @property
+    def spread(self) -> float:
+        return self.steps[2] / self.terms[0]
 
     @property
     def _rest(self) -> float:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Instance, Lines, OneSided, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.unit import Instance, Lines, OneSided, OwnInstance, UnitBound
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation, lognormal
 
@@ -24,6 +24,10 @@ from checkin_jax.numerics import allocation, lognormal
 _SPLITS = 48
 # The range of mu in which lattices gain enough for their time; their kernels reach to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
+# Up to this mu the spread of the loss says how bounds compare.
+MOST_LIGHT_MU = 1.2
+# Bounds and instances on one unit often need the same.
+_profile = functools.lru_cache(maxsize=16)(allocation.profile)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +48,21 @@ class _Allocation(OneSided):
 
     shared: ClassVar[bool] = False
 
+    @property
+    def light(self) -> bool:
+        return self.mu <= MOST_LIGHT_MU
+
+    @property
+    def spread(self) -> float:
+        single = math.expm1(min(self.mu**2, 600.0))
+        if self.shared:
+            single = max(math.expm1(min(0.25 * self.mu**2, 600.0)), 0.25 * single)
+        return self.used * math.sqrt(single / self.slots)
+
     @functools.cached_property
     def _above(self) -> tuple[allocation.Profile, allocation.Profile]:
         forward, backward = (
-            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
             for reverse in (False, True)
         )
         return forward, backward
@@ -73,8 +88,7 @@ class AllocationGaussian(OwnInstance, _Allocation):
     @functools.cached_property
     def _below(self) -> tuple[allocation.Profile, allocation.Profile]:
         forward, backward = (
-            allocation.profile(self.mu, self.slots, self.log_inverse_mass, reverse, False)
-            for reverse in (False, True)
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, False) for reverse in (False, True)
         )
         return forward, backward
 
@@ -152,6 +166,18 @@ class R1Subsampling:
         return (self.used * value + self.rest) * (1.0 + ROUNDING)
 
 
+class OneStep(Protocol):
+    """A bound on one of two steps, in each direction; light, spread: as in `Measured`."""
+
+    @property
+    def light(self) -> bool: ...
+
+    @property
+    def spread(self) -> float: ...
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class R2TwoSteps:
     """R2: replacement in two steps, through the world in which the client is never used; symmetric.
@@ -160,12 +186,20 @@ class R2TwoSteps:
     rest: the probability of a public event in which pair does not serve, counted as lost.
     """
 
-    pair: Directed
+    pair: OneStep
     rest: float = 0.0
     name: str = "R2"
 
     top = math.inf
     instances: tuple[Instance, ...] = ()
+
+    @property
+    def light(self) -> bool:
+        return self.pair.light
+
+    @property
+    def spread(self) -> float:
+        return 2.0 * self.pair.spread
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         flat = np.ravel(np.asarray(loss, dtype=np.float64))

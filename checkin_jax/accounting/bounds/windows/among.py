@@ -18,7 +18,12 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit import MAX_LOSS, Directed, Instance, OneSided, UnitBound
-from checkin_jax.accounting.bounds.windows.allocation import LEAST_MU, MOST_LATTICE_MU, AllocationGaussian
+from checkin_jax.accounting.bounds.windows.allocation import (
+    LEAST_MU,
+    MOST_LATTICE_MU,
+    MOST_LIGHT_MU,
+    AllocationGaussian,
+)
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
@@ -223,6 +228,23 @@ class RecordsAmongDummies:
                 pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
                 kept.append((each.weight, pair))
         return share, tuple(kept), lost
+
+    @property
+    def light(self) -> bool:
+        return self.common.mu <= MOST_LIGHT_MU
+
+    @property
+    def spread(self) -> float:
+        share, alone, _ = self._parts
+        parts = [(weight, pair, 1.0) for weight, pair in alone]
+        parts += [
+            (weight, other.pair, other.used / (1.0 - share)) for weight, other in self.common.displacing
+        ]
+        # Of the likeliest numbers of slots of either kind.
+        likely = [
+            max(kind, key=lambda part: part[0]) for kind in (parts[: len(alone)], parts[len(alone) :]) if kind
+        ]
+        return max((used * pair.steps[2] / pair.terms[0] for _, pair, used in likely), default=math.inf)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         share, alone, lost = self._parts

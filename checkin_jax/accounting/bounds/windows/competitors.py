@@ -52,6 +52,15 @@ class CompetingClients(OneSided):
 
     name = "G7"
 
+    light = True
+
+    @property
+    def spread(self) -> float:
+        filled = round(occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)[0])
+        kinds = self._kinds(filled, filled, round(self.num_clients * self.prob))
+        variance = math.fsum(kind.number * kind.weight**2 * math.expm1(kind.mu**2) for kind in kinds)
+        return self.prob / self.slots * math.sqrt(variance)
+
     def _kinds(self, fewest: int, most: int, thrown: int) -> tuple[allocation.Kind, ...]:
         """Terms where from `fewest` to `most` slots are occupied, by `thrown` others at least, in units of p_0/m."""
         kinds = []

@@ -136,6 +136,9 @@ class ThrownAgain(OneSided):
     instances: tuple[Instance, ...] = ()
 
     name = "G9"
+    # Nothing that says how it compares is known before it is evaluated.
+    light = False
+    spread = math.inf
 
     @functools.cached_property
     def _loads(self) -> RevealedLoads:
