@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from checkin_jax.kernels import round_off
+from checkin_jax.kernels import FLUSHED, round_off
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import Law
 
@@ -343,7 +343,8 @@ def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper:
     log_scale = tilt.log_total - order * x
     scale, known = np.exp(np.minimum(log_scale, 50.0)), log_scale <= 40.0
     by_mass, by_value = _faded(order * h, spectrum)
-    drift = math.expm1(total.number * UNIT * (64.0 + 4.0 * order * total.farthest))
+    turns = max(each.size for each in tilt.weights) / points
+    drift = math.expm1(total.number * UNIT * (64.0 + turns + 16.0 * order * total.farthest))
     once = -math.expm1(-order * h)
 
     def tail(weights: np.ndarray, largest: float) -> tuple[np.ndarray, np.ndarray]:
@@ -353,7 +354,7 @@ def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper:
 
     value, error = tail(h * by_value, h / once**2)
     if upper:
-        value = np.where(known, scale * (value + error) * (1.0 + 1e-12), np.inf)
+        value = np.where(known, scale * (value + error) * (1.0 + 1e-12) + FLUSHED, np.inf)
         return Window(begin, value, np.zeros(0), np.zeros(0))
     over_mass, over_value = _elsewhere(total, tilt, span, x)
     mass, mass_error = tail(by_mass, 1.0 / once)
@@ -361,7 +362,7 @@ def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper:
         begin,
         np.where(known, scale * (value - error - over_value), -np.inf),
         np.where(known, scale * (mass - mass_error - over_mass), 0.0),
-        np.where(known, scale * (mass + mass_error), 1.0),
+        np.where(known, scale * (mass + mass_error) + FLUSHED, 1.0),
     )
 
 
@@ -394,7 +395,7 @@ def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.
         mass += share * np.exp(-order * away) * once_more
         away = np.maximum(away, 1.0 / order)
         value += share * away * np.exp(-order * away)
-    return mass * (1.0 + 1e-6), value * (1.0 + 1e-6)
+    return mass * (1.0 + 1e-4), value * (1.0 + 1e-4)
 
 
 def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:

@@ -58,7 +58,9 @@ class CompetingClients(OneSided):
     def spread(self) -> float:
         filled = round(occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)[0])
         kinds = self._kinds(filled, filled, round(self.num_clients * self.prob))
-        variance = math.fsum(kind.number * kind.weight**2 * math.expm1(kind.mu**2) for kind in kinds)
+        variance = math.fsum(
+            kind.number * kind.weight**2 * math.expm1(min(kind.mu**2, 600.0)) for kind in kinds
+        )
         return self.prob / self.slots * math.sqrt(variance)
 
     def _kinds(self, fewest: int, most: int, thrown: int) -> tuple[allocation.Kind, ...]:
