@@ -205,9 +205,9 @@ class Record:
         met = ""
         if self.target is not None and promise.met is not None:
             wanted = f"epsilon at most {up(self.target[0], 6)} in view {self.target[1]}"
-            met = f"the target, {wanted}, is {'met' if promise.met else 'not met'}. "
+            met = f"The target, {wanted}, is {'met' if promise.met else 'not met'}. "
         return sentence(
-            f"{name}{met}formal protection is {tier(g.epsilon)}, in the tiers of [PHK23]: epsilon is at most "
+            f"{name}{met}Formal protection is {tier(g.epsilon)}, in the tiers of [PHK23]: epsilon is at most "
             f"{number(g.epsilon, up)} at delta {g.delta!r} against {in_short(g.against)}"
         )
 
