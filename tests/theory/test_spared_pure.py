@@ -122,3 +122,23 @@ def test_a_pool_of_one_more_is_exceeded():
     mean = oracle.seen(channel, (), (0, 1), (0, 1))[0].mean(axis=0)
     told = np.maximum((first - c * second) / mean, 0.0)
     assert mean @ told > 1.2 * (masses @ np.maximum(places, 0.0))
+
+
+def test_bad_outputs_are_rarer_than_tau_even_where_tau_is_fitted_to_them():
+    """tau is chosen so that the outputs at hand are just bad; binary response, more clients spared than elsewhere."""
+    attained = 0.0
+    for p in (1.5, 3.0):
+        channel = krr.krr_channel(2, p)
+        for spared in ((1, 1), (0, 1), (1,) * 10):
+            profile, bends = oracle.t1_profile(len(spared) + 1, p)
+            for others in ((0, 1), (0, 0, 1), (0, 1, 1, 1, 1, 1)):
+                pools, _, _ = oracle.seen(channel, spared, others, (0, 1))
+                mean = pools.mean(axis=0)
+                rho = pools / mean
+                for kappa in (0.1, 0.3, 1.0, 3.0, 10.0):
+                    excess = oracle.cosh_mean(profile, bends, kappa) - 1.0
+                    own = (np.cosh(kappa * (rho[:, None] - rho[None])) - 1.0).mean(axis=(0, 1))
+                    for level in own[own > excess]:
+                        bad = own >= level * (1.0 - 1e-9)
+                        attained = max(attained, mean[bad].sum() * level / excess)
+    assert 0.1 < attained <= 1.0
