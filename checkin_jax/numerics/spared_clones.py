@@ -562,7 +562,8 @@ def profile(
       divergence at e^losses in both directions, convex in e^loss; every chord is a bound. All errors are rounded up.
       T1's own value where that is smaller, and T1 alone where `gains` is false.
 
-    Cost: .3 s of one core for one link and .9 s for three, whatever n is; nothing is compiled.
+    Cost: about .4 s of one core a link, of which there are up to three; twice that above 3e7 clients. Nothing is
+    compiled.
 
     Raises:
       ValueError, TypeError: an argument outside its range.

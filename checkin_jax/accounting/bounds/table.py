@@ -113,7 +113,7 @@ BOUNDS: tuple[Bound, ...] = (
         "eps0-LDP messages of all clients: T1+ for the client's message in the place of another one, whose own message "
         "joins those of a few clients that are spared",
         "docs/theory_shuffle.md",
-        0.8,
+        1.2,
         families.e_plus,
         assumes=("no client's message depends on another message of the same round",),
     ),
