@@ -100,8 +100,12 @@ class KaryResponse(ConcreteLDP):
         return f"{down(self.epsilon0)}-LDP messages of {self.num_values:,}-ary randomized response"
 
     @property
-    def kary(self) -> int:
-        return self.num_values
+    def kary(self) -> int | None:
+        return self.num_values if self.num_values > 2 else None
+
+    @property
+    def one_bit(self) -> float | None:
+        return 1.0 if self.num_values == 2 else None
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)

@@ -162,7 +162,7 @@ def t2(unit: Unit) -> UnitBound | None:
 def t2_plus(unit: Unit) -> UnitBound | None:
     """Needs: as T2, clients that throw independently, two of them a slot at most; some hundred slots."""
     shown, epsilon0 = unit.slots, unit.epsilon0
-    if shown is None or not shown.hidden or epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+    if shown is None or not shown.hidden or epsilon0 is None or epsilon0 == 0.0:
         return None
     if not shown.contested or not shown.others or shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
         return None
@@ -175,7 +175,7 @@ def t2_plus_plus(unit: Unit) -> UnitBound | None:
     shown, throws, epsilon0 = unit.slots, unit.protocol.used_throws, unit.epsilon0
     if not unit.replaced or shown is None or not shown.hidden or throws is None or throws.num_clients == 1:
         return None
-    if epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+    if epsilon0 is None or epsilon0 == 0.0:
         return None
     labelled = LabelledSlots(*throws, epsilon0, unit.log_inverse_mass)
     return labelled if labelled.gains else None
