@@ -98,9 +98,11 @@ def own_laws(unit: Unit) -> UnitBound | None:
     found = [_labelled(unit, steps)]
     if found == [None]:
         found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _hidings(unit, Slots))]
-    found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
-    # B0 is below, for messages of one bit.
-    if cover is not None and cover.rate < 1.0 and (averaged or unit.randomizer.one_bit is None):
+    if unit.randomizer.kary is None:
+        found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
+    # B0 and t_k are below, for messages of one bit and for k-ary response.
+    sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
+    if cover is not None and cover.rate < 1.0 and not sharper:
         found.append(_staged(unit, Shuffled(*cover), steps))
     bounds = [each for each in found if each is not None]
     return bounds[0] if len(bounds) == 1 else least(bounds) if bounds else None
@@ -301,7 +303,8 @@ def local(unit: Unit) -> UnitBound:
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    known = randomizer.label_laws
+    # Who the others are does not matter here.
+    known = tuple(each for each in randomizer.label_laws if each.others is None)
     if randomizer.kary is not None:
         known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
     laws = tuple(LocalLabels(bound, rate, each) for each in known)
