@@ -21,13 +21,14 @@ class LabelLaws(NamedTuple):
 
     target: probabilities of the labels when the client holds the one record, [labels]. other: when it holds the other
     record, [labels], positive. name: what it is, in words. others: when any other client holds its record, [labels],
-    positive; `other` if None.
+    positive; `other` if None. apart: target - other, where more digits of it are known; else None.
     """
 
     target: np.ndarray
     other: np.ndarray
     name: str
     others: np.ndarray | None = None
+    apart: np.ndarray | None = None
 
 
 class Randomizer(ByName, abc.ABC):

@@ -43,9 +43,10 @@ def _label_cells(
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
     third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
     everybody = other if third is None else third
+    difference = target - other if laws.apart is None else np.asarray(laws.apart, dtype=np.float64)
 
-    def cells(first: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
-        """The first record's labels to the right; the second's masses where all others hold a third one."""
+    def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
+        """Labels of the first record to the right; the second's masses where all others hold a third one."""
 
         def side(apart: np.ndarray) -> tuple[Array, Array, Array]:
             mass = everybody[apart > 0]
@@ -53,12 +54,12 @@ def _label_cells(
             order = np.argsort(place, kind="stable")
             return host(place[order]), host(mass[order]), host(second[apart > 0][order])
 
-        right, left = side(first - second), side(second - first)
+        right, left = side(difference), side(-difference)
         if third is None:
             return hidden_messages_lower.Cells(*right[:2], *left[:2])
         return hidden_messages_lower.Cells(*right[:2], *left[:2], right[2], left[2], host(drawn))
 
-    return cells(target, other), cells(other, target)
+    return cells(difference, other), cells(-difference, target)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
