@@ -153,9 +153,7 @@ def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: 
     deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(seen.clients)
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     binomial, message = bool(float(seen.rate) < 1.0), steps.message(losses)
-    arguments = (
-        seen, message, host(everybody), chosen, losses, steps.rules(message), binomial, _nodes(mean)
-    )
+    arguments = (seen, message, host(everybody), chosen, losses, steps.rules(message), binomial, _nodes(mean))
     return Problem(staged_clones.profile_upper, arguments, above)
 
 
@@ -265,7 +263,9 @@ def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) 
     if chosen is None:
         return None
     middle = float(seen.masses @ seen.clients) / float(seen.masses.sum())
-    losses, above = _losses(math.sqrt(slots * steps.variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass)
+    losses, above = _losses(
+        math.sqrt(slots * steps.variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass
+    )
     counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *seen)))
     message = steps.message(losses)
     arguments = counts, message, chosen, losses, steps.rules(message), _nodes(float(slots))

@@ -103,9 +103,7 @@ class OwnSteps:
         values = np.pad(values, ((0, 0), (0, count - values.shape[1]), (0, 0)), mode="edge")
         values = np.concatenate([values, values.max(axis=1, keepdims=True)], axis=1)
         alone = np.asarray(self.profile(losses)) * (1.0 + _MARGIN)
-        return OwnLaws(
-            host(knots / math.expm1(self.epsilon0)), host(_weights(values, knots)), host(alone)
-        )
+        return OwnLaws(host(knots / math.expm1(self.epsilon0)), host(_weights(values, knots)), host(alone))
 
     @functools.cached_property
     def variance(self) -> float:

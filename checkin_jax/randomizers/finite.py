@@ -147,7 +147,10 @@ class FiniteMechanism(Randomizer):
             variances = np.sum(np.square(rows[i] - rows[j]) / rows, axis=1)
             found += [(float(variance), i, j, y) for y, variance in enumerate(variances)]
         laws = []
-        for _, i, j, y in sorted(found, reverse=True)[:_WITNESSES]:
+        ranked = sorted(found, reverse=True)
+        # Where a client is removed, the record of all others stands in its place.
+        of_two = next(each for each in ranked if each[3] in each[1:3])
+        for _, i, j, y in dict.fromkeys([*ranked[:_WITNESSES], of_two]):
             # The pair is looked at in both orders.
             x, other = (j, i) if y == i else (i, j)
             apart = np.array([float(a - b) for a, b in zip(exact[x], exact[other], strict=True)])
@@ -173,7 +176,9 @@ def _rows(given: Any) -> tuple[tuple[float, ...], ...]:
         raise ValueError(f"probabilities[{at[0]}][{at[1]}]={table[at]!r}: expected a number in [0, 1]")
     for i, row in enumerate(table):
         if abs(math.fsum(row) - 1.0) > _SUM:
-            raise ValueError(f"probabilities[{i}]: expected a row that sums to 1 within {_SUM:g}, not {math.fsum(row)!r}")
+            raise ValueError(
+                f"probabilities[{i}]: expected a row that sums to 1 within {_SUM:g}, not {math.fsum(row)!r}"
+            )
     never, ever = (table == 0.0).any(axis=0), (table > 0.0).any(axis=0)
     if (never & ever).any():
         column = int(np.argmax(never & ever))

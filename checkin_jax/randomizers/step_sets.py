@@ -58,7 +58,8 @@ class FiniteSteps(StepSet):
         with_mass = self.masses > 0.0
         weights = self.masses[with_mass]
         found = [
-            _spread(row[with_mass], weights, float(error.max())) for row, error in zip(steps, errors, strict=True)
+            _spread(row[with_mass], weights, float(error.max()))
+            for row, error in zip(steps, errors, strict=True)
         ]
         size = next(size for size in _KNOTS if size >= max(row.size for row in found))
         return np.stack([np.pad(row, (0, size - row.size), mode="edge") for row in found])

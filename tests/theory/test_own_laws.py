@@ -6,7 +6,6 @@ be listed. Step sets that leave something out must be exceeded.
 
 import dataclasses
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -30,10 +29,12 @@ def random_channel(rng, records, messages, epsilon0):
     extreme = rng.random(messages) < 0.7
     levels[:, extreme] = epsilon0 * rng.integers(0, 2, (records, int(extreme.sum())))
     table = np.exp(0.5 * levels) * rng.dirichlet(np.ones(messages)) + 1e-3
+    # Some record's messages must differ.
+    table[0, 0] += 1e-3
     return table / table.sum(axis=1, keepdims=True)
 
 
-def upper(steps, seen, everybody, losses, stages=(0.0, (1.0, 1.0), 2.0, 0.1)):
+def upper(steps, seen, everybody, losses, stages=(0.0, (1.0, 0.0), 1.0, 0.1)):
     """The kernel at these losses, with stages for very few messages."""
     first, sizes, before, tolerance = stages
     made = staged_clones.Stages(host(first), host(sizes), host(before), host(tolerance))
@@ -73,7 +74,7 @@ def test_above_all_data_sets_of_random_mechanisms(trials):
         assert (truth <= bound * (1.0 + ORACLE_ROUNDING) + 1e-15).all(), (channel.tolist(), n, rate)
         seen = truth > 1e-6
         largest = max(largest, float((truth / bound)[seen].max(initial=0.0)))
-    assert largest > 0.9
+    assert largest > 0.7
 
 
 @pytest.mark.parametrize("trials", [15, pytest.param(300, marks=MANY)])
@@ -90,7 +91,8 @@ def test_above_all_data_sets_in_slots_with_hidden_dummies(trials):
         worst = np.zeros(losses.size)
         for held in itertools.combinations_with_replacement(range(3), n - 1):
             laws = [
-                exact_rounds.window(channel, (*held, x), [rate] * n, windows, list(places), dummy) for x in range(3)
+                exact_rounds.window(channel, (*held, x), [rate] * n, windows, list(places), dummy)
+                for x in range(3)
             ]
             pairs = itertools.permutations(laws, 2)
             worst = np.maximum(worst, exact_rounds.most(list(pairs), np.exp(losses)))
@@ -105,14 +107,14 @@ def test_above_all_data_sets_in_slots_with_hidden_dummies(trials):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Changed:
-    """Step laws that were changed by hand, with a profile that says nothing."""
+    """Step laws of a mechanism that were changed by hand."""
 
     steps: FiniteSteps
-    epsilon0: float
+    mechanism: cj.FiniteMechanism
 
     @property
     def own(self):
-        return OwnSteps(self.epsilon0, self.steps, lambda losses: np.ones(np.shape(losses)))
+        return OwnSteps(self.mechanism.largest_loss, self.steps, self.mechanism.profile)
 
 
 THIRD_LEAKS = np.array([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]])
@@ -120,53 +122,67 @@ THIRD_LEAKS = np.array([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]])
 ASYMMETRIC = np.array([[0.9, 0.1], [0.5, 0.5]])
 
 
-def worst_ratio(channel, steps, epsilon0, n=5, rate=0.3):
-    losses = losses_of(epsilon0)
-    bound = upper(steps, check_ins(n, rate), rate**n, losses)
-    truth = exact_rounds.most(exact_rounds.rounds(channel, [rate] * n), np.exp(losses))
-    seen = truth > 1e-9
-    return float((truth / bound)[seen].max())
+def worst_ratio(channel, steps, losses, m=40):
+    """The truth over the bound: m slots, all others at one record, the best of all."""
+    bound = upper(steps, slots(m, 0.9), 0.0, losses, (2.0, (5.0, 8.0), 15.0, 0.03))
+    worst = np.zeros(losses.size)
+    for y in range(len(channel)):
+        others = exact_rounds.histogram([channel[y]] * m, [1.0] * m)
+        laws = [
+            0.1 * others + 0.9 * exact_rounds.histogram([channel[y]] * (m - 1) + [row], [1.0] * m)
+            for row in channel
+        ]
+        worst = np.maximum(worst, exact_rounds.most(list(itertools.permutations(laws, 2)), np.exp(losses)))
+    return float((worst / bound).max())
 
 
-def test_leaving_one_record_out_is_exceeded():
-    """Others at a third record leak most."""
-    mechanism = cj.FiniteMechanism(probabilities=THIRD_LEAKS)
-    steps, e = mechanism.step_set, mechanism.largest_loss
-    # y = x or x' alone.
-    two = np.array([np.allclose(a, -o) or np.allclose(o, 0.0) for a, o in zip(steps.apart, steps.other)])
-    assert two.sum() == 12
-    less = FiniteSteps(steps.apart[two], steps.other[two], steps.masses[two])
-    assert worst_ratio(THIRD_LEAKS, Changed(less, e).own, e) > 1.02
-    assert worst_ratio(THIRD_LEAKS, Changed(steps, e).own, e) <= 1.0
+def ratios(channel, changes):
+    """Of the mechanism's own laws, and of all changed ones."""
+    mechanism = cj.FiniteMechanism(probabilities=channel)
+    losses = mechanism.largest_loss * np.array([0.0, 0.05, 0.1, 0.2, 0.3])
+    right = worst_ratio(channel, own(mechanism), losses)
+    steps = mechanism.step_set
+    return right, [worst_ratio(channel, Changed(change(steps), mechanism).own, losses) for change in changes]
 
 
-def test_leaving_one_direction_out_is_exceeded():
-    mechanism = cj.FiniteMechanism(probabilities=ASYMMETRIC)
-    steps, e = mechanism.step_set, mechanism.largest_loss
-    ratios = []
-    for half in (slice(0, 2), slice(2, 4)):
-        less = FiniteSteps(steps.apart[half], steps.other[half], steps.masses[half])
-        ratios.append(worst_ratio(ASYMMETRIC, Changed(less, e).own, e))
-    assert max(ratios) > 1.02
-    assert worst_ratio(ASYMMETRIC, Changed(steps, e).own, e) <= 1.0
-
-
-def test_midpoints_in_place_of_dilation_are_exceeded():
-    """Cells of messages merged under their mean ratios are a post-processing: they leak less."""
-    mechanism = cj.FiniteMechanism(probabilities=THIRD_LEAKS)
-    steps, e = mechanism.step_set, mechanism.largest_loss
-    merged = np.array([[1, 0], [1, 0], [0, 1]])
-    masses = steps.masses @ merged
-    less = FiniteSteps(
-        (steps.masses * steps.apart) @ merged / masses, (steps.masses * steps.other) @ merged / masses, masses
+def some(kept):
+    """Some of the laws."""
+    return lambda steps: FiniteSteps(
+        *(part[kept(steps)] for part in (steps.apart, steps.other, steps.masses))
     )
-    assert worst_ratio(THIRD_LEAKS, Changed(less, e).own, e) > 1.02
 
 
-def test_a_step_whose_mean_is_off_is_exceeded():
-    """Steps without the masses at (1/p, 1/p) that keep the mean."""
-    mechanism = cj.FiniteMechanism(probabilities=THIRD_LEAKS)
-    steps, e = mechanism.step_set, mechanism.largest_loss
-    less = FiniteSteps(0.97 * steps.apart, 0.97 * steps.other, steps.masses)
-    assert worst_ratio(THIRD_LEAKS, Changed(less, e).own, e) > 1.005
-    assert math.isfinite(e)
+def merged(steps):
+    """Two messages told as one, with their mean ratios: a post-processing."""
+    both = np.array([[1, 0], [1, 0], [0, 1]])
+    masses = steps.masses @ both
+    return FiniteSteps(
+        (steps.masses * steps.apart) @ both / masses, (steps.masses * steps.other) @ both / masses, masses
+    )
+
+
+def of_two(steps):
+    """True where all others hold one of the target's records."""
+    return np.array(
+        [np.allclose(a, -o) or np.allclose(o, 0.0) for a, o in zip(steps.apart, steps.other, strict=True)]
+    )
+
+
+def test_step_sets_that_leave_something_out_are_exceeded():
+    """The third record; one order of the target's two records, whichever; messages merged; a mean that is off."""
+    shrunk = lambda steps: FiniteSteps(0.9 * steps.apart, 0.9 * steps.other, steps.masses)  # noqa: E731
+    right, wrong = ratios(THIRD_LEAKS, [some(of_two), merged, shrunk])
+    assert 0.95 < right <= 1.0
+    assert min(wrong) > 1.02, wrong
+
+
+def test_a_step_set_of_one_order_of_the_records_is_exceeded():
+    """Where the target's records are told apart better in one order."""
+    one_order = [
+        some(lambda steps, kept=kept: np.isin(np.arange(4), kept))
+        for kept in ([0, 1], [2, 3], [0, 2], [1, 3])
+    ]
+    right, wrong = ratios(ASYMMETRIC, one_order)
+    assert right <= 1.0
+    assert max(wrong[:2]) > 1.02, (right, wrong)
+    assert max(wrong[2:]) > 1.02, (right, wrong)

@@ -46,7 +46,7 @@ from checkin_jax.accounting.bounds.windows.contested import ContestedSlots, Weig
 from checkin_jax.accounting.bounds.windows.labelled import LabelledSlots
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws, Randomizer
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
@@ -91,7 +91,11 @@ def own_laws(unit: Unit) -> UnitBound | None:
     """Needs: a mechanism that states the laws of its steps, and some hundred messages."""
     if not unit.epsilon0 or unit.randomizer.step_set is None:
         return None
-    steps, cover, averaged = _own_steps(unit.randomizer), unit.cover, unit.protocol.averaged_throws is not None
+    steps, cover, averaged = (
+        _own_steps(unit.randomizer),
+        unit.cover,
+        unit.protocol.averaged_throws is not None,
+    )
     assert steps is not None
     if unit.crowd is not None:
         return builders.staged(unit, steps)
@@ -324,6 +328,8 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     every += [
         LabelMessages(scale, sums, each)
         for each in unit.randomizer.label_laws
+        # A client that is not there leaves its place to the record of all others.
+        if unit.relation == REPLACE or each.others is None
         for scale, sums in _summed(unit, bounds)
     ]
     if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
@@ -394,7 +400,7 @@ def _summed(
     profile = profile_of(unit.randomizer)
     if cover is not None:
         sums = HiddenMessages(*cover, profile, log_inverse_mass)
-    elif shown is not None and shown.hidden and unit.replaced:
+    elif shown is not None and shown.hidden:
         sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
     else:
         return ()

@@ -21,7 +21,6 @@ from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
-
 # The name of bounds by a mechanism's own laws.
 OWN_LAWS = "own-laws"
 

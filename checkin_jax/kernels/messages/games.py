@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-
 from jax import Array
 
 from checkin_jax.kernels.execution.engine import hosted, xp
@@ -120,15 +119,15 @@ HEXAGON = Game(
 )
 
 
-def _one_bit_places(c_minus_1: Array, message: Message) -> Array:
-    """Of X, of Y, of -(c - 1) xi, and t*'s fourth."""
+def one_bit_places(c_minus_1: Array, message: Message) -> Array:
+    """Places of B0's terms, all others at x' (X) or at x (Y): of X, of Y, of -(c - 1) xi, and t*'s fourth."""
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
     fourth = c_minus_1 / xp.expm1(message.epsilon0)
     return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
 
 
-def _one_bit_laws(message: Message) -> Array:
+def one_bit_laws(message: Message) -> Array:
     """X, Y, and t*_beta with beta = differ (p - 1)/(p + 1)."""
     p_minus_1, nu = xp.expm1(message.epsilon0), message.differ
     rare = 1.0 / (p_minus_1 + 2.0)
@@ -143,29 +142,15 @@ def _one_bit_laws(message: Message) -> Array:
     return xp.stack([xp.stack(row) for row in rows])
 
 
-@hosted()
-def _one_bit_variance(message: Message) -> Array:
-    """Of X."""
-    return message.differ * xp.exp(-message.epsilon0)
-
-
-# Messages of one bit with public coins: X, all others at x', and Y, all others at x.
-ONE_BIT = Game(
-    _one_bit_places,
-    _one_bit_laws,
-    ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
-    _one_bit_variance,
-    10,
-)
-
-
 def _own_candidates(count: int) -> tuple[tuple[float, ...], ...]:
     """Each of the first laws by itself, and mixtures of two and of three of them."""
     first = min(count, 4)
     rows = [np.eye(count)[i] for i in range(first)]
     for i in range(first):
         for j in range(i):
-            rows += [share * np.eye(count)[i] + (1.0 - share) * np.eye(count)[j] for share in (0.5, 0.25, 0.75)]
+            rows += [
+                share * np.eye(count)[i] + (1.0 - share) * np.eye(count)[j] for share in (0.5, 0.25, 0.75)
+            ]
     rows.append(np.append(np.full(3, 1.0 / 3.0), np.zeros(count - 3)))
     return tuple(tuple(float(share) for share in row) for row in rows)
 

@@ -147,7 +147,9 @@ def lines_lower(
         choice = choice._replace(cut=xp.full_like(choice.cut, cells.right.size))
     order, period = choice.order, choice.period
     # One row for every contour.
-    right, right_mass, left, left_mass = (xp.broadcast_to(part, (order.size, part.size)) for part in cells[:4])
+    right, right_mass, left, left_mass = (
+        xp.broadcast_to(part, (order.size, part.size)) for part in cells[:4]
+    )
     kept = xp.arange(cells.right.size)[None] < choice.cut[:, None]
     at = xp.concatenate([xp.where(kept, right, 0.0), -left], axis=-1)
     mass = xp.concatenate([xp.where(kept, right_mass, 0.0), left_mass], axis=-1)
@@ -218,7 +220,10 @@ def lines_lower(
     if cells.right_other is not None:
         assert cells.left_other is not None and cells.drawn is not None
         other = xp.exp(order[:, None] * at) * xp.concatenate([cells.right_other, cells.left_other])[None]
-        change = xp.sum(xp.concatenate([cells.right_other, cells.left_other])[None] * xp.expm1(order[:, None] * at), axis=-1)
+        change = xp.sum(
+            xp.concatenate([cells.right_other, cells.left_other])[None] * xp.expm1(order[:, None] * at),
+            axis=-1,
+        )
         turned = hidden_messages.transform(at, base, other[:, None])[:, 0]
         moment = 1.0 + (rate * change)[:, None].astype(kind) + rate.astype(kind) * turned
         swapped = (1.0 - cells.drawn) + cells.drawn.astype(kind) * moment / kept_up
@@ -229,7 +234,12 @@ def lines_lower(
     sums = hidden_messages.along(xp.stack([own, turn * mean], axis=1), base, thresholds)
     far, inside = sums[:, 0], sums[:, 1]
     # What errors grow by with the threshold, and the rest, of both.
-    errors = (more * own_size, off * own_size + own_wrong, more * size_of_mean, off * size_of_mean + ratio * mean_wrong)
+    errors = (
+        more * own_size,
+        off * own_size + own_wrong,
+        more * size_of_mean,
+        off * size_of_mean + ratio * mean_wrong,
+    )
     grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[:, None] for part in errors)
     far = far + thresholds * grown + steady + tail[:, None] * own_size[:, :1]
     unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]

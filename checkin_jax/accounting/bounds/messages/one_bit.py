@@ -26,8 +26,8 @@ from checkin_jax.accounting.bounds.messages.total_variation import (
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps, one_bit
-from checkin_jax.kernels.messages.games import ONE_BIT, Message
-from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.kernels.messages.games import Message
+from checkin_jax.numerics import convex
 
 # Buckets of the number of messages in the instance of fair bits, at least.
 _BUCKETS = 256
