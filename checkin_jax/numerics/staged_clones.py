@@ -68,7 +68,7 @@ class Steps(Protocol):
         """Whether a single law above all is nearly as good, so that there is no game to play."""
         ...
 
-    def message(self, losses: np.ndarray) -> Message:
+    def message(self, losses: Array) -> Message:
         """As the kernels have it, at these losses."""
         ...
 
@@ -88,13 +88,13 @@ class AnyMessage:
 
     @property
     def variance(self) -> float:
-        return float(HEXAGON.largest_variance(self.message(np.zeros(1))))
+        return float(HEXAGON.largest_variance(self.message(host([0.0]))))
 
     @property
     def idle(self) -> bool:
         return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
 
-    def message(self, losses: np.ndarray) -> Message:
+    def message(self, losses: Array) -> Message:
         del losses
         return Message(host(self.epsilon0), host(1.0))
 

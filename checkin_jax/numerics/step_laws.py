@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+from jax import Array
 
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.games import Game, Message, OwnLaws, own_game
@@ -25,7 +26,7 @@ _LAWS = (3, 6, 12)
 
 
 def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Transforms [losses, laws, knots] of few laws that are together above these, the widest at the first loss first."""
+    """Transforms [losses, laws, knots] of few laws that are together above these, the widest first."""
     # Twice the integral of a transform is the variance.
     gaps = np.diff(knots[0])
     variance = 0.5 * (values[0, :, 1:] + values[0, :, :-1]) @ gaps
@@ -91,8 +92,10 @@ class OwnSteps:
     laws: StepSet
     profile: Callable[[np.ndarray], np.ndarray]
 
-    # Whether a single law above all is nearly as good, so that there is no game to play.
-    idle = False
+    @property
+    def idle(self) -> bool:
+        """False: there is always a game to play."""
+        return False
 
     def _evaluated(self, losses: np.ndarray) -> OwnLaws:
         above = np.expm1(losses)
@@ -106,12 +109,16 @@ class OwnSteps:
         return OwnLaws(host(knots / math.expm1(self.epsilon0)), host(_weights(values, knots)), host(alone))
 
     @functools.cached_property
-    def variance(self) -> float:
-        """The largest of a step at c = 1, in units of p - 1."""
-        message = self.message(np.zeros(1))
+    def _variance(self) -> float:
+        message = self.message(host([0.0]))
         return float(self.rules(message).largest_variance(message))
 
-    def message(self, losses: np.ndarray) -> Message:
+    @property
+    def variance(self) -> float:
+        """The largest of a step at c = 1, in units of p - 1."""
+        return self._variance
+
+    def message(self, losses: Array) -> Message:
         """As the kernels have it, at these losses."""
         return Message(host(self.epsilon0), host(1.0), self._evaluated(np.asarray(losses)))
 

@@ -138,7 +138,9 @@ class KaryResponse(ConcreteLDP):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HadamardResponse(ConcreteLDP):
-    """Hadamard response [ASZ19] of three values or more: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+    """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+
+    Of three values or more, as lower ends have it.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -188,7 +190,9 @@ class HadamardResponse(ConcreteLDP):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rappor(ConcreteLDP):
-    """Symmetric RAPPOR [EPK14]: a one-hot vector of three bits or more, every bit of it flipped by randomized response of epsilon0 / 2.
+    """Symmetric RAPPOR [EPK14]: a one-hot vector, every bit of it flipped by randomized response of epsilon0 / 2.
+
+    Of three bits or more, as lower ends have it.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.

@@ -33,10 +33,10 @@ class FiniteMechanism(Randomizer):
     Upper ends hold for every choice of records; lower ends are attained by records of the matrix.
 
     Attributes:
-      probabilities: [records, messages], at least two of either; a nested sequence or an array, kept as tuples. Rows sum
-        to 1 within 1e-9, and the mechanism is that whose rows are divided by their sums. A message is possible for all
-        records or for none. At most 64 rows are different, two of them at least; with more than 16 the steps
-        of the mechanism are not listed, and bounds by its profile are left.
+      probabilities: [records, messages], at least two of either; a nested sequence or an array, kept as tuples. Rows
+        sum to 1 within 1e-9, and the mechanism is that whose rows are divided by their sums. A message is possible for
+        all records or for none. At most 64 rows are different, two of them at least; with more than 16 the steps of
+        the mechanism are not listed, and bounds by its profile are left.
 
     Raises:
       ValueError, TypeError: anything else; a likelihood ratio above e^50, or without bound.
@@ -54,7 +54,8 @@ class FiniteMechanism(Randomizer):
             )
         if self.epsilon0 > MAX_EPSILON0:
             raise ValueError(
-                f"probabilities: expected likelihood ratios up to e^{MAX_EPSILON0:g}, the largest is e^{self.epsilon0:.6g}"
+                f"probabilities: expected likelihood ratios up to e^{MAX_EPSILON0:g}, "
+                f"the largest is e^{self.epsilon0:.6g}"
             )
 
     @functools.cached_property
@@ -87,7 +88,8 @@ class FiniteMechanism(Randomizer):
     @property
     def words(self) -> str:
         records, messages = len(self.probabilities), len(self.probabilities[0])
-        return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {records:,} records and {messages:,} messages"
+        size = f"{records:,} records and {messages:,} messages"
+        return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {size}"
 
     @property
     def sums_tell(self) -> bool:
@@ -184,7 +186,7 @@ def _rows(given: Any) -> tuple[tuple[float, ...], ...]:
         column = int(np.argmax(never & ever))
         raise ValueError(
             f"probabilities: message {column} is possible for some records and impossible for others, so that its "
-            "likelihood ratio has no bound; expected all zero or none in a column (ApproximateLDP and KnownProfile take "
-            "such mechanisms)"
+            "likelihood ratio has no bound; expected all zero or none in a column (ApproximateLDP and KnownProfile "
+            "take such mechanisms)"
         )
     return tuple(tuple(float(value) for value in row) for row in table)

@@ -1,7 +1,8 @@
 """Step sets: the laws of one message's likelihood ratios over another record, for all records of a mechanism.
 
 z and z' are the likelihood ratios of a message at the target's two records over the record y of the message whose place
-it takes. At c = e^loss >= 1 a step is d = z - c z' + c - 1, of mean zero under y [docs/theory_mechanisms.md, section 6].
+it takes. At c = e^loss >= 1 a step is d = z - c z' + c - 1, of mean zero under y (docs/theory_mechanisms.md, section
+6).
 A step set holds laws such that every step of the mechanism, for every y and every ordered pair of the target's
 records, is below a mixture of them in convex order. The laws are given by their stop-loss transforms.
 """

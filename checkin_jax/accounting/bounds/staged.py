@@ -85,7 +85,7 @@ class Staged(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class StagedClones(Staged):
-    """T1+, or own laws: messages that hide among equally many others with the same weight, such as shuffled check-in."""
+    """T1+, or own laws: messages that hide among others of the same weight, such as those of shuffled check-in."""
 
     hiding: Hiding
     steps: Steps

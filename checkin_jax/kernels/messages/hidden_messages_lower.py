@@ -218,7 +218,8 @@ def lines_lower(
     # Of Q: in place of one step the target's own.
     own, own_size, own_wrong = turn, xp.ones_like(ratio), 0.0 * ratio
     if cells.right_other is not None:
-        assert cells.left_other is not None and cells.drawn is not None
+        assert cells.left_other is not None
+        assert cells.drawn is not None
         other = xp.exp(order[:, None] * at) * xp.concatenate([cells.right_other, cells.left_other])[None]
         change = xp.sum(
             xp.concatenate([cells.right_other, cells.left_other])[None] * xp.expm1(order[:, None] * at),
