@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message, OwnLaws
 
 # Nodes of the contour, and of it for very many steps: what lies beyond the period must be as much smaller as the share
 # of T1's law is then.
@@ -390,9 +391,16 @@ def play(
     return staged(game, stages, mean, worth)
 
 
-def alone_at_most(loss: Array, epsilon0: Array) -> Array:
-    """What one message gives away."""
-    return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) / (jnp.exp(epsilon0) + 1.0)
+def over_losses(
+    one: Callable[[Message, Array], Array], message: Message, losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
+    """`one` of the message and a loss, at every loss; the message's own laws are those of the loss."""
+
+    def at(each: tuple[OwnLaws | None, Array]) -> Array:
+        own, loss = each
+        return one(message._replace(own=own), loss)
+
+    return jax.lax.map(at, (message.own, losses), batch_size=BATCH)
 
 
 def _one(
@@ -400,13 +408,12 @@ def _one(
     binomial: bool,
     nodes: int,
     seen: StepCounts,
-    message: Message,
     everybody: Array,
     stages: Stages,
+    message: Message,
     loss: Array,
 ) -> Array:
-    epsilon0 = message.epsilon0
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     mean = seen.rate * (seen.masses @ seen.counts)
     x = -seen.clients * c_minus_1 / unit
     end = play(rules, nodes, message, stages, loss, mean, x)
@@ -416,7 +423,7 @@ def _one(
     else:
         value, early = _counted(end, seen, stages.before, x)
     # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
-    alone = alone_at_most(loss, epsilon0)
+    alone = message.alone(loss)
     value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
@@ -442,8 +449,8 @@ def profile_upper(
       rules: the laws of the game. nodes: of the contour; more than USUAL are worse than it but for very many steps.
     """
     require_float64(seen, message, everybody, stages, losses)
-    one = functools.partial(_one, rules, binomial, nodes, seen, message, everybody, stages)
-    return jax.lax.map(one, losses, batch_size=BATCH)
+    one = functools.partial(_one, rules, binomial, nodes, seen, everybody, stages)
+    return over_losses(one, message, losses)
 
 
 class PoolCounts(NamedTuple):
@@ -459,47 +466,53 @@ class PoolCounts(NamedTuple):
 
 
 def _pooled(
-    nodes: int, message: Message, lost: Array, seen: PoolCounts, stages: Stages, loss: Array
+    rules: Game,
+    nodes: int,
+    lost: Array,
+    seen: PoolCounts,
+    stages: Stages,
+    message: Message,
+    loss: Array,
 ) -> Array:
-    epsilon0 = message.epsilon0
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    alone = message.alone(loss)
     beta = seen.rate / seen.theta
     # (n - k)(1 - c) / rho + k (1 - c) grows with k.
     per_absent = (1.0 - seen.rate) / (1.0 - seen.theta) / beta
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
     middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    end = play(HEXAGON, nodes, message, stages, loss, seen.theta * middle, start)
+    end = play(rules, nodes, message, stages, loss, seen.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
         counted = number, seen.theta, stages.before, x, shift
         value, early = _binomial(end, *counted)
-        return value * unit * beta / number + early * seen.rate * alone_at_most(loss, epsilon0)
+        return value * unit * beta / number + early * seen.rate * alone
 
-    value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone_at_most(loss, epsilon0)
+    value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    alone = seen.rate * alone_at_most(loss, epsilon0) * (1.0 + ROUNDING)
+    most = seen.rate * alone * (1.0 + ROUNDING)
     # Beyond, the rounding of the shift's phase is not counted.
     turned = jnp.max(jnp.imag(end.game.theta)) * shift
-    return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, alone), alone)
+    return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, most), most)
 
 
-@compiled(static=("nodes",))
+@compiled(static=("rules", "nodes"))
 def pool_upper(
     seen: PoolCounts,
     message: Message,
     lost: Float64[Array, ""],
     stages: Stages,
     losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
     nodes: int = USUAL,
 ) -> Float64[Array, " losses"]:
     """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
       lost: at most the probability that the target takes part and nothing hides it, the whole pool being there or none.
-      stages: as in `profile_upper`, for the smallest pool of any mass. nodes: as there.
+      stages: as in `profile_upper`, for the smallest pool of any mass. rules, nodes: as there.
     """
     require_float64(seen, message, lost, stages, losses)
-    one = functools.partial(_pooled, nodes, message, lost, seen, stages)
-    return jax.lax.map(one, losses, batch_size=BATCH)
+    return over_losses(functools.partial(_pooled, rules, nodes, lost, seen, stages), message, losses)
