@@ -185,16 +185,9 @@ def test_kills_of_any_process_change_nothing(tmp_path, kills):
             continue
         assert killed
         assert time.monotonic() - began < 60
-        for number, (_, said, code) in enumerate(found):
-            if number == victim:
-                continue
-            assert "Traceback" not in said
-            if (
-                victim == 0
-            ):  # with JAX's coordinator, of which JAX speaks too and may be quicker to end a process
-                assert code in (2, -signal.SIGABRT), found
-                continue
-            assert code == 2, found
+        rest = [(said, code) for number, (_, said, code) in enumerate(found) if number != victim]
+        assert [code for _, code in rest] == [2, 2], found
+        for said, _ in rest:
             assert [line.startswith("round ") for line in said.splitlines()].count(False) == 1, said
     # The first process renames what cannot be used, and says so; all go on from what it has read.
     steps = sorted(int(path.name) for path in (folder / "run" / "checkpoints").glob("[0-9]*[0-9]"))
