@@ -111,7 +111,10 @@ def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
         exact = given.dtype == np.int64 and given.size and max(-int(given.min()), int(given.max())) <= 2**53
         return given if exact and whole else given.astype(np.float64, copy=False)
     # numpy takes True for 1.
-    items = np.asarray(given, dtype=object).ravel()
+    items = np.asarray(given, dtype=object)
+    if items.ndim > 1:
+        raise TypeError(f"{name}={_validate.shown(given)}: expected one number or a sequence of numbers")
+    items = items.ravel()
     if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
         raise TypeError(f"{name}={_validate.shown(given)}: expected numbers")
     try:

@@ -113,7 +113,13 @@ def prepare(
     known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
     _validate.choice(ROWS, rows=rows)
     if table is not None:
-        made = settings.zipped({**_columns(table), **arguments}, known)
+        columns = _columns(table)
+        for name, value in arguments.items():
+            if name in columns:
+                raise ValueError(
+                    f"{name}={_validate.shown(value)}: expected no argument beside a column {name} of table"
+                )
+        made = settings.zipped({**columns, **arguments}, known)
     elif rows == "zip":
         made = settings.zipped(arguments, known)
     else:
