@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -171,7 +171,8 @@ def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
     return values
 
 
-class Rows(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Rows:
     """Some settings: columns by argument, and by row the errors of cells that are no numbers."""
 
     inputs: Mapping[str, np.ndarray]

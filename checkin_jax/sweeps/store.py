@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.parquet
+from pyarrow import parquet
 
 from checkin_jax._files import delete, delete_rest, hold, replacing, share
 from checkin_jax.sweeps.tables import Sweep, check, load, of_arrow
@@ -27,15 +27,14 @@ def folder_of(out: Path) -> Path:
 class Store:
     """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .parquet for each block.
 
-    Files appear whole or not at all. Several processes may share the folder if each writes blocks of its own and one
-    of them leads, which holds a lock on the folder until the end; use as a context manager.
+    Files appear whole or not at all. The folder is locked until the end, by one process or by all that join; use as a
+    context manager.
 
     Args:
       out: the file that the sweep will be.
       plan: what the sweep is; another version, other settings or options make another plan.
       resume: go on with what is there; a folder that is not there is made.
-      leads: False for a process that joins one that leads.
-      joins: one of several that share the folder, and that none leads; then resume is of no account.
+      joins: one of several that share the folder; then resume is of no account.
 
     Raises:
       ValueError: the folder is there and resume is not asked for, or it is of another sweep.
@@ -44,12 +43,10 @@ class Store:
       OSError: it cannot be written.
     """
 
-    def __init__(
-        self, out: Path, plan: Mapping[str, Any], *, resume: bool, leads: bool = True, joins: bool = False
-    ) -> None:
+    def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool, joins: bool = False) -> None:
         self.folder = folder_of(out)
         plan = {"schema": _SCHEMA, **plan}
-        self._lock = self._shared(out) if joins else self._locked(out, resume) if leads else None
+        self._lock = self._shared(out) if joins else self._locked(out, resume)
         try:
             while True:
                 try:
@@ -67,8 +64,7 @@ class Store:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
 
     def _locked(self, out: Path, resume: bool) -> IO[bytes]:
         """The lock of the folder, which is made if it is not there."""
@@ -129,7 +125,7 @@ class Store:
     def write(self, block: int, table: pa.Table) -> None:
         """Keeps a finished block."""
         with replacing(self._path(block)) as stream:
-            pa.parquet.write_table(table, stream, write_page_checksum=True)
+            parquet.write_table(table, stream, write_page_checksum=True)
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
@@ -151,7 +147,7 @@ class Store:
 def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
     with path.open("rb") as file:
         try:
-            return pa.parquet.ParquetFile(file, page_checksum_verification=True).read(columns)
+            return parquet.ParquetFile(file, page_checksum_verification=True).read(columns)
         except (ValueError, OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

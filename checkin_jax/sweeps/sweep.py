@@ -202,10 +202,10 @@ def _devices(mesh: Mesh | None) -> list[Any]:
 def sweep(
     *, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Unpack[Arguments]
 ) -> Sweep:
-    """Evaluates every setting of a table, in blocks, on all devices or cores of this process.
+    """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
-      mesh: devices to use (those of this process); all when left out.
+      mesh: devices of this process that compiled kernels may use; all when left out.
       progress: called as progress(done, total).
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
         delta, view and neighboring_relation (replace-one by default); in place of check_in_prob largest_rate and
@@ -217,8 +217,8 @@ def sweep(
       axes: the same for arguments of other names, such as those of a protocol or randomizer of your own.
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
-      table: instead of (or beside) them, columns by name: a mapping, a Sweep, a data frame of pandas or polars, or a
-        .csv or .parquet file of rows.
+      table: instead of some or all of them, columns by name: a mapping, a Sweep, a data frame of pandas or polars, or
+        a .csv or .parquet file of rows.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, an argument more: column rdp.
         "rdp-bracket": `rdp_lower` beside it, at about three times the cost: columns rdp, lower.
@@ -228,15 +228,15 @@ def sweep(
           `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
         "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
       randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
-      bounds: as in `account`; "fast" is ten to a hundred times faster, and what accelerators have compiled kernels for.
+      bounds: as in `account`; "fast" is ten to a hundred times faster.
       block_rows: settings that are evaluated together.
 
     Returns:
       A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
       rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
-      error and without numbers. Rows do not depend on the other rows, the blocks or the devices. On a CPU they are
-      `account`'s, bit for bit; on accelerators one round differs from it by less than 1e-9, where both stop; more
-      rounds by rounding, which may tip the choice of a grid: about 1e-6 then (docs/sweeps.md).
+      error and without numbers. Rows do not depend on the other rows, the blocks or the processes, and are those of
+      `account`, `rdp` and `calibrate` on a CPU, bit for bit; divergences that an accelerator computed are at most 0.2%
+      below `rdp`'s, and as certified (docs/sweeps.md).
 
     Raises:
       TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
@@ -267,8 +267,8 @@ def sweep_to_file(
     """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks only, however many rows.
 
     Finished blocks are kept in the folder `out`.blocks until the file is whole. After `jax.distributed.initialize` the
-    processes share the blocks among themselves: all must call this with the same arguments and an `out` on one file
-    system; the first one joins them.
+    processes share the blocks as with `join`: all must call this with the same arguments and an `out` on one file
+    system.
 
     Args:
       out: the file; one that is there is replaced at the end.

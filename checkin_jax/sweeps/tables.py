@@ -14,9 +14,8 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
-import pyarrow.csv
-import pyarrow.parquet
+from pyarrow import compute, parquet
+from pyarrow import csv as arrow_csv
 
 from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
@@ -220,7 +219,7 @@ def _column(column: pa.ChunkedArray) -> np.ndarray:
     if kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return column.to_numpy()
     # Equal words are one object: millions of them take the memory of their addresses.
-    words = pa.compute.fill_null(column.cast(pa.large_string()), "").combine_chunks().dictionary_encode()
+    words = compute.fill_null(column.cast(pa.large_string()), "").combine_chunks().dictionary_encode()
     return np.array(words.dictionary.to_pylist(), dtype=object)[words.indices.to_numpy()]
 
 
@@ -245,7 +244,7 @@ def _write_csv(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
 
 def _write_parquet(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
     first = next(blocks)
-    with pa.parquet.ParquetWriter(stream, first.schema) as writer:
+    with parquet.ParquetWriter(stream, first.schema) as writer:
         for block in itertools.chain([first], blocks):
             writer.write_table(block)
 
@@ -259,7 +258,7 @@ def load(path: str | Path) -> Sweep:
     path = check(Path(path))
     with path.open("rb") as file:
         try:
-            table = _read_csv(file) if path.suffix == ".csv" else pa.parquet.read_table(file)
+            table = _read_csv(file) if path.suffix == ".csv" else parquet.read_table(file)
         except (ValueError, OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -270,10 +269,10 @@ def load(path: str | Path) -> Sweep:
 
 
 def _read_csv(file: IO[bytes]) -> pa.Table:
-    table = pa.csv.read_csv(
+    table = arrow_csv.read_csv(
         file,
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(null_values=[""]),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(null_values=[""]),
     )
     names = [name.strip() for name in table.column_names]
     if len(names) == 1 and ";" in names[0]:
@@ -282,7 +281,9 @@ def _read_csv(file: IO[bytes]) -> pa.Table:
         raise ValueError("two columns have one name")
     return pa.table(
         [
-            pa.compute.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+            compute.call_function("utf8_trim_whitespace", [column])
+            if pa.types.is_string(column.type)
+            else column
             for column in table.columns
         ],
         names=names,

@@ -89,11 +89,15 @@ class Workers:
     def _begin(self, seconds: float) -> None:
         """Begins processes if so many seconds of the processor's work pay for them."""
         count = min(self._most, int(seconds / _WORTHWHILE) - 1)
-        if count > 0:
-            self._processes = count
+        if count <= 0:
+            return
+        try:
             self._pool = ProcessPoolExecutor(
                 count, timeout=_IDLE, initializer=_follow, initargs=(os.getpid(),), env=_environment()
             )
+            self._processes = count
+        except (OSError, NotImplementedError):  # systems without semaphores
+            self._most = 0
 
     def _submitted(
         self, function: Callable[..., Any], arguments: tuple[Any, ...]

@@ -115,38 +115,26 @@ def test_orders_and_rows_do_not_depend_on_their_company():
     assert (np.diff(whole) > 0).all()  # divergences increase with their order
 
 
-SETTINGS = [(10**8, 0.01, 1.0), (10**6, 1.0, 0.5), (10**12, 0.3, 2.0), (40, 0.5, 1.0)]
-
-
 def test_compiled_lanes_give_what_the_host_gives():
-    """What an accelerator runs, here lane by lane on the CPU: more nodes and buckets, so hardly less."""
-    orders = np.array([1.5, 2.0, 7.0, 30.0])
+    """What an accelerator runs, here lane by lane on the CPU: more nodes and buckets, so hardly less, and never less
+    than the pair's own."""
+    n, rate, epsilon0 = 20_000, 0.9, 0.3
+    orders = np.array([1.5, 2.0, 8.0])
+    exact = np.log1p(large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, orders))
+    settings = [(n, rate, epsilon0), (10**8, 0.01, 1.0), (40, 0.5, 1.0)]
     with float64():
         plans = [
-            plan
-            for n, rate, epsilon0 in SETTINGS
-            for plan in moments.plans(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, orders)
+            plan for one in settings for plan in moments.plans(ShuffledPureLDP(*one, 60.0).mixture, orders)
         ]
         compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=4)
         for plan, found in zip(plans, compiled):
             host = np.asarray(kernels.log_moments(plan.lane, plan.choice))
             assert (found <= host * (1 + 1e-9)).all()
             assert (found >= host * (1 - 2e-3)).all()
-
-
-def test_compiled_lanes_are_above_the_pair():
-    """With the sizes that lanes are compiled for, which are not those of the host."""
-    n, rate, epsilon0 = 120, 0.5, 2.0
-    orders = np.array([1.5, 2.0, 7.0])
-    pair = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n)
-    exact = np.log1p(pairs.renyi_excess(pair, orders))
-    with float64():
-        plans = moments.plans(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, orders)
-        compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=1)
-    assert plans[0].choice.buckets not in (64, 256)
-    for plan, found in zip(plans, compiled):
-        assert (found >= exact[plan.where] * (1 - 1e-9)).all()
-        assert (found <= exact[plan.where] * 1.003).all()
+    assert (compiled[0] < np.asarray(kernels.log_moments(plans[0].lane, plans[0].choice))).all(), (
+        "other sizes"
+    )
+    assert (compiled[0] >= exact[plans[0].where] * (1 - 1e-11)).all()
 
 
 class _Accelerator(NamedTuple):
@@ -155,6 +143,7 @@ class _Accelerator(NamedTuple):
     platform: str = "gpu"
 
 
+@pytest.mark.thorough
 def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
     """The rest, and what is refused, is the host's."""
     table = {"num_clients": [10**6, 1000, 20, -1, 10**6], "epsilon0": [1.0, 2.0, 1.0, 1.0, 0.0]}
