@@ -26,6 +26,7 @@ from checkin_jax import _command, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._names import did_you_mean
+from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
@@ -36,7 +37,6 @@ from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.progress import Waiting
 from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
@@ -86,6 +86,9 @@ CONFIG = (
     tyro.conf.OmitSubcommandPrefixes,
     tyro.conf.FlagCreatePairsOff,
     tyro.conf.DisallowNone,
+)
+_COMPUTING = (
+    "computing; the first call compiles, and Gaussian messages that are shuffled may take a minute ..."
 )
 SHELLS = ("bash", "zsh", "fish")
 _SPEC = "COMPLETION_SPEC = "
@@ -148,10 +151,11 @@ def _run(args: list[str]) -> None:
         except (ValueError, TypeError, OSError) as error:
             _refuse(_told(error))
         keep_compiled()
-    waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else Waiting()
+    # These have bars of their own, training everywhere and the others on terminals.
+    own = isinstance(command, Train) or (isinstance(command, Sweep | Audit) and sys.stderr.isatty())
     with (
         contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")),
-        waiting,
+        contextlib.nullcontext() if own else going_on(_COMPUTING),
     ):
         try:
             job()

@@ -45,7 +45,8 @@ def of_ledger(
         each[next(iter(views))] = found
     if len(views) != 1 or found.central or deployment.view == COMPOSED:
         each[COMPOSED] = found
-    units = sum(count for _, count in (*found.units, *found.central))
+    units = sum(count * unit.protocol.repeats for unit, count in found.units)
+    units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
     return Disclosure(
         title=f"Privacy of {name}",

@@ -188,6 +188,7 @@ def _calibration(question: Question, row: Row) -> dict[str, Any]:
         bounds=question.bounds,
         neighboring_relation=row.relation,
         client_rate=row.client_rate,
+        verbose=False,
     )
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import os
 import re
 import subprocess
 import sys
-import time
 import warnings
 
 import jax
@@ -19,9 +19,9 @@ from stand_in import quick_account
 
 from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
+from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.options import _one_line
-from checkin_jax.cli.progress import Waiting
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
@@ -746,46 +746,11 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
-def test_a_terminal_is_told_once_that_kernels_are_compiled(monkeypatch, terminal):
+def test_a_long_computation_is_said_once(monkeypatch, quick, terminal):
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Waiting(patience=0.01):
-        for _ in range(2):
-            jax.monitoring.record_event_duration_secs("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.1)
-        time.sleep(0.2)
-    assert terminal.getvalue().count("compiling") == terminal.isatty()
-    # Nothing to tell where programs are ready at once.
-    with Waiting(patience=0.01):
-        for event in ("jaxpr_to_mlir_module", "backend_compile"):
-            jax.monitoring.record_event_duration_secs(f"/jax/core/compile/{event}_duration", 0.1)
-        time.sleep(0.1)
-    assert terminal.getvalue().count("compiling") == terminal.isatty()
-
-
-@pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
-def test_a_terminal_is_told_once_of_a_long_computation(monkeypatch, terminal):
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with Waiting(patience=60.0):
-        time.sleep(0.2)
-    assert terminal.getvalue() == ""
-    with Waiting(patience=0.01):
-        time.sleep(0.3)
-    assert terminal.getvalue().count("checkin: computing") == terminal.isatty()
-
-
-def test_a_real_compilation_is_counted_up_and_down():
-    watch, seen = Waiting(), []
-
-    def count(event, duration_secs, **_):
-        watch._count(event, duration_secs)
-        seen.append(watch._compiling)
-
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        jax.jit(lambda x: x + 17.0)(np.arange(3.0))
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
-    assert max(seen) == 1
-    assert seen[-1] == 0
+    monkeypatch.setattr(cli, "going_on", functools.partial(going_on, patience=0.0))
+    cli.main(RUN)
+    assert terminal.getvalue().count("checkin: computing") == 1
 
 
 def test_accounting_does_not_load_the_training_stack():
