@@ -139,7 +139,8 @@ def _run(args: list[str]) -> None:
         print(_completions(args[1:]))
         return
     with AtOnce():
-        command = _parse(args)
+        command, words, kind = _parse(args)
+        refuse = functools.partial(_refuse_options, words=words, kind=kind)
         try:
             job = command.prepare()
         except ModuleNotFoundError as error:
@@ -149,7 +150,7 @@ def _run(args: list[str]) -> None:
                 raise
             _refuse(str(error))
         except (ValueError, TypeError, OSError) as error:
-            _refuse(_told(error))
+            refuse(error)
         keep_compiled()
     # These have bars of their own, training everywhere and the others on terminals.
     own = isinstance(command, Train) or (isinstance(command, Sweep | Audit) and sys.stderr.isatty())
@@ -162,7 +163,7 @@ def _run(args: list[str]) -> None:
         except BrokenPipeError:
             raise
         except (OSError, UsageError) as error:
-            _refuse(_told(error))
+            refuse(error)
         except KeyboardInterrupt:
             sys.exit(130)
 
@@ -173,8 +174,14 @@ def _close_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _parse(args: list[str]) -> Command:
-    """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant."""
+def _parse(args: list[str]) -> tuple[Command, list[str], type]:
+    """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant.
+
+    Returns:
+      The command, the words behind its name, and the class of its options.
+    """
+    if "" in args:
+        _refuse("an empty word: expected a value")
     if args[:1] in ([], ["help"]):
         args = [*args[1:], "--help"]
     name, kinds, kind = _asked(args)
@@ -183,15 +190,22 @@ def _parse(args: list[str]) -> Command:
         typed = words[0] if words else "was given"
         hint = did_you_mean(words[0], kinds) if words else ""
         where = f"checkin {name} --help".replace("  ", " ")
-        _refuse(f"no command {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
+        sort = "data set" if name == "train" else "command"
+        _refuse(f"no {sort} {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
     if "-h" in args or "--help" in args:
         about, below = (COMMANDS[name].__doc__ or "", "") if name in GROUPS else (ABOUT, BELOW)
         print(help.overview(name, about, kinds, below) if kind is None else help.page(name, kind))
         sys.exit(0)
+    where = f" (see checkin {name} --help)".replace("  ", " ")
     try:
-        return parsed(Command, args, prog="checkin", config=CONFIG)
+        command = parsed(Command, args, prog="checkin", config=CONFIG)
+        assert kind is not None
+        if told := help.repeated(words, kind):
+            _refuse(told + where)
+        if getattr(command, "json", False) and getattr(command, "markdown", False):
+            _refuse(f"expected one of --json and --markdown{where}")
+        return command, words, kind
     except UsageError as error:
-        where = f" (see checkin {name} --help)".replace("  ", " ")
         group = name.partition(" ")[0]
         beside = {f"checkin {group} {other}": one for other, one in GROUPS.get(group, {}).items()}
         meant = "" if kind is None else help.nearest(words, kind, beside) or help.missing(words, kind)
@@ -265,6 +279,11 @@ def _told(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def _refuse_options(error: Exception, words: list[str], kind: type) -> NoReturn:
+    """Ends with the error in the words of the options that were typed."""
+    _refuse(help.in_options(_told(error), words, kind))
 
 
 def _refuse(message: str) -> NoReturn:

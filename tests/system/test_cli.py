@@ -71,22 +71,22 @@ def _replaced(args: list[str], option: str, value: str) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "value", "match"),
     [
-        ("--check-in-prob", "1.2", "check_in_prob=1.2"),
-        ("--check-in-prob", "0", "check_in_prob=0.0"),
-        ("--check-in-prob", "nan", "check_in_prob=nan"),
+        ("--check-in-prob", "1.2", "--check-in-prob 1.2"),
+        ("--check-in-prob", "0", "--check-in-prob 0"),
+        ("--check-in-prob", "nan", "--check-in-prob nan"),
         ("--check-in-prob", "often", "--check-in-prob"),
-        ("--drop-out-prob", "1", "drop_out_prob=1.0"),
-        ("--num-rounds", "-1", "num_rounds=-1"),
+        ("--drop-out-prob", "1", "--drop-out-prob 1"),
+        ("--num-rounds", "-1", "--num-rounds -1"),
         ("--num-rounds", "1.5", "--num-rounds"),
-        ("--num-clients", "0", "num_clients=0"),
+        ("--num-clients", "0", "--num-clients 0"),
         ("--num-clients", "inf", "--num-clients"),
         ("--num-clients", "many", "--num-clients"),
-        ("--epsilon0", "-1", "epsilon0=-1.0"),
-        ("--epsilon0", "nan", "epsilon0=nan"),
-        ("--delta", "0", "delta=0.0: expected a number in [1e-300, 1]"),
-        ("--delta", "1e-301", "delta=1e-301"),
-        ("--delta", "1.5", "delta=1.5"),
-        ("--delta", "nan", "delta=nan"),
+        ("--epsilon0", "-1", "--epsilon0 -1"),
+        ("--epsilon0", "nan", "--epsilon0 nan"),
+        ("--delta", "0", "--delta 0: expected a number in [1e-300, 1]"),
+        ("--delta", "1e-301", "--delta 1e-301"),
+        ("--delta", "1.5", "--delta 1.5"),
+        ("--delta", "nan", "--delta nan"),
         ("--view", "server", "server"),
         ("--noise-multiplier", "2", "exactly one of --epsilon0 and --noise-multiplier"),
         ("--nonsense", "2", "--nonsense"),
@@ -121,7 +121,7 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--check-in-prob", "0,003"), "0,003: expected a number (see"),
         (_replaced(RUN, "--check-in-prob", "300%"), "300%: expected a number (see"),
         (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
-        ([*RUN, "--bounds", "quick"], "--bounds quick: expected 'best', 'fast', or labels"),
+        ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or labels"),
         (
             ["ledger", "add", "x", "--delta", "1"],
             "--delta; checkin ledger show and checkin ledger report have it",
@@ -156,16 +156,16 @@ def test_help_is_a_word_too(capsys, args, same):
             ["calibrate", *RUN[1:], "--free", "window", "--target-epsilon", "1"],
             "--free window is not a variable",
         ),
-        (["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "0"], "target_epsilon=0.0"),
+        (["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "0"], "--target-epsilon 0:"),
         (["calibrate", *RUN[1:], "--free", "num-slots", "--target-epsilon", "1"], "num-slots"),
         (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
-        (["compare", *RUN[1:], "--delta", "1"], "delta=1.0"),
-        (["compare", *RUN[1:], "--out", "bounds.xls"], "out='bounds.xls'"),
-        (["compare", *RUN[1:], "--delta", "1e-320"], "delta=1e-320"),
-        (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "num_clients"),
+        (["compare", *RUN[1:], "--delta", "1"], "--delta 1:"),
+        (["compare", *RUN[1:], "--out", "bounds.xls"], "--out bounds.xls:"),
+        (["compare", *RUN[1:], "--delta", "1e-320"], "--delta 1e-320:"),
+        (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "--num-clients 1000"),
         (
             ["calibrate", *SEARCH, "--free", "num-rounds", "--target-epsilon", "1e-9", "--view", "local"],
-            "target_epsilon=1e-09",
+            "--target-epsilon 1e-9: no num-rounds",
         ),
         (["train", "digits"], "--run-dir"),
     ],
@@ -236,13 +236,13 @@ def test_compare_marks_what_is_not_a_bound(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "match"),
     [
-        ("--clip-norm", "0", "clip_norm=0.0"),
-        ("--epsilon0", "0", "epsilon0=0.0"),
-        ("--simulate", "central-limit", "simulate='central-limit'"),
-        ("--delta", "1", "delta=1.0"),
-        ("--microbatch", "7", "microbatch=7"),
-        ("--seed", "-3", "seed=-3"),
-        ("--momentum", "nan", "momentum=nan"),
+        ("--clip-norm", "0", "--clip-norm 0"),
+        ("--epsilon0", "0", "--epsilon0 0"),
+        ("--simulate", "central-limit", "--simulate central-limit"),
+        ("--delta", "1", "--delta 1"),
+        ("--microbatch", "7", "--microbatch 7"),
+        ("--seed", "-3", "--seed -3"),
+        ("--momentum", "nan", "--momentum nan"),
     ],
 )
 def test_bad_training_input_gets_one_clear_line(capsys, tmp_path, option, value, match):
@@ -506,8 +506,8 @@ def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--checkpoint-every -1", "checkpoint_every=-1: expected a whole number in [0, inf]"),
-        ("--keep-checkpoints 0", "keep_checkpoints=0: expected a whole number in [1, inf]"),
+        ("--checkpoint-every -1", "--checkpoint-every -1: expected a whole number in [0, inf]"),
+        ("--keep-checkpoints 0", "--keep-checkpoints 0: expected a whole number in [1, inf]"),
         ("--num-clients 1e12", "expected at most 1e+09 clients or slots drawn at once"),
         ("--protocol fixed-window --num-slots 1e12", "expected at most 1e+09 clients or slots drawn at once"),
     ],
@@ -534,7 +534,7 @@ def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     assert "needs --num-slots" in _refused(capsys, [*run, "--protocol", "fixed-window"])
     assert "--minibatch is not an option" in _refused(capsys, [*run, "--minibatch", "2"])
     window = ["--protocol", "fixed-window", "--num-slots", "5", "--minibatch", "6"]
-    assert "minibatch=6" in _refused(capsys, [*run, *window])
+    assert "--minibatch 6:" in _refused(capsys, [*run, *window])
     assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
 
 
@@ -630,7 +630,7 @@ def test_help_names_every_option_in_one_group(capsys, name, kind):
     told = [line.split() for line in below.splitlines()]
     assert len(told) == len(kind.examples) > 0
     for words in told:
-        assert isinstance(cli._parse(words[1:]), (kind, cli.COMMANDS[words[1]]))
+        assert isinstance(cli._parse(words[1:])[0], (kind, cli.COMMANDS[words[1]]))
 
 
 def test_help_is_in_groups(capsys):
@@ -854,14 +854,14 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rates", "0.1,0.2", "--num-clients", "3"], "num_clients=3: expected 2"),
+        (["--rates", "0.1,0.2", "--num-clients", "3"], "--num-clients 3: expected 2"),
         (["--rates", "0.1,1.2"], "values[1]=1.2: expected numbers in (0, 1]"),
         (["--rates", "nowhere.csv"], "nowhere.csv"),
         (["--rates", "0.1,0.2", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
         (["--rates", "0.1,0.2", "--largest-rate", "0.1"], "leaves no room"),
         (["--largest-rate", "0.1", "--num-clients", "3"], "go together"),
         (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
-        (["--rates", "0.1,0.2", "--client-rate", "0.05"], "client_rate=0.05: expected at least 0.1"),
+        (["--rates", "0.1,0.2", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),
         (["--check-in-prob", "0.1", "--num-clients", "3", "--by-rate"], "--by-rate goes with --rates"),
     ],
 )
