@@ -29,9 +29,8 @@ from checkin_jax._names import did_you_mean
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
-from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
+from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
