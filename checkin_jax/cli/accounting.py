@@ -1,4 +1,4 @@
-"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: one run, or one message of Flower's, and its epsilon."""
+"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: epsilon of a run, or of one message of Flower's."""
 
 from __future__ import annotations
 
