@@ -249,13 +249,15 @@ def in_options(message: str, words: list[str], kind: type) -> str:
     begun = _ARGUMENT.match(message)
     if begun is None or begun["name"] not in spelled:
         return message
-    option, value = spelled[begun["name"]], begun["value"]
-    (*_, value) = typed(words, kind).get(option, [value])
+    option = spelled[begun["name"]]
+    # Nobody typed None: the option was left out.
+    left_out = "" if begun["value"] == "None" else begun["value"]
+    (*_, value) = typed(words, kind).get(option, [left_out])
     told = _SAYS.sub(
         lambda found: f"{spelled[found[0][:-1]]} " if found[0][:-1] in spelled else found[0], begun["rest"]
     )
     told = re.sub(r"\b\w+_\w+\b", lambda found: found[0].replace("_", "-"), told) if "/" not in told else told
-    named = f"{option} {_validate.cut(value)}" if option.startswith("--") else _validate.cut(value)
+    named = f"{option} {_validate.cut(value)}".rstrip() if option.startswith("--") else _validate.cut(value)
     return f"{named}: {told}"
 
 

@@ -535,7 +535,7 @@ def test_options_of_another_protocol_are_refused(capsys, tmp_path):
     assert "--minibatch is not an option" in _refused(capsys, [*run, "--minibatch", "2"])
     window = ["--protocol", "fixed-window", "--num-slots", "5", "--minibatch", "6"]
     assert "--minibatch 6:" in _refused(capsys, [*run, *window])
-    assert "local_learning_rate=None" in _refused(capsys, [*run, "--local-steps", "2"])
+    assert "--local-learning-rate: expected a number" in _refused(capsys, [*run, "--local-steps", "2"])
 
 
 def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick, monkeypatch):
