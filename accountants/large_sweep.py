@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 
 
 def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) -> None:
@@ -54,4 +54,4 @@ def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) 
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

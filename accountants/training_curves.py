@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-import tyro
 from rich.progress import track
 
 from checkin_jax import plotting
+from checkin_jax.cli.programs import program
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import guarantee
@@ -96,4 +96,4 @@ def curve(run: RecordedRun, view: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -25,11 +25,11 @@ import jax
 import jax.numpy as jnp
 import sweeps as kinds
 import training as steps
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
@@ -201,4 +201,4 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax.accounting import published as cj_published
+from checkin_jax.cli.programs import program
 from checkin_jax.sweeps.formulas import DEFAULT_ORDERS
 
 DELTA = 1e-6
@@ -254,4 +254,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

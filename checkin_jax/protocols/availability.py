@@ -180,6 +180,15 @@ class AvailableCheckIn(CheckInProtocol):
         """Returns the first `count` rounds of the log as a protocol."""
         return dataclasses.replace(self, num_rounds=count)
 
+    def followed_by(self, others: Sequence[AvailableCheckIn]) -> Self:
+        """Returns the run whose log is this one and, after it, those of other runs at the same drop-out."""
+        runs = [self, *others]
+        columns = (
+            np.concatenate([getattr(run.log, name)[: run.num_rounds] for run in runs])
+            for name in ("available", "coin")
+        )
+        return type(self)(log=AvailabilityLog(*columns), drop_out_prob=self.drop_out_prob)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""

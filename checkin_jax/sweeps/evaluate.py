@@ -103,6 +103,7 @@ def _calibration(question: Question, given: Mapping[str, Any]) -> dict[str, Any]
         randomizer,
         target_epsilon=given["target_epsilon"],
         free=None if isinstance(randomizer, type) else question.free,
+        verbose=False,
         **_arguments(question, given),
     )
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
