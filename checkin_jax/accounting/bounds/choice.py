@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
@@ -159,6 +159,17 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
     return _promising(built)
+
+
+def applying(units: Iterable[Unit]) -> list[str]:
+    """Labels of the theorems that apply to each of the units."""
+    units = list(units)
+    if any(unit.view == "local" or unit.alone for unit in units):
+        return []
+    with float64():
+        return [
+            bound.label for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)
+        ]
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
