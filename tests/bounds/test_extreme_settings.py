@@ -57,7 +57,7 @@ def test_best_is_the_smallest_of_all(name):
     found = alone(run, randomizer, delta)
     assert best.lower <= best.epsilon <= min(found.values()), (best.method, found)
     # What it rests on is said.
-    named = [word for word in best.method.replace(",", " ").split() if word in table.LABELS]
+    named = [word for word in best.method.replace(",", " ").split() if word in table.labels()]
     assert all(any(theorem.startswith(f"{label}:") for theorem in best.theorems) for label in named)
 
 
@@ -144,7 +144,7 @@ class TestMethod:
     def test_what_is_not_named_gave_nothing(self, run, randomizer, relation):
         how = {"delta": 1e-6, "neighboring_relation": relation}
         best = cj.account(run, randomizer, **how)
-        named = [label for label in table.LABELS if label in best.method.replace(",", " ").split()]
+        named = [label for label in table.labels() if label in best.method.replace(",", " ").split()]
         again = cj.account(run, randomizer, bounds=named, **how)
         assert again.epsilon == pytest.approx(best.epsilon, rel=2e-6)
         for label in named if len(named) > 1 else ():

@@ -74,10 +74,10 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
     if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
         return bounds
     labels = (bounds,) if isinstance(bounds, str) else bounds
-    if isinstance(labels, Sequence) and labels and all(label in table.LABELS for label in labels):
+    if isinstance(labels, Sequence) and labels and all(label in table.labels() for label in labels):
         return tuple(labels)
     raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
-        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.LABELS)}"
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.labels())}"
     )
 
 
