@@ -23,7 +23,7 @@ from checkin_jax._plain import Part
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
-    UNSEEN,
+    UNSEEN_BUT_COUNTED,
     Alike,
     CheckInProtocol,
 )
@@ -197,7 +197,7 @@ class AvailableCheckIn(CheckInProtocol):
             "in each round at least as many were available as the log says, with the same coin for all, at most the "
             "log's (the log's own where noise adds up in sums)",
             SAME_RANDOMIZER,
-            UNSEEN,
+            UNSEEN_BUT_COUNTED,
         )
 
     def assumed(self, view: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
@@ -74,10 +74,10 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
     if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
         return bounds
     labels = (bounds,) if isinstance(bounds, str) else bounds
-    if isinstance(labels, Sequence) and labels and all(label in table.LABELS for label in labels):
+    if isinstance(labels, Sequence) and labels and all(label in table.labels() for label in labels):
         return tuple(labels)
     raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
-        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.LABELS)}"
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.labels())}"
     )
 
 
@@ -164,6 +164,17 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
     return _promising(built)
+
+
+def applying(units: Iterable[Unit]) -> list[str]:
+    """Labels of the theorems that apply to each of the units."""
+    units = list(units)
+    if any(unit.view == "local" or unit.alone for unit in units):
+        return []
+    with float64():
+        return [
+            bound.label for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)
+        ]
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:

@@ -265,7 +265,8 @@ class CheckInAccountant(PrivacyAccountant):
             found, names = Bracket(math.inf, math.inf, "a non-private event", "a non-private event"), []
         else:
             units = self._units(delta)
-            found, names = composer.bracket(units, delta, self._stronger()), [one.name for one, _ in units]
+            found = composer.bracket(units, delta, self._stronger())
+            names = found.names or [one.name for one, _ in units]
         return LedgerGuarantee.of(
             found,
             chosen,
