@@ -356,16 +356,16 @@ def rates_of(text: str) -> Rates:
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the labels between commas; UsageError otherwise."""
     from checkin_jax.accounting.bounds.choice import check_bounds
-    from checkin_jax.accounting.bounds.table import LABELS
+    from checkin_jax.accounting.bounds import table
 
     labels = text.split(",")
     try:
         return check_bounds(text if text in ("best", "fast") else tuple(labels))
     except ValueError:
-        wrong = next(label for label in labels if label not in LABELS)
+        wrong = next(label for label in labels if label not in table.labels())
         raise UsageError(
             f"--bounds {_validate.cut(text)}: expected best, fast, or labels between commas, such as T1,T1+ (all in "
-            f"docs/glossary.md){did_you_mean(wrong, ('best', 'fast', *LABELS))}"
+            f"docs/glossary.md){did_you_mean(wrong, ('best', 'fast', *table.labels()))}"
         ) from None
 
 
