@@ -355,8 +355,8 @@ def rates_of(text: str) -> Rates:
 
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the labels between commas; UsageError otherwise."""
-    from checkin_jax.accounting.bounds.choice import check_bounds
     from checkin_jax.accounting.bounds import table
+    from checkin_jax.accounting.bounds.choice import check_bounds
 
     labels = text.split(",")
     try:

@@ -63,7 +63,7 @@ def most(count: int, excess: float, kappa: float) -> np.ndarray:
 
 def seen(
     channel: krr.Channel, spared: Sequence[int], others: Sequence[int], target: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """M_i(G), [others, outputs of the pool]; (M_x, M_x'); and of every other the law and both ratios of its message.
 
     target: x and x'.
