@@ -17,7 +17,7 @@ STYLE = """
 @media(prefers-color-scheme:dark){:root{--text:#e6edf3;--soft:#9aa5b1;--rule:#3a424c;--back:#14181d;--code:#1d232a;
 --deep:#79b0f2;--warn:#33270f;--edge:#d9822b;--mark:#1c2f4a}}
 body{font:17px/1.5 system-ui,sans-serif;color:var(--text);background:var(--back);max-width:46rem;margin:2rem auto;
-padding:0 1rem;overflow-wrap:anywhere}
+padding:0 1rem;overflow-wrap:break-word}
 h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.2rem;border-top:1px solid var(--rule);padding-top:1rem}
 h3{margin:1.4rem 0 .3rem;font-size:1.05rem}p,ul{margin:.5rem 0}ul{padding-left:1.2rem}
 .sub,small,figcaption{color:var(--soft)}.sub{margin-top:0}figure{margin:1rem 0}
@@ -25,9 +25,10 @@ figure svg{width:100%;height:auto;fill:currentColor}figcaption{font-size:.9rem}.
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.35rem .6rem .35rem 0;border-bottom:1px solid var(--rule);vertical-align:top}
 td p{margin:0 0 .3rem}.number{white-space:nowrap}.pairs td:first-child{width:28%;padding-right:1rem}
-.pairs td:first-child code{overflow-wrap:anywhere}tr.applies{background:var(--mark)}
+tr.applies{background:var(--mark)}
 tr.applies td:first-child,.cards tr.applies{padding-left:.5rem}
-code{font-size:.9em}.blank{display:inline-block;min-width:9rem;border-bottom:1px solid var(--soft)}
+code{font-size:.9em;overflow-wrap:anywhere}
+.blank{display:inline-block;min-width:9rem;border-bottom:1px solid var(--soft)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--code);padding:.8rem;font-size:.82rem}
 .warn{background:var(--warn);border-left:4px solid var(--edge);padding:.5rem .8rem}
 @media(max-width:30rem){body{font-size:15px;margin-top:1rem}th,td{padding:.3rem .45rem .3rem 0}
