@@ -16,21 +16,21 @@ SETTINGS = 24
 CPU_SECONDS = 20.0
 # Upper over lower end by kind of randomizer, of settings with both ends and an upper end of MOST nats at most.
 LARGEST_TODAY = {
-    "PureLDP": 20.0,
-    "KaryResponse": 20.0,
-    "OneBit": 20.0,
-    "L2Mechanism": 20.0,
-    "Rappor": 20.0,
-    "HadamardResponse": 20.0,
-    "Laplace": 20.0,
+    "PureLDP": 10.0,
+    "KaryResponse": 10.0,
+    "OneBit": 10.0,
+    "L2Mechanism": 10.0,
+    "Rappor": 10.0,
+    "HadamardResponse": 10.0,
+    "Laplace": 10.0,
     "ApproximateLDP": math.inf,
     "KnownProfile": math.inf,
-    "Gaussian": 200.0,
-    "FiniteMechanism": 20.0,
+    "Gaussian": 1000.0,
+    "FiniteMechanism": 10.0,
 }
 LARGEST_WANTED = dict.fromkeys(LARGEST_TODAY, 3.0)
 # Of all settings: without a lower end above zero, without a finite upper end or an answer in time.
-SHARES_TODAY = {census.NO_LOWER: 0.6, census.NO_UPPER: 0.25, census.LONG: 0.25, census.REFUSED: 0.25}
+SHARES_TODAY = {census.NO_LOWER: 0.75, census.NO_UPPER: 0.25, census.LONG: 0.25, census.REFUSED: 0.25}
 SHARES_WANTED = dict.fromkeys(SHARES_TODAY, 0.0)
 
 

@@ -20,6 +20,7 @@ from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli import help
+from checkin_jax.cli.explain import WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -267,6 +268,14 @@ def test_the_glossary_has_every_theorem_of_the_table():
         assert sentence == bound.statement
         for proof in re.findall(r"docs/(\w+\.md)", bound.reference):
             assert f"({proof})" in links, (bound.label, proof)
+
+
+def test_the_glossary_has_the_words_that_the_command_explains():
+    """In its order, each with a text of at most two or three sentences."""
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    section = page.split("\n## Names of bounds")[0].split("## Words\n")[1]
+    assert re.findall(r"^\* \*\*(.+?)\*\*: (.*)$", section, re.MULTILINE) == [*WORDS.items()]
+    assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in WORDS.values())
 
 
 def test_formulae_are_formulae():
