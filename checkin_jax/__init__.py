@@ -44,6 +44,7 @@ if _TYPE_CHECKING:
     from checkin_jax.protocols import SlidingWindow as SlidingWindow
     from checkin_jax.protocols import from_availability as from_availability
     from checkin_jax.randomizers import ApproximateLDP as ApproximateLDP
+    from checkin_jax.randomizers import FiniteMechanism as FiniteMechanism
     from checkin_jax.randomizers import Gaussian as Gaussian
     from checkin_jax.randomizers import HadamardResponse as HadamardResponse
     from checkin_jax.randomizers import KaryResponse as KaryResponse
@@ -86,6 +87,7 @@ __getattr__, __dir__ = _later.attach(
         "SlidingWindow": "protocols",
         "from_availability": "protocols",
         "ApproximateLDP": "randomizers",
+        "FiniteMechanism": "randomizers",
         "Gaussian": "randomizers",
         "HadamardResponse": "randomizers",
         "KaryResponse": "randomizers",

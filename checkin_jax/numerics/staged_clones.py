@@ -5,8 +5,9 @@ docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clone
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jax import Array
@@ -51,8 +52,59 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
+class Steps(Protocol):
+    """The laws among which an adversary chooses one message's step."""
+
+    @property
+    def epsilon0(self) -> float: ...
+
+    @property
+    def variance(self) -> float:
+        """The largest of a step at c = 1, in units of p - 1."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether a single law above all is nearly as good, so that there is no game to play."""
+        ...
+
+    def message(self, losses: Array) -> Message:
+        """As the kernels have it, at these losses."""
+        ...
+
+    def rules(self, message: Message) -> Game:
+        """The game of the message."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyMessage:
+    """Steps of any eps0-LDP message: the hexagon.
+
+    Attributes: epsilon0: nats, in (0, 50].
+    """
+
+    epsilon0: float
+
+    @property
+    def variance(self) -> float:
+        return float(HEXAGON.largest_variance(self.message(host([0.0]))))
+
+    @property
+    def idle(self) -> bool:
+        return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
+
+    def message(self, losses: Array) -> Message:
+        del losses
+        return Message(host(self.epsilon0), host(1.0))
+
+    def rules(self, message: Message) -> Game:
+        del message
+        return HEXAGON
+
+
 def stages(
-    seen: StepCounts, everybody: float, log_inverse_mass: float, rules: Game = HEXAGON
+    seen: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
 ) -> staged_clones.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
@@ -67,7 +119,7 @@ def stages(
         before = min(math.floor(0.5 * mean), int(counts[masses > 0].min()))
     if before < _FEWEST:
         return None
-    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, rules.stages + 1))
+    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, number + 1))
     # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
     return staged_clones.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
@@ -92,35 +144,46 @@ class Problem(NamedTuple):
         return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
 
 
-def problem(
-    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
-) -> Problem | None:
-    """Any game, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
-    p_minus_1, mean = math.expm1(float(message.epsilon0)), float(seen.rate * (seen.masses @ seen.counts))
-    variance = float(rules.largest_variance(message))
-    chosen = stages(seen, everybody, log_inverse_mass, rules)
-    above_all = 2.0 * float(message.differ) / (p_minus_1 + 2.0)
-    if chosen is None or above_all < _WORTHWHILE**2 * variance:
+def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: float) -> Problem | None:
+    """Any steps, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
+    p_minus_1, mean = math.expm1(steps.epsilon0), float(seen.rate * (seen.masses @ seen.counts))
+    chosen = stages(seen, everybody, log_inverse_mass)
+    if chosen is None or steps.idle:
         return None
-    deviation = math.sqrt(mean * variance) * p_minus_1 / float(seen.clients)
+    deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(seen.clients)
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    binomial = bool(float(seen.rate) < 1.0)
-    arguments = seen, message, host(everybody), chosen, losses, rules, binomial, _nodes(mean)
+    binomial, message = bool(float(seen.rate) < 1.0), steps.message(losses)
+    arguments = (
+        seen,
+        message,
+        host(everybody),
+        chosen,
+        losses,
+        steps.rules(message),
+        binomial,
+        nodes_for(mean),
+    )
     return Problem(staged_clones.profile_upper, arguments, above)
 
 
 def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
     """Losses at which the bound is computed, and c - 1 there; deviation: of the loss."""
+    above = distances(deviation, p_minus_1, log_inverse_mass, _LOSSES)
+    return host(np.log1p(above)), above
+
+
+def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, number: int) -> np.ndarray:
+    """So many values of c - 1 from 0 on at which a bound is worth computing; deviation: of the loss."""
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
     x = np.linspace(0.0, far / deviation, 2001)
     matters = x < math.sqrt(2.0 * max(log_inverse_mass - _BELOW_DELTA, 1.0))
     apart = np.minimum(_NEAR * np.exp(np.square(x) / 6.0), np.where(matters, _TAIL, _FAR))
-    number = np.append(0.0, np.cumsum(0.5 * (1.0 / apart[1:] + 1.0 / apart[:-1])))
-    above = deviation * np.interp(np.linspace(0.0, number[-1], _LOSSES), number, x)
-    return host(np.log1p(above)), above
+    before = np.append(0.0, np.cumsum(0.5 * (1.0 / apart[1:] + 1.0 / apart[:-1])))
+    return deviation * np.interp(np.linspace(0.0, before[-1], number), before, x)
 
 
-def _nodes(mean: float) -> int:
+def nodes_for(mean: float) -> int:
+    """Nodes of a contour for about so many steps."""
     return staged_clones.MANY if mean > _MANY_STEPS else staged_clones.USUAL
 
 
@@ -132,46 +195,38 @@ def _hull(
     return np.append(np.log1p(above[:-1]), epsilon0), upper
 
 
-def bound(
-    seen: StepCounts, message: Message, everybody: float, log_inverse_mass: float, rules: Game
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """`profile` of any game and any law of the number of messages."""
-    found = problem(seen, message, everybody, log_inverse_mass, rules)
-    return None if found is None else found.profile()
-
-
 def pool(
-    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, epsilon0: float, log_inverse_mass: float
+    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, log_inverse_mass: float
 ) -> Problem | None:
     """T1h+: what is to be evaluated where check-in rates differ, as a pool stands in for the client.
 
     Args:
       sizes, masses: of n', whole and increasing, [parts]. theta: the pool's rate, in (0, 1).
-      rate: g, in (0, 1]; above theta nothing is proved here. epsilon0: nats, in (0, 50].
+      rate: g, in (0, 1]; above theta nothing is proved here.
       log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
 
     None as for `profile`.
     """
-    message = Message(host(epsilon0), host(1.0))
-    p_minus_1, kept = math.expm1(epsilon0), (masses > 0) & (sizes >= 1.0)
+    p_minus_1, kept = math.expm1(steps.epsilon0), (masses > 0) & (sizes >= 1.0)
     if rate > theta or not kept.any():
         return None
     number, parts = sizes[kept] + 1.0, masses[kept]
     # A smallest pool of next to no mass would leave few early steps.
     everybody = np.exp(sizes[kept] * math.log(theta))
     least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
-    variance = float(HEXAGON.largest_variance(message))
     chosen = stages(least, float(everybody[0]), log_inverse_mass)
-    if chosen is None or 2.0 / (p_minus_1 + 2.0) < _WORTHWHILE**2 * variance:
+    if chosen is None or steps.idle:
         return None
-    deviation = rate * math.sqrt(variance / (theta * float(number[-1]))) * p_minus_1
+    deviation = rate * math.sqrt(steps.variance / (theta * float(number[-1]))) * p_minus_1
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     pad = (sizes.size - number.size, 0)
     seen = staged_clones.PoolCounts(
         host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
-    arguments = seen, message, host(lost), chosen, losses, _nodes(theta * float(number[-1]))
+    message = steps.message(losses)
+    nodes = nodes_for(theta * float(number[-1]))
+    arguments = seen, message, host(lost), chosen, losses, steps.rules(message), nodes
     return Problem(staged_clones.pool_upper, arguments, above)
 
 
@@ -185,14 +240,14 @@ class Weighted(NamedTuple):
     weight: float
 
 
-def weighted(seen: Weighted, epsilon0: float, log_inverse_mass: float) -> Problem | None:
+def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
     """T2+: what is to be evaluated where slots have one of two weights; None where there are too few of either kind.
 
     Args:
       seen: parts in which there are fewer steps than stages have count as one message by itself.
-      epsilon0: nats, in (0, 50]. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
     """
-    message, p_minus_1 = Message(host(epsilon0), host(1.0)), math.expm1(epsilon0)
+    p_minus_1 = math.expm1(steps.epsilon0)
     usual = seen.masses > 4.0 * math.exp(-log_inverse_mass)
     plans, squares = [], 0.0
     for counts, weight in ((seen.whole, 1.0), (seen.part, seen.weight)):
@@ -202,28 +257,33 @@ def weighted(seen: Weighted, epsilon0: float, log_inverse_mass: float) -> Proble
             return None
         plans.append(plan)
         squares += weight**2 * float(seen.masses @ counts)
-    deviation = math.sqrt(squares * float(HEXAGON.largest_variance(message))) * p_minus_1 / seen.clients
+    deviation = math.sqrt(squares * steps.variance) * p_minus_1 / seen.clients
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     laws = weighted_clones.WeightedCounts(*(host(each) for each in seen))
-    nodes = _nodes(float(seen.masses @ (seen.whole + seen.part)))
-    return Problem(weighted_clones.profile_upper, (laws, message, tuple(plans), losses, nodes), above)
+    nodes = nodes_for(float(seen.masses @ (seen.whole + seen.part)))
+    message = steps.message(losses)
+    arguments = laws, message, tuple(plans), losses, steps.rules(message), nodes
+    return Problem(weighted_clones.profile_upper, arguments, above)
 
 
-def labelled(slots: int, seen: Labelled, epsilon0: float, log_inverse_mass: float) -> Problem | None:
+def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
     """T2++: what is to be evaluated where the client's message is shared evenly by all slots; None where they are few.
 
     Args:
-      epsilon0, log_inverse_mass: as in `weighted`.
+      log_inverse_mass: as in `weighted`.
     """
-    message, p_minus_1 = Message(host(epsilon0), host(1.0)), math.expm1(epsilon0)
+    p_minus_1 = math.expm1(steps.epsilon0)
     whole = StepCounts(host(1.0), host(1.0), host([float(slots)]), host([1.0]))
-    chosen, variance = stages(whole, 0.0, log_inverse_mass), float(HEXAGON.largest_variance(message))
+    chosen = stages(whole, 0.0, log_inverse_mass)
     if chosen is None:
         return None
     middle = float(seen.masses @ seen.clients) / float(seen.masses.sum())
-    losses, above = _losses(math.sqrt(slots * variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass)
+    losses, above = _losses(
+        math.sqrt(slots * steps.variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass
+    )
     counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *seen)))
-    arguments = counts, message, chosen, losses, _nodes(float(slots))
+    message = steps.message(losses)
+    arguments = counts, message, chosen, losses, steps.rules(message), nodes_for(float(slots))
     return Problem(labelled_clones.profile_upper, arguments, above)
 
 
@@ -268,5 +328,4 @@ def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: f
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
     seen = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
-    message = Message(host(epsilon0), host(1.0))
-    return problem(seen, message, math.exp(num_clients * math.log(rate)), log_inverse_mass, HEXAGON)
+    return problem(seen, AnyMessage(epsilon0), math.exp(num_clients * math.log(rate)), log_inverse_mass)

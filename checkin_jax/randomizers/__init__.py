@@ -16,6 +16,7 @@ from checkin_jax.randomizers.families import KnownProfile as KnownProfile
 from checkin_jax.randomizers.families import OneBit as OneBit
 from checkin_jax.randomizers.families import PureLDP as PureLDP
 from checkin_jax.randomizers.families import pure_profile as pure_profile
+from checkin_jax.randomizers.finite import FiniteMechanism as FiniteMechanism
 from checkin_jax.randomizers.gaussian import Gaussian as Gaussian
 from checkin_jax.randomizers.randomizer import BINARY as BINARY
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0 as MAX_EPSILON0

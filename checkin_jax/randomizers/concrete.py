@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.families import pure_profile
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
+from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,10 @@ class L2Mechanism(ConcreteLDP):
         return 1.0
 
     @property
+    def step_set(self) -> StepSet:
+        return one_bit_steps(self.epsilon0)
+
+    @property
     def fair_at_zero(self) -> bool:
         return True
 
@@ -100,8 +106,25 @@ class KaryResponse(ConcreteLDP):
         return f"{down(self.epsilon0)}-LDP messages of {self.num_values:,}-ary randomized response"
 
     @property
-    def kary(self) -> int:
-        return self.num_values
+    def kary(self) -> int | None:
+        return self.num_values if self.num_values > 2 else None
+
+    @property
+    def one_bit(self) -> float | None:
+        return 1.0 if self.num_values == 2 else None
+
+    @property
+    def step_set(self) -> StepSet:
+        """All others at one of the two records, or at a third one."""
+        if self.num_values == 2:
+            return one_bit_steps(self.epsilon0)
+        loss, rare = self.epsilon0, 1.0 / (math.expm1(self.epsilon0) + self.num_values)
+        usual = math.exp(loss) * rare
+        return steps_of(
+            [(loss, 0.0, rare), (0.0, loss, rare), (-loss, -loss, usual)],
+            [(loss, 0.0, rare), (-loss, 0.0, usual)],
+            [(0.0, loss, rare), (0.0, -loss, usual)],
+        )
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)
@@ -116,6 +139,8 @@ class KaryResponse(ConcreteLDP):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HadamardResponse(ConcreteLDP):
     """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+
+    Of three values or more, as lower ends have it.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -132,16 +157,42 @@ class HadamardResponse(ConcreteLDP):
         return 0.5 * pure_profile(self.epsilon0, loss)
 
     @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def step_set(self) -> StepSet:
+        """All others at one of the two records, or at a third one.
+
+        Its half has an even or an odd number of the two records' halves in common with all labels: any third record is
+        a mixture of one that is their sum and of one that is its complement.
+        """
+        loss = self.epsilon0
+        low, high = 0.5 / (1.0 + math.exp(loss)), 0.5 / (1.0 + math.exp(-loss))
+        return steps_of(
+            [(0.0, 0.0, high), (loss, 0.0, low), (0.0, loss, low), (-loss, -loss, high)],
+            [(0.0, 0.0, low), (loss, loss, low), (-loss, 0.0, high), (0.0, -loss, high)],
+            [(loss, 0.0, low), (-loss, 0.0, high), (0.0, 0.0, 0.5)],
+            [(0.0, loss, low), (0.0, -loss, high), (0.0, 0.0, 0.5)],
+        )
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Labels that say in which of the two records' halves a message is."""
+        """Labels that say in which of the two records' halves a message is; the third record's is where both agree."""
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
-        return (LabelLaws(target, other, "Hadamard response, all others at one of the two records"),)
+        third = np.array([low, low, high, high])
+        return (
+            LabelLaws(target, other, "Hadamard response, all others at a third record", third),
+            LabelLaws(target, other, "Hadamard response, all others at one of the two records"),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rappor(ConcreteLDP):
     """Symmetric RAPPOR [EPK14]: a one-hot vector, every bit of it flipped by randomized response of epsilon0 / 2.
+
+    Of three bits or more, as lower ends have it.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -160,15 +211,42 @@ class Rappor(ConcreteLDP):
         return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
 
     @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def step_set(self) -> StepSet:
+        """All others at one of the two records, or at a third one, whose bit then shows, too."""
+        half = 0.5 * self.epsilon0
+        kept, flipped = 1.0 / (1.0 + math.exp(-half)), 1.0 / (1.0 + math.exp(half))
+        # Log likelihood ratios of a bit that the target's record sets, and of one that the other clients' record sets.
+        sets, unsets = [(half, flipped), (-half, kept)], [(-half, kept), (half, flipped)]
+        third = [
+            (first + theirs, second + theirs, mass * more * most)
+            for (first, mass), (second, more), (theirs, most) in itertools.product(sets, sets, unsets)
+        ]
+        two = [
+            (first + second, mass * more) for (first, mass), (second, more) in itertools.product(sets, unsets)
+        ]
+        return steps_of(
+            third, [(loss, 0.0, mass) for loss, mass in two], [(0.0, loss, mass) for loss, mass in two]
+        )
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """The two bits in which the records differ."""
+        """The two bits in which the records differ, and that of a third record."""
         kept, flipped = (
             1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
             1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
         )
         same = 2.0 * kept * flipped
         target, other = np.array([kept**2, same, flipped**2]), np.array([flipped**2, same, kept**2])
-        return (LabelLaws(target, other, "RAPPOR, all others at one of the two records"),)
+        bits = np.array(list(itertools.product((0, 1), repeat=3)))
+        three = [np.prod(np.where(bits == one, kept, flipped), axis=1) for one in np.eye(3)]
+        return (
+            LabelLaws(three[0], three[1], "RAPPOR, all others at a third record", three[2]),
+            LabelLaws(target, other, "RAPPOR, all others at one of the two records"),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,6 +268,10 @@ class Laplace(ConcreteLDP):
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:

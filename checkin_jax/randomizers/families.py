@@ -12,6 +12,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, TERNARY, LabelLaws, Randomizer
+from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
 
 def pure_profile(epsilon0: float, loss: np.ndarray) -> np.ndarray:
@@ -151,6 +152,10 @@ class OneBit(Randomizer):
     @property
     def one_bit(self) -> float:
         return self.differ
+
+    @property
+    def step_set(self) -> StepSet:
+        return one_bit_steps(self.epsilon0, self.differ)
 
     @property
     def dummy_anywhere(self) -> bool:

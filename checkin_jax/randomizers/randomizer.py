@@ -9,6 +9,7 @@ import numpy as np
 
 from checkin_jax._names import ByName
 from checkin_jax._variables import FreeVariable
+from checkin_jax.randomizers.step_sets import StepSet
 
 MAX_EPSILON0 = 50.0
 
@@ -18,13 +19,16 @@ BINARY, TERNARY = "binary randomized response", "3-ary randomized response"
 class LabelLaws(NamedTuple):
     """A concrete pair of records, seen through labels: a post-processing of the message with finitely many values.
 
-    target: probabilities of the labels when the client holds the one record, [labels]. other: when it, or any other
-    client, holds the other record, [labels], positive. name: what it is, in words.
+    target: probabilities of the labels when the client holds the one record, [labels]. other: when it holds the other
+    record, [labels], positive. name: what it is, in words. others: when any other client holds its record, [labels],
+    positive; `other` if None. apart: target - other, where more digits of it are known; else None.
     """
 
     target: np.ndarray
     other: np.ndarray
     name: str
+    others: np.ndarray | None = None
+    apart: np.ndarray | None = None
 
 
 class Randomizer(ByName, abc.ABC):
@@ -85,6 +89,14 @@ class Randomizer(ByName, abc.ABC):
     @property
     def kary(self) -> int | None:
         """The number of values k, if a message is k-ary randomized response (with labels of any names); else None."""
+        return None
+
+    @property
+    def step_set(self) -> StepSet | None:
+        """Laws that are together above all steps of this very mechanism in convex order; None if none are known.
+
+        All records count, the one behind a dummy too, and all ordered pairs of the target's records.
+        """
         return None
 
     @property

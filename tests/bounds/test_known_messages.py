@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from oracles import hexagon, large
 from oracles import known_messages as known
 
+import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.messages.hiding import Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.bounds.unit import log_inverse_mass
+from checkin_jax.accounting.bounds.staged import StagedClones
+from checkin_jax.accounting.bounds.unit import least, log_inverse_mass
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit
-from checkin_jax.kernels.messages.games import ONE_BIT, Message
+from checkin_jax.kernels.messages.games import Message
 from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics.step_laws import OwnSteps
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -163,7 +166,13 @@ class TestB0:
         assert (b0_values(4, 0.9, p, cs) >= 0.9**4 * alone).all()
 
 
-class TestStagedB:
+def one_bit_game(epsilon0, differ=1.0):
+    """The staged game of the laws of one bit."""
+    one = cj.OneBit(epsilon0=epsilon0, differ=differ)
+    return OwnSteps(epsilon0, one.step_set, one.profile)
+
+
+class TestStagedOneBit:
     @pytest.mark.parametrize(("p", "step"), [(F(3, 2), F(1, 120)), (F(4), F(1, 20))])
     @pytest.mark.thorough(but=1)
     def test_above_the_game_played_out(self, p, step):
@@ -178,37 +187,31 @@ class TestStagedB:
             )
             return float(np.asarray(masses) @ values[np.asarray(counts)]) / 1000
 
-        message = Message(host(math.log(p)), host(1.0))
         some = np.array([280, 300, 320]), np.array([0.25, 0.5, 0.25])
         for seen, law in (
             (equal_steps.StepCounts(host(1000), host(0.3), host([1000]), host([1.0])), (counts, masses)),
             (equal_steps.StepCounts(host(1000), host(1.0), host([300]), host([1.0])), ([300], [1.0])),
             (equal_steps.StepCounts(host(1000), host(1.0), *map(host, some)), some),
         ):
-            found = staged_clones.bound(seen, message, 0.0, MASS, ONE_BIT)
+            found = staged_clones.problem(seen, one_bit_game(math.log(p)), 0.0, MASS)
             assert found is not None
-            ours = convex.chords(*found, np.log1p(np.array([float(x) for x in far])))
+            ours = convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))
             exact = np.array([game(*law, 1 + x) for x in far])
             assert (ours >= exact * (1 - ORACLE_ROUNDING)).all()
             assert ours[0] <= 1.08 * exact[0], deviation
 
     def test_not_where_everybody_may_be_used(self):
         seen = equal_steps.StepCounts(host(1000), host(1.0), host([1000]), host([1.0]))
-        assert staged_clones.bound(seen, Message(host(1.0), host(1.0)), 1.0, MASS, ONE_BIT) is None
+        assert staged_clones.problem(seen, one_bit_game(1.0), 1.0, MASS) is None
         plain = TotalVariationBound(Shuffled(1000, 1.0), 1.0, 1.0, MASS)
-        for one in (
-            OneBitSlots(Shuffled(1000, 1.0), 1.0, MASS),
-            OneBitCheckIn(Shuffled(1000, 1.0), 1.0, MASS),
-        ):
-            loss = np.array([0.0, 0.01, 0.1])
-            np.testing.assert_allclose(one.upper(loss), plain.upper(loss), rtol=1e-12)
+        loss = np.array([0.0, 0.01, 0.1])
+        one = OneBitCheckIn(Shuffled(1000, 1.0), 1.0, MASS)
+        np.testing.assert_allclose(one.upper(loss), plain.upper(loss), rtol=1e-12)
 
 
 ROUNDS = [
     lambda hiding, e: KaryBound(hiding, e, 10, MASS),
     lambda hiding, e: TotalVariationBound(hiding, e, 0.3 * math.tanh(e / 2), MASS),
-    lambda hiding, e: OneBitSlots(hiding, e, MASS),
-    lambda hiding, e: OneBitSlots(hiding, e, MASS, 0.5),
 ]
 
 
@@ -244,8 +247,6 @@ def test_instances_lie_below(hiding, epsilon0):
         upper = one.upper(loss)
         for difference, mass in instance.lower(loss):
             assert (np.asarray(difference) - np.expm1(loss) * np.asarray(mass) <= upper * (1 + 1e-9)).all()
-    (binary,) = OneBitSlots(hiding, epsilon0, MASS).instances
-    assert binary.name == "binary randomized response, all others at one of the two records"
 
 
 # --- composed: the table of docs/theory_mechanisms.md
@@ -302,20 +303,26 @@ def test_figures_of_kary_response(epsilon0, k, upper):
     assert spread.upper <= 1.0002 * found.upper
 
 
-def test_b_with_its_full_hull():
+def one_bit_by_stages(hiding, epsilon0, mass):
+    """Own laws of one bit, or T1's law where that is smaller."""
+    staged = StagedClones(hiding, one_bit_game(epsilon0), mass)
+    return least([staged, TotalVariationBound(hiding, epsilon0, 1.0, mass)])
+
+
+def test_own_laws_of_one_bit_with_their_full_hull():
     """Averaged updates at eps0 = 6: 17.36, T1 has 18.24."""
-    found = bracket(lambda mass: OneBitSlots(Shuffled(60_000, 0.1, "T3"), 6.0, mass))
-    assert found.lower <= found.upper <= 17.40
+    found = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1, "T3"), 6.0, mass))
+    assert found.upper <= 17.40
 
 
 @pytest.mark.thorough
 def test_slots_gain_as_check_in_does():
     """One bit at eps0 = 2 in A_fix and A_avg; T2 and T2' give 1.443 and 1.438."""
     for hiding, most in ((Slots(6000, 0.1, 0.095), 1.096), (Occupied(60_000, 6000, 0.5), 1.092)):
-        found = bracket(lambda mass, hiding=hiding: OneBitSlots(hiding, 2.0, mass))
-        assert found.lower <= found.upper <= most
-    averaged = bracket(lambda mass: OneBitSlots(Shuffled(60_000, 0.1, "T3"), 2.0, mass))
-    assert averaged.lower <= averaged.upper <= 1.096
+        found = bracket(lambda mass, hiding=hiding: one_bit_by_stages(hiding, 2.0, mass))
+        assert found.upper <= most
+    averaged = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1, "T3"), 2.0, mass))
+    assert averaged.upper <= 1.096
 
 
 def test_a_hull_on_one_side_is_no_pairs_profile(monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitSlots
+from checkin_jax.accounting.bounds.messages.one_bit import FairBits
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.composition import composer
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
@@ -157,9 +158,9 @@ def test_fair_bits_are_what_the_mechanism_leaks(p, clients, hiding: Hiding, law)
     assert math.isclose(sum(second.values()), 1.0)
     cs = np.exp(np.linspace(0.02, 0.95, 14) * epsilon0)
     with jax.enable_x64(True):
-        lines, mirrored = FairBits(OneBitSlots(hiding, epsilon0, 30.0), hiding, epsilon0, 30.0).lower(
-            np.log(cs)
-        )
+        lines, mirrored = FairBits(
+            TotalVariationBound(hiding, epsilon0, 1.0, 30.0), hiding, epsilon0, 30.0
+        ).lower(np.log(cs))
     exact = [divergence(first, second, c) for c in cs]
     assert np.allclose(exact, [divergence(second, first, c) for c in cs], atol=1e-14)
     for difference, far in (lines, mirrored):

@@ -15,9 +15,11 @@ from oracles import unequal_rates as brute
 from scipy.stats import binom
 
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
+from checkin_jax.accounting.bounds.messages.hiding import Shuffled
 from checkin_jax.accounting.bounds.staged import StagedClones, UnequalStaged
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.numerics.counts import pools
+from checkin_jax.numerics.staged_clones import AnyMessage
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -222,7 +224,7 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     rate = float(1 / (1 + inverse_rho))
     n, beta = size + 1, rate / theta
     pool = pools.certain(size)
-    staged = UnequalStaged(rate, theta, pool, math.log(3.0), 28.0)
+    staged = UnequalStaged(rate, theta, pool, AnyMessage(math.log(3.0)), 28.0)
     assert staged.gains
     steps = 240
     width = max(90.0, float((c - 1) * n * inverse_rho))
@@ -240,8 +242,8 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
 
 def test_t1h_plus_at_equal_rates_is_t1_plus():
     losses = np.array([0.0, 0.002, 0.01, 0.02])
-    ours = UnequalStaged(0.1, 0.1, pools.certain(9_999), 2.0, MASS).upper(losses)
-    theirs = StagedClones(10_000, 0.1, 2.0, MASS).upper(losses)
+    ours = UnequalStaged(0.1, 0.1, pools.certain(9_999), AnyMessage(2.0), MASS).upper(losses)
+    theirs = StagedClones(Shuffled(10_000, 0.1), AnyMessage(2.0), MASS).upper(losses)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
 
@@ -253,5 +255,7 @@ def test_t1h_plus_without_thinning_is_false():
     losses = np.array([0.03, 0.06])
     difference, far = law.instances[0].lower(losses)[0]
     leaked = difference - np.expm1(losses) * far
-    not_below(UnequalStaged(rate, 0.3, pool, 2.0, MASS).upper(losses), leaked)
-    assert (UnequalStaged(rate, 0.3, pools.certain(3300), 2.0, MASS).upper(losses) < 0.9 * leaked).any()
+    not_below(UnequalStaged(rate, 0.3, pool, AnyMessage(2.0), MASS).upper(losses), leaked)
+    assert (
+        UnequalStaged(rate, 0.3, pools.certain(3300), AnyMessage(2.0), MASS).upper(losses) < 0.9 * leaked
+    ).any()

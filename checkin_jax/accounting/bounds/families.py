@@ -6,6 +6,7 @@ A new theorem is a file with its bound, a builder here or there, and a line in `
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -19,9 +20,10 @@ from checkin_jax.accounting.bounds.messages.hidden import (
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
-from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn, OneBitSlots
+from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
 from checkin_jax.accounting.bounds.messages.spared import SparedGaussian
+from checkin_jax.accounting.bounds.messages.spared_pure import SparedPureLDP
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
@@ -43,8 +45,10 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.accounting.bounds.windows.contested import ContestedSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.labelled import LabelledSlots
-from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.step_laws import OwnSteps
+from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
+from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws, Randomizer
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
 _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
@@ -67,11 +71,46 @@ def t3(unit: Unit) -> UnitBound | None:
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1, a rate below 1, and about 80 messages a round."""
-    if unit.cover is None or unit.epsilon0 is None or _known(unit):
+    """Needs: as T1, a rate below 1, and about 80 messages a round; mechanisms with laws of their own have these."""
+    if unit.cover is None or not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    staged = StagedClones(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
-    return staged if staged.gains else None
+    return _staged(unit, Shuffled(*unit.cover), AnyMessage(unit.epsilon0))
+
+
+def _staged(unit: Unit, hiding: Hiding, steps: Steps) -> UnitBound | None:
+    bound = StagedClones(hiding, steps, unit.log_inverse_mass)
+    return bound if bound.gains else None
+
+
+@functools.lru_cache(maxsize=16)
+def _own_steps(randomizer: Randomizer) -> OwnSteps | None:
+    laws = randomizer.step_set
+    return None if laws is None else OwnSteps(randomizer.largest_loss, laws, randomizer.profile)
+
+
+def own_laws(unit: Unit) -> UnitBound | None:
+    """Needs: a mechanism that states the laws of its steps, and some hundred messages."""
+    if not unit.epsilon0 or unit.randomizer.step_set is None:
+        return None
+    steps, cover, averaged = (
+        _own_steps(unit.randomizer),
+        unit.cover,
+        unit.protocol.averaged_throws is not None,
+    )
+    assert steps is not None
+    if unit.crowd is not None:
+        return builders.staged(unit, steps)
+    found = [_labelled(unit, steps)]
+    if found == [None]:
+        found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _hidings(unit, Slots))]
+    if unit.randomizer.kary is None:
+        found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
+    # B0 and t_k are below, for messages of one bit and for k-ary response.
+    sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
+    if cover is not None and cover.rate < 1.0 and not sharper:
+        found.append(_staged(unit, Shuffled(*cover), steps))
+    bounds = [each for each in found if each is not None]
+    return bounds[0] if len(bounds) == 1 else least(bounds) if bounds else None
 
 
 def _known(unit: Unit) -> bool:
@@ -79,8 +118,8 @@ def _known(unit: Unit) -> bool:
     return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
-def _hidings(unit: Unit) -> list[Hiding]:
-    """Where the client's message hides, one record replaced."""
+def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
+    """Where the client's message hides, one record replaced; of these kinds alone, if any is given."""
     if not unit.replaced:
         return []
     found: list[Hiding] = []
@@ -91,7 +130,7 @@ def _hidings(unit: Unit) -> list[Hiding]:
         found.append(Slots(*shown[:3]))
     if protocol.used_throws is not None:
         found.append(Occupied(*protocol.used_throws))
-    return found
+    return [each for each in found if not kinds or isinstance(each, kinds)]
 
 
 def _each(unit: Unit, made: Callable[[Hiding], UnitBound]) -> UnitBound | None:
@@ -135,18 +174,6 @@ def b0(unit: Unit) -> UnitBound | None:
     return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.log_inverse_mass, differ)
 
 
-def b(unit: Unit) -> UnitBound | None:
-    """Needs: one-bit messages in slots, or averaged."""
-    differ, epsilon0 = unit.randomizer.one_bit, unit.epsilon0
-    if (
-        differ is None
-        or epsilon0 is None
-        or (unit.cover is not None and unit.protocol.averaged_throws is None)
-    ):
-        return None
-    return _each(unit, lambda hiding: OneBitSlots(hiding, epsilon0, unit.log_inverse_mass, differ))
-
-
 def t2(unit: Unit) -> UnitBound | None:
     """Needs: slots all of which show a message; eps0-LDP messages. A client may be replaced, added or removed."""
     shown, epsilon0 = unit.slots, unit.epsilon0
@@ -161,23 +188,40 @@ def t2(unit: Unit) -> UnitBound | None:
 
 def t2_plus(unit: Unit) -> UnitBound | None:
     """Needs: as T2, clients that throw independently, two of them a slot at most; some hundred slots."""
-    shown, epsilon0 = unit.slots, unit.epsilon0
-    if shown is None or not shown.hidden or epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+    if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    if not shown.contested or not shown.others or shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
+    return _weighted(unit, AnyMessage(unit.epsilon0))
+
+
+def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
+    shown = unit.slots
+    if shown is None or not shown.hidden or not shown.contested or not shown.others:
         return None
-    weighted = WeightedSlots(*shown[:2], epsilon0, unit.log_inverse_mass, shown.others, shown.pick)
+    if shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
+        return None
+    weighted = WeightedSlots(*shown[:2], steps, unit.log_inverse_mass, shown.others, shown.pick)
     return weighted if weighted.gains else None
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
     """Needs: as T2+, common slots of clients of one rate; a record is replaced."""
-    shown, throws, epsilon0 = unit.slots, unit.protocol.used_throws, unit.epsilon0
-    if not unit.replaced or shown is None or not shown.hidden or throws is None or throws.num_clients == 1:
+    if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    if epsilon0 is None or epsilon0 == 0.0 or _known(unit):
+    return _labelled(unit, AnyMessage(unit.epsilon0))
+
+
+def labels_are_false(unit: Unit) -> bool:
+    """True for common slots with hidden dummies, of several clients of one rate; a record is replaced."""
+    shown, throws = unit.slots, unit.protocol.used_throws
+    hidden = unit.replaced and shown is not None and shown.hidden
+    return hidden and throws is not None and throws.num_clients > 1
+
+
+def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
+    throws = unit.protocol.used_throws
+    if throws is None or not labels_are_false(unit):
         return None
-    labelled = LabelledSlots(*throws, epsilon0, unit.log_inverse_mass)
+    labelled = LabelledSlots(*throws, steps, unit.log_inverse_mass)
     return labelled if labelled.gains else None
 
 
@@ -248,6 +292,18 @@ def e_star(unit: Unit) -> UnitBound | None:
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
+def e_plus(unit: Unit) -> UnitBound | None:
+    """Needs: eps0-LDP messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if randomizer.kary is not None or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedPureLDP(cover.num_clients, unit.epsilon0, unit.log_inverse_mass, randomizer.one_bit)
+    return everybody if everybody.gains else None
+
+
 def g4(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots whose single messages nobody sees; Gaussian noise."""
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
@@ -264,7 +320,8 @@ def local(unit: Unit) -> UnitBound:
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    known = randomizer.label_laws
+    # Who the others are does not matter here.
+    known = tuple(each for each in randomizer.label_laws if each.others is None)
     if randomizer.kary is not None:
         known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
     laws = tuple(LocalLabels(bound, rate, each) for each in known)
@@ -284,6 +341,8 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     every += [
         LabelMessages(scale, sums, each)
         for each in unit.randomizer.label_laws
+        # A client that is not there leaves its place to the record of all others.
+        if unit.relation == REPLACE or each.others is None
         for scale, sums in _summed(unit, bounds)
     ]
     if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
@@ -354,7 +413,7 @@ def _summed(
     profile = profile_of(unit.randomizer)
     if cover is not None:
         sums = HiddenMessages(*cover, profile, log_inverse_mass)
-    elif shown is not None and shown.hidden and unit.replaced:
+    elif shown is not None and shown.hidden:
         sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
     else:
         return ()

@@ -1,6 +1,8 @@
-"""eps0-LDP messages with the likelihood constraints from below, stage by stage: T1+, T1h+ and, in slots, T2+ and T2++.
+"""Messages that an adversary chooses step by step among laws: of any eps0-LDP message, or a mechanism's own.
 
-Where `numerics.staged_clones` has a bound below T1's. Call inside `devices.float64()`.
+T1+ and T1h+ here, T2+ and T2++ in `windows`, where `numerics.staged_clones` has a bound. With a mechanism's own laws in
+place of the hexagon's all of them are "own laws" [docs/theory_mechanisms.md, section 6]. Call inside
+`devices.float64()`.
 """
 
 from __future__ import annotations
@@ -11,34 +13,51 @@ import functools
 
 import numpy as np
 
+from checkin_jax.accounting.bounds.clones import largest_loss
+from checkin_jax.accounting.bounds.messages.hiding import Hiding
 from checkin_jax.accounting.bounds.unit import Instance, Values
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+
+# The name of bounds by a mechanism's own laws.
+OWN_LAWS = "own-laws"
 
 
 class Staged(abc.ABC):
-    """A game of eps0-LDP messages, stage by stage.
+    """A game of messages, stage by stage.
 
     Attributes of subclasses:
-      epsilon0: nats. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      steps: the laws among which an adversary chooses. log_inverse_mass: masses up to exp(-log_inverse_mass) do not
+        matter. label: the theorem's, for steps of any eps0-LDP message.
     """
 
-    epsilon0: float
+    steps: Steps
     log_inverse_mass: float
+    label: str
     instances: tuple[Instance, ...] = ()
 
     @abc.abstractmethod
     def _stated(self) -> staged_clones.Problem | None:
-        """What is to be evaluated, for epsilon0 > 0."""
+        """What is to be evaluated."""
 
     @functools.cached_property
     def _problem(self) -> staged_clones.Problem | None:
-        return None if self.epsilon0 == 0.0 else self._stated()
+        return self._stated()
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return None if self._problem is None else self._problem.profile()
+
+    @property
+    def name(self) -> str:
+        return self.label if isinstance(self.steps, AnyMessage) else OWN_LAWS
+
+    @property
+    def sharp(self) -> bool:
+        """A mechanism's own laws are near what it leaks."""
+        return not isinstance(self.steps, AnyMessage)
 
     @property
     def gains(self) -> bool:
@@ -46,8 +65,13 @@ class Staged(abc.ABC):
         return self._problem is not None
 
     @property
+    def _seen(self) -> float:
+        """The largest probability that the client's message is seen at all."""
+        return 1.0
+
+    @property
     def top(self) -> float:
-        return self.epsilon0
+        return largest_loss(self.steps.epsilon0, self._seen) if self._seen < 1.0 else self.steps.epsilon0
 
     def prepare(self) -> None:
         if self._problem is not None:
@@ -56,26 +80,30 @@ class Staged(abc.ABC):
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))
-        return convex.chords(*self._profile, loss)
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self._profile, loss))
 
 
 @dataclasses.dataclass(frozen=True)
 class StagedClones(Staged):
-    """T1+: shuffled check-in of eps0-LDP messages of n clients at one rate."""
+    """T1+, or own laws: messages that hide among others of the same weight, such as those of shuffled check-in."""
 
-    num_clients: int
-    rate: float
-    epsilon0: float
+    hiding: Hiding
+    steps: Steps
     log_inverse_mass: float
 
-    name = "T1+"
+    label = "T1+"
+
+    @property
+    def _seen(self) -> float:
+        return self.hiding.used
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self, devices.in_use())
 
     def _stated(self) -> staged_clones.Problem | None:
-        return staged_clones.check_in(self.num_clients, self.rate, self.epsilon0, self.log_inverse_mass)
+        mass = self.log_inverse_mass
+        return staged_clones.problem(self.hiding.sums(mass), self.steps, self.hiding.everybody, mass)
 
 
 @functools.lru_cache(maxsize=4)
@@ -87,7 +115,7 @@ def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndar
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalStaged(Staged):
-    """T1h+: a pool of others stands in for a client of rate g.
+    """T1h+, or own laws: a pool of others stands in for a client of rate g.
 
     Attributes: rate: g in (0, 1]. theta: the pool's rate, in (0, 1). pool: law of n', `numerics.counts.pools`.
     """
@@ -95,10 +123,10 @@ class UnequalStaged(Staged):
     rate: float
     theta: float
     pool: Pool
-    epsilon0: float
+    steps: Steps
     log_inverse_mass: float
 
-    name = "T1h+"
+    label = "T1h+"
 
     @property
     def variance(self) -> float:
@@ -106,5 +134,7 @@ class UnequalStaged(Staged):
         return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
     def _stated(self) -> staged_clones.Problem | None:
-        pool, mass = self.pool, self.log_inverse_mass
-        return staged_clones.pool(pool.sizes, pool.masses, self.theta, self.rate, self.epsilon0, mass)
+        pool = self.pool
+        return staged_clones.pool(
+            pool.sizes, pool.masses, self.theta, self.rate, self.steps, self.log_inverse_mass
+        )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
+from checkin_jax.accounting.bounds.staged import OWN_LAWS
 from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
@@ -46,6 +47,7 @@ class Bound:
       build: the bound on a unit, or None where a hypothesis fails.
       caveat: what a reader should be told of a unit for which no other bound was used; empty for nothing.
       assumes: what the theorem needs besides the protocol's own assumptions.
+      assumes_of: the same, where it depends on the unit.
     """
 
     label: str
@@ -57,6 +59,7 @@ class Bound:
     assumes: tuple[str, ...] = ()
     of_sums: str = ""
     assumes_of_sums: tuple[str, ...] = ()
+    assumes_of: Callable[[Unit], tuple[str, ...]] | None = None
 
     def stated(self, unit: Unit) -> str:
         """Label, sentence and reference, as a statement about such a unit prints them."""
@@ -65,7 +68,8 @@ class Bound:
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         """What it needs besides the protocol's own assumptions, for such a unit."""
-        return (*self.assumes, *(self.assumes_of_sums if unit.sums_noise else ()))
+        theirs = self.assumes_of(unit) if self.assumes_of is not None else ()
+        return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
 
 
 def _nothing_from_shuffling(label: str) -> Callable[[Unit], str]:
@@ -82,6 +86,11 @@ def _nothing_from_shuffling(label: str) -> Callable[[Unit], str]:
 def _r1_caveat(unit: Unit) -> str:
     seen = "sums of slots" if unit.summed_slots else "messages"
     return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
+
+
+def _of_own_laws(unit: Unit) -> tuple[str, ...]:
+    """False labels are used in common slots with hidden dummies."""
+    return (_STATED_RATE,) if families.labels_are_false(unit) else ()
 
 
 BOUNDS: tuple[Bound, ...] = (
@@ -107,6 +116,15 @@ BOUNDS: tuple[Bound, ...] = (
         "docs/theory.md, docs/theory_hexagon.md",
         0.25,
         families.t1_plus,
+    ),
+    Bound(
+        "E+",
+        "eps0-LDP messages of all clients: T1+ for the client's message in the place of another one, whose own message "
+        "joins those of a few clients that are spared",
+        "docs/theory_shuffle.md",
+        1.2,
+        families.e_plus,
+        assumes=("no client's message depends on another message of the same round",),
     ),
     Bound(
         "T2",
@@ -163,11 +181,13 @@ BOUNDS: tuple[Bound, ...] = (
         assumes=("no client's message depends on another message of the same round",),
     ),
     Bound(
-        "B",
-        "messages of one bit and public coins in slots: the worse of two laws, step by step",
-        "docs/theory_mechanisms.md",
+        OWN_LAWS,
+        "the worst of the mechanism's own laws, step by step: every other client may be taken to hold whichever record "
+        "hides least",
+        "docs/theory_mechanisms.md, docs/theory_hexagon.md",
         0.5,
-        families.b,
+        families.own_laws,
+        assumes_of=_of_own_laws,
     ),
     Bound(
         "T*",

@@ -145,7 +145,7 @@ class UnitCurve:
         """The bounds on a unit that may leave out exp(-mass), by label; call inside `float64()`."""
         if self.epsilon0 < _MIN_EPSILON0 or self.view == "local":
             return []
-        # B0 and B are slower, and far below where they hold.
+        # B0 and own laws are slower, and far below where they hold.
         tried = FAST_ONES if self.randomizer.one_bit is None else BEST
         unit = Unit(self.protocol, self.randomizer, "messages", REPLACE, mass)
         return [] if unit.alone else [(bound.label, made) for bound, made in built_bounds(unit, tried)]

@@ -6,23 +6,46 @@ be there instead, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels.execution.engine import hosted, xp
+
+
+class OwnLaws(NamedTuple):
+    """Laws of a mechanism's own step at every loss, or at one of them.
+
+    at: places, centred and in units of p - 1, [losses, values]. laws: probabilities of all places but zero, the last
+    law above the others in convex order, [losses, laws, values]. alone: at most what one message by itself gives away,
+    [losses].
+    """
+
+    at: Array
+    laws: Array
+    alone: Array
 
 
 class Message(NamedTuple):
     """Parameters of a message: float64 scalars.
 
     epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
-    differ, 1 in the worst case; any other message does not use it.
+    differ, 1 in the worst case; any other message does not use it. own: the mechanism's own laws, in their game alone.
     """
 
     epsilon0: Array
     differ: Array
+    own: OwnLaws | None = None
+
+    def alone(self, loss: Array) -> Array:
+        """At most what one message by itself gives away at this loss."""
+        if self.own is not None:
+            return self.own.alone
+        p = xp.exp(self.epsilon0)
+        return xp.maximum(xp.exp(loss) * xp.expm1(self.epsilon0 - loss), 0.0) / (p + 1.0)
 
 
 class Game(NamedTuple):
@@ -96,15 +119,15 @@ HEXAGON = Game(
 )
 
 
-def _one_bit_places(c_minus_1: Array, message: Message) -> Array:
-    """Of X, of Y, of -(c - 1) xi, and t*'s fourth."""
+def one_bit_places(c_minus_1: Array, message: Message) -> Array:
+    """Places of B0's terms, all others at x' (X) or at x (Y): of X, of Y, of -(c - 1) xi, and t*'s fourth."""
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
     fourth = c_minus_1 / xp.expm1(message.epsilon0)
     return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
 
 
-def _one_bit_laws(message: Message) -> Array:
+def one_bit_laws(message: Message) -> Array:
     """X, Y, and t*_beta with beta = differ (p - 1)/(p + 1)."""
     p_minus_1, nu = xp.expm1(message.epsilon0), message.differ
     rare = 1.0 / (p_minus_1 + 2.0)
@@ -125,11 +148,49 @@ def _one_bit_variance(message: Message) -> Array:
     return message.differ * xp.exp(-message.epsilon0)
 
 
-# Messages of one bit with public coins: X, all others at x', and Y, all others at x.
+# Messages of one bit with public coins, where everybody sends: X, all others at x', and Y, all others at x.
 ONE_BIT = Game(
-    _one_bit_places,
-    _one_bit_laws,
+    one_bit_places,
+    one_bit_laws,
     ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
     _one_bit_variance,
     10,
 )
+
+
+def _own_candidates(count: int) -> tuple[tuple[float, ...], ...]:
+    """Each of the first laws by itself, and mixtures of two and of three of them."""
+    first = min(count, 4)
+    rows = [np.eye(count)[i] for i in range(first)]
+    for i in range(first):
+        for j in range(i):
+            rows += [
+                share * np.eye(count)[i] + (1.0 - share) * np.eye(count)[j] for share in (0.5, 0.25, 0.75)
+            ]
+    rows.append(np.append(np.full(3, 1.0 / 3.0), np.zeros(count - 3)))
+    return tuple(tuple(float(share) for share in row) for row in rows)
+
+
+def _own(message: Message) -> OwnLaws:
+    assert message.own is not None
+    return message.own
+
+
+def _own_places(_: Array, message: Message) -> Array:
+    return _own(message).at
+
+
+def _own_laws(message: Message) -> Array:
+    return _own(message).laws
+
+
+def _own_variance(message: Message) -> Array:
+    """Where all losses are there, the first being 0."""
+    own = _own(message)
+    return xp.max(own.laws[0, :-1] @ xp.square(own.at[0]))
+
+
+@functools.lru_cache(maxsize=16)
+def own_game(count: int) -> Game:
+    """The game of so many laws, at least 3, that `Message.own` brings along."""
+    return Game(_own_places, _own_laws, _own_candidates(count), _own_variance, 10)

@@ -9,6 +9,9 @@ Outputs are merged into cells first (P and Q masses added), a post-processing. E
 variable N of the adversary's own are evaluated by contour integrals as in `stop_loss`: Poisson's summation gives
 Pr[W + N > X] from above, and E[W; W + N > X] up to images that are bounded and taken off. All outcomes with a step
 beyond a cut are put into A. The other direction is the same with -W in place of W.
+
+Where all other clients hold a third record, F being the law when everybody does, W is the sum of steps Z - Z', and
+(P - Q)/F = W / n. Q[A] is the same integral with one of the n steps drawn under x' in place of the third record.
 """
 
 from __future__ import annotations
@@ -39,12 +42,19 @@ _NODES, _WEIGHTS = (
 
 
 class Cells(NamedTuple):
-    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing from 0; [cells]."""
+    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing from 0; [cells].
+
+    Where all others hold a third record these are of Z - Z'. right_other, left_other: masses of the target's message
+    under the second measure, drawn: the probability that it is there, or that it would be if it was sent; else None.
+    """
 
     right: Array
     right_mass: Array
     left: Array
     left_mass: Array
+    right_other: Array | None = None
+    left_other: Array | None = None
+    drawn: Array | None = None
 
 
 @hosted(static=("count",))
@@ -131,11 +141,15 @@ def lines_lower(
       cells: of a step, relative errors below 1e-12.
       choice: of `contours`; any one is valid. thresholds: > 0, near that which it was chosen for.
 
-    (0, 1) where nothing can be told.
+    (0, 1) where nothing can be told. With masses of the target's own: (E[W; A], Q[A]); no step is cut off then.
     """
+    if cells.right_other is not None:
+        choice = choice._replace(cut=xp.full_like(choice.cut, cells.right.size))
     order, period = choice.order, choice.period
     # One row for every contour.
-    right, right_mass, left, left_mass = (xp.broadcast_to(part, (order.size, part.size)) for part in cells)
+    right, right_mass, left, left_mass = (
+        xp.broadcast_to(part, (order.size, part.size)) for part in cells[:4]
+    )
     kept = xp.arange(cells.right.size)[None] < choice.cut[:, None]
     at = xp.concatenate([xp.where(kept, right, 0.0), -left], axis=-1)
     mass = xp.concatenate([xp.where(kept, right_mass, 0.0), left_mass], axis=-1)
@@ -201,12 +215,34 @@ def lines_lower(
     scale = xp.exp(total.log_mgf[:, None] - order[:, None] * thresholds)
 
     size_of_mean = size_of_mean + mean_wrong
-    sums = hidden_messages.along(xp.stack([turn, turn * mean], axis=1), base, thresholds)
+    # Of Q: in place of one step the target's own.
+    own, own_size, own_wrong = turn, xp.ones_like(ratio), 0.0 * ratio
+    if cells.right_other is not None:
+        assert cells.left_other is not None
+        assert cells.drawn is not None
+        other = xp.exp(order[:, None] * at) * xp.concatenate([cells.right_other, cells.left_other])[None]
+        change = xp.sum(
+            xp.concatenate([cells.right_other, cells.left_other])[None] * xp.expm1(order[:, None] * at),
+            axis=-1,
+        )
+        turned = hidden_messages.transform(at, base, other[:, None])[:, 0]
+        moment = 1.0 + (rate * change)[:, None].astype(kind) + rate.astype(kind) * turned
+        swapped = (1.0 - cells.drawn) + cells.drawn.astype(kind) * moment / kept_up
+        apart = rate * xp.sum(other * (rounded + moved_by) * (1.0 + exponents), axis=-1)[:, None]
+        own, own_size = turn * swapped, xp.abs(swapped)
+        own_wrong = ratio * (apart * (1.0 + distance) + 2.0 * wrong * own_size) / modulus
+        own_wrong = own_wrong + total.absolute[:, None] * own_size[:, :1] / stop_loss.FLOOR
+    sums = hidden_messages.along(xp.stack([own, turn * mean], axis=1), base, thresholds)
     far, inside = sums[:, 0], sums[:, 1]
     # What errors grow by with the threshold, and the rest, of both.
-    errors = (more, off, more * size_of_mean, off * size_of_mean + ratio * mean_wrong)
+    errors = (
+        more * own_size,
+        off * own_size + own_wrong,
+        more * size_of_mean,
+        off * size_of_mean + ratio * mean_wrong,
+    )
     grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[:, None] for part in errors)
-    far = far + thresholds * grown + steady + tail[:, None]
+    far = far + thresholds * grown + steady + tail[:, None] * own_size[:, :1]
     unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]
     # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
     left = xp.sqrt(clients * rate * xp.sum(squares, axis=-1) + xp.square(clients * rate * lost_mean))

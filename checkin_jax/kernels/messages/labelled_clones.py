@@ -21,7 +21,7 @@ from jaxtyping import Float64
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
 from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.games import HEXAGON, Message
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
 
 
@@ -34,11 +34,12 @@ class LabelledCounts(NamedTuple):
     lost: Array
 
 
-def _one(nodes: int, seen: LabelledCounts, message: Message, stages: Stages, loss: Array) -> Array:
-    epsilon0 = message.epsilon0
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+def _one(
+    rules: Game, nodes: int, seen: LabelledCounts, stages: Stages, message: Message, loss: Array
+) -> Array:
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     middle = -(seen.masses @ seen.clients) / jnp.sum(seen.masses) * c_minus_1 / unit
-    end = staged_clones.play(HEXAGON, nodes, message, stages, loss, seen.slots, middle)
+    end = staged_clones.play(rules, nodes, message, stages, loss, seen.slots, middle)
     every = end.more(seen.slots - stages.before)
 
     def part(clients: Array) -> Array:
@@ -46,26 +47,25 @@ def _one(nodes: int, seen: LabelledCounts, message: Message, stages: Stages, los
         debt = every.debt * jnp.exp(end.game.contour.order * x + every.total.log_mgf)
         return (end.stop_loss(every.total, x) + debt) * unit / clients
 
-    alone = staged_clones.alone_at_most(loss, epsilon0)
+    alone = message.alone(loss)
     value = seen.masses @ jnp.minimum(jax.vmap(part)(seen.clients), alone) + seen.lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("nodes",))
+@compiled(static=("rules", "nodes"))
 def profile_upper(
     seen: LabelledCounts,
     message: Message,
     stages: Stages,
     losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
     nodes: int = staged_clones.USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      stages, nodes: as in `staged_clones.profile_upper`, for m steps.
+      stages, rules, nodes: as in `staged_clones.profile_upper`, for m steps.
     """
     require_float64(seen, message, stages, losses)
-    return jax.lax.map(
-        functools.partial(_one, nodes, seen, message, stages), losses, batch_size=staged_clones.BATCH
-    )
+    return staged_clones.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

@@ -31,7 +31,7 @@ from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import placed, xp
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.kernels.messages.games import ONE_BIT, Message
+from checkin_jax.kernels.messages.games import Message, one_bit_laws, one_bit_places
 from checkin_jax.kernels.round_off import UNIT
 
 NODES = 1024
@@ -221,7 +221,7 @@ def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Pa
 def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
     """g at this loss, and what it may lack at any m."""
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
-    at, weights = ONE_BIT.places(c_minus_1, message), rate * ONE_BIT.laws(message)
+    at, weights = one_bit_places(c_minus_1, message), rate * one_bit_laws(message)
     x = -clients * c_minus_1 / unit
     return _path(at, weights, clients, x, xp.ones_like(x)).curve(clients - 1.0, x)
 
@@ -264,8 +264,8 @@ def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array
     """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; absent alpha (1 - c), else beta times a step."""
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     shift, beta = c_minus_1 / unit, pool.rate / pool.theta
-    at = equal_steps.stretched(ONE_BIT.places(c_minus_1, message), pool, shift)
-    laws = ONE_BIT.laws(message)
+    at = equal_steps.stretched(one_bit_places(c_minus_1, message), pool, shift)
+    laws = one_bit_laws(message)
     rest = xp.maximum(1.0 - xp.sum(laws, axis=1, keepdims=True), 0.0)
     away = xp.broadcast_to(1.0 - pool.theta, rest.shape)
     weights = xp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)

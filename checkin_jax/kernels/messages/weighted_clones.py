@@ -22,7 +22,7 @@ from jaxtyping import Float64
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.games import HEXAGON, Message
+from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
 
 
@@ -37,17 +37,21 @@ class WeightedCounts(NamedTuple):
 
 
 def _one(
-    nodes: int, seen: WeightedCounts, message: Message, stages: tuple[Stages, Stages], loss: Array
+    rules: Game,
+    nodes: int,
+    seen: WeightedCounts,
+    stages: tuple[Stages, Stages],
+    message: Message,
+    loss: Array,
 ) -> Array:
-    epsilon0 = message.epsilon0
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     x = -seen.clients * c_minus_1 / unit
-    at, laws = HEXAGON.places(c_minus_1, message), HEXAGON.laws(message)
+    at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = seen.masses @ seen.whole, seen.masses @ seen.part
     one = jnp.max(laws[:-1] @ jnp.square(at))
     deviation = jnp.sqrt(one * (means[0] + jnp.square(seen.weight) * means[1]))
     order, worth = staged_clones.contoured(deviation, x)
-    candidates = jnp.asarray(HEXAGON.candidates)
+    candidates = jnp.asarray(rules.candidates)
 
     kinds: list[tuple[Stages, staged_clones.Staged]] = []
     for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
@@ -78,27 +82,26 @@ def _one(
         jnp.where(late, seen.whole, stages[0].before), jnp.where(late, seen.part, stages[1].before)
     )
     value = jnp.sum(jnp.where(late, seen.masses * values, 0.0))
-    alone = staged_clones.alone_at_most(loss, epsilon0)
+    alone = message.alone(loss)
     value = value * unit / seen.clients + jnp.sum(jnp.where(late, 0.0, seen.masses)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("nodes",))
+@compiled(static=("rules", "nodes"))
 def profile_upper(
     seen: WeightedCounts,
     message: Message,
     stages: tuple[Stages, Stages],
     losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
     nodes: int = staged_clones.USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
       stages: of either kind, from `checkin_jax.numerics.staged_clones`; any other ones are a bound too.
-      nodes: as in `staged_clones.profile_upper`.
+      rules, nodes: as in `staged_clones.profile_upper`.
     """
     require_float64(seen, message, stages, losses)
-    return jax.lax.map(
-        functools.partial(_one, nodes, seen, message, stages), losses, batch_size=staged_clones.BATCH
-    )
+    return staged_clones.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

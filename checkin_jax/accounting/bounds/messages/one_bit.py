@@ -26,8 +26,8 @@ from checkin_jax.accounting.bounds.messages.total_variation import (
 from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixtures
 from checkin_jax.kernels.messages import equal_steps, one_bit
-from checkin_jax.kernels.messages.games import ONE_BIT, Message
-from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.kernels.messages.games import Message
+from checkin_jax.numerics import convex
 
 # Buckets of the number of messages in the instance of fair bits, at least.
 _BUCKETS = 256
@@ -162,31 +162,3 @@ class OneBitCheckIn(_OneBit):
             return plain
         arguments = seen.clients, seen.rate, self.message, host(losses), host(plain)
         return np.asarray(one_bit.profile_upper(*arguments))
-
-
-@dataclasses.dataclass(frozen=True)
-class OneBitSlots(_OneBit):
-    """B: slots (T2, T2') and averaged updates (T3), adaptive within the round; where somebody may be absent. Certified.
-
-    Staged domination [docs/theory_hexagon.md] with the two laws in place of the five. Where nearly everybody is used,
-    or few messages are seen, only A at the total variation of the bits is left.
-
-    Args:
-      hiding: the protocol's unit. epsilon0: nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-      differ: as in `OneBitCheckIn`.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
-    """
-
-    @property
-    def name(self) -> str:
-        return f"{self.hiding.theorem} for one-bit messages"
-
-    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
-        seen = self.hiding.sums(self.log_inverse_mass)
-        found = staged_clones.bound(seen, self.message, self.hiding.everybody, self.log_inverse_mass, ONE_BIT)
-        return (
-            plain if found is None else np.where(losses < found[0][-1], convex.chords(*found, losses), plain)
-        )

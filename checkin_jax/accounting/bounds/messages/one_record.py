@@ -33,27 +33,38 @@ _NEAR = 0.5
 _CELL_COUNT, _LEAST_MU = 128, 1e-3
 
 
-def _label_cells(laws: LabelLaws) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-    """As `hidden_messages_lower.gaussian_cells`, of labels.
+def _label_cells(
+    laws: LabelLaws, drawn: float
+) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+    """As `hidden_messages_lower.gaussian_cells`, of labels; drawn: the probability that the target's message is there.
 
     Those that are equally likely under both records tell nothing and are left out.
     """
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
+    third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
+    everybody = other if third is None else third
+    difference = target - other if laws.apart is None else np.asarray(laws.apart, dtype=np.float64)
 
-    def side(sign: float) -> tuple[Array, Array]:
-        apart = sign * (target - other)
-        mass = other[apart > 0]
-        place = apart[apart > 0] / mass
-        order = np.argsort(place, kind="stable")
-        return host(place[order]), host(mass[order])
+    def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
+        """Labels of the first record to the right; the second's masses where all others hold a third one."""
 
-    right, left = side(1.0), side(-1.0)
-    return hidden_messages_lower.Cells(*right, *left), hidden_messages_lower.Cells(*left, *right)
+        def side(apart: np.ndarray) -> tuple[Array, Array, Array]:
+            mass = everybody[apart > 0]
+            place = apart[apart > 0] / mass
+            order = np.argsort(place, kind="stable")
+            return host(place[order]), host(mass[order]), host(second[apart > 0][order])
+
+        right, left = side(difference), side(-difference)
+        if third is None:
+            return hidden_messages_lower.Cells(*right[:2], *left[:2])
+        return hidden_messages_lower.Cells(*right[:2], *left[:2], right[2], left[2], host(drawn))
+
+    return cells(difference, other), cells(-difference, target)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OneRecord(abc.ABC):
-    """Messages with all other clients (and dummies) at x'; the target holds x or x'.
+    """Messages with all other clients (and dummies) at one record, such as x'; the target holds x or x'.
 
     messages: the sum that they are, its losses and its scale. Its `clients` over-estimated by a rounding is safe here.
     """
@@ -103,8 +114,14 @@ class _OneRecord(abc.ABC):
                     break
             return [np.concatenate([part.ravel() for part in parts]) for parts in zip(*found)]
 
+        above = clients * np.expm1(loss)
+        if forward.drawn is not None:
+            # Both ways alike: P - Q is W/n times the law in which everybody holds the third record.
+            both = [lines(cells, above) for cells in (forward, backward)]
+            one, two = ((apart / clients, mass * (1.0 + 1e-13)) for apart, mass in both)
+            return one, two
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
-        up, down = lines(forward, clients * np.expm1(loss)), lines(backward, -clients * np.expm1(-loss))
+        up, down = lines(forward, above), lines(backward, -clients * np.expm1(-loss))
         difference, mass = down[0] / clients, down[1]
         return (up[0] / clients, up[1]), (
             difference,
@@ -148,7 +165,8 @@ class LabelMessages(_OneRecord):
 
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-        return _label_cells(self.laws)
+        clients, count, _ = self.messages.terms
+        return _label_cells(self.laws, min(count / clients, 1.0) * (1.0 - 1e-14))
 
 
 def hidden_instances(messages: HiddenSum, scale: UnitBound) -> tuple[GaussianMessages, ...]:

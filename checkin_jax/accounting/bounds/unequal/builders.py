@@ -26,6 +26,7 @@ from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 # Rates of pools that are tried beside the others' largest one, where fewer members than this are absent.
@@ -184,9 +185,16 @@ def b0h(unit: Unit) -> UnitBound | None:
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h or T3h, and about 80 messages a round; messages of one bit have B0h."""
+    """Needs: as T1h or T3h, and about 80 messages a round; mechanisms with laws of their own have these."""
+    if unit.epsilon0 is None or unit.randomizer.step_set is not None:
+        return None
+    return staged(unit, AnyMessage(unit.epsilon0))
+
+
+def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
+    """T1h+ with these steps; messages of one bit, none of which depends on another, have B0h."""
     found = _crowd(unit)
-    if found is None or unit.epsilon0 is None or not found.thetas:
+    if found is None or not found.thetas:
         return None
     if unit.randomizer.one_bit == 1.0 and unit.protocol.averaged_crowd is None:
         return None
@@ -194,8 +202,8 @@ def t1h_plus(unit: Unit) -> UnitBound | None:
     theta = max(found.thetas[0], found.rate)
     if theta >= 1.0:
         return None
-    staged = UnequalStaged(found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass)
-    return staged if staged.gains else None
+    bound = UnequalStaged(found.rate, theta, found.pool(theta), steps, unit.log_inverse_mass)
+    return bound if bound.gains else None
 
 
 def s(unit: Unit) -> UnitBound | None:

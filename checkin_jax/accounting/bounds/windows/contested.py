@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones import Mixture, SlotsPureLDP, largest_loss
+from checkin_jax.accounting.bounds.clones import Mixture, SlotsPureLDP
 from checkin_jax.accounting.bounds.staged import Staged
-from checkin_jax.accounting.bounds.unit import Values
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.staged_clones import Steps
 
 # Numbers of slots that are told apart, by the logarithm of what is beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
@@ -76,7 +76,7 @@ class ContestedSlots(SlotsPureLDP):
 
 @dataclasses.dataclass(frozen=True)
 class WeightedSlots(Staged):
-    """T2+: the hexagon's game where the client has its whole share of a slot that is its own, half of it elsewhere.
+    """T2+, or own laws: the game where the client has its whole share of a slot that is its own, half of it elsewhere.
 
     Where others are in its slot it may win it with 1/(C + 1): half its share, with probability 2/(C + 1).
 
@@ -86,16 +86,16 @@ class WeightedSlots(Staged):
 
     slots: int
     used: float
-    epsilon0: float
+    steps: Steps
     log_inverse_mass: float
     others: int
     pick: float
 
-    name = "T2+"
+    label = "T2+"
 
     @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.used)
+    def _seen(self) -> float:
+        return self.used
 
     def weights(self) -> staged_clones.Weighted:
         """Numbers of slots of both kinds, with masses: above their joint law, whatever that is."""
@@ -113,7 +113,4 @@ class WeightedSlots(Staged):
         return staged_clones.Weighted(self.slots / self.used, whole, part, masses, 0.5)
 
     def _stated(self) -> staged_clones.Problem | None:
-        return staged_clones.weighted(self.weights(), self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return np.where(np.asarray(loss) >= self.top, 0.0, super().upper(loss))
+        return staged_clones.weighted(self.weights(), self.steps, self.log_inverse_mass)

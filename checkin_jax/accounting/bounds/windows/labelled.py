@@ -8,18 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import numpy as np
-
-from checkin_jax.accounting.bounds.clones import largest_loss
 from checkin_jax.accounting.bounds.staged import Staged
-from checkin_jax.accounting.bounds.unit import Values
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import labels
+from checkin_jax.numerics.staged_clones import Steps
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSlots(Staged):
-    """T2++: n clients, one of which has its record replaced, in m common slots with hidden dummies.
+    """T2++, or own laws: n clients, one of which has its record replaced, in m common slots with hidden dummies.
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0.
@@ -28,10 +25,10 @@ class LabelledSlots(Staged):
     num_clients: int
     slots: int
     prob: float
-    epsilon0: float
+    steps: Steps
     log_inverse_mass: float
 
-    name = "T2++"
+    label = "T2++"
 
     @property
     def includes(self) -> tuple[str, ...]:
@@ -39,8 +36,8 @@ class LabelledSlots(Staged):
         return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
 
     @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.prob)
+    def _seen(self) -> float:
+        return self.prob
 
     @functools.cached_property
     def shares(self) -> labels.Labelled | None:
@@ -50,7 +47,4 @@ class LabelledSlots(Staged):
     def _stated(self) -> staged_clones.Problem | None:
         if self.shares is None:
             return None
-        return staged_clones.labelled(self.slots, self.shares, self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return np.where(np.asarray(loss) >= self.top, 0.0, super().upper(loss))
+        return staged_clones.labelled(self.slots, self.shares, self.steps, self.log_inverse_mass)

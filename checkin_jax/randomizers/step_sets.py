@@ -1,0 +1,114 @@
+"""Step sets: the laws of one message's likelihood ratios over another record, for all records of a mechanism.
+
+z and z' are the likelihood ratios of a message at the target's two records over the record y of the message whose place
+it takes. At c = e^loss >= 1 a step is d = z - c z' + c - 1, of mean zero under y (docs/theory_mechanisms.md, section
+6).
+A step set holds laws such that every step of the mechanism, for every y and every ordered pair of the target's
+records, is below a mixture of them in convex order. The laws are given by their stop-loss transforms.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+# Numbers of places at which the laws of a step set are told apart; laws with more places are dilated onto the last.
+_KNOTS = (16, 32)
+_ROUNDING = 4.0 * 2.0**-53
+
+
+class StepSet(abc.ABC):
+    """Laws of a mechanism's step that are together above all its steps in convex order."""
+
+    @abc.abstractmethod
+    def knots(self, above: np.ndarray) -> np.ndarray:
+        """Places at c - 1 = above [losses], increasing, zero among them; [losses, knots].
+
+        The first is below all steps and the last is above them. Places that are repeated at the end do not count.
+        """
+
+    @abc.abstractmethod
+    def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray:
+        """Upper bounds on E(d - k)_+ at k >= 0, and on E(k - d)_+ at k < 0; [losses, laws, knots]."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FiniteSteps(StepSet):
+    """Step laws with finitely many places.
+
+    Attributes:
+      apart: z - z'. other: z' - 1. masses: probabilities under y. All [laws, atoms], relative errors of two roundings.
+    """
+
+    apart: np.ndarray
+    other: np.ndarray
+    masses: np.ndarray
+
+    def _steps(self, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places and bounds on their errors, [losses, laws, atoms]."""
+        moved = above[:, None, None] * self.other
+        return self.apart - moved, _ROUNDING * (np.abs(self.apart) + np.abs(moved))
+
+    def knots(self, above: np.ndarray) -> np.ndarray:
+        """All places where these are few enough, else those between which the laws bend most."""
+        steps, errors = self._steps(above)
+        with_mass = self.masses > 0.0
+        weights = self.masses[with_mass]
+        found = [
+            _spread(row[with_mass], weights, float(error.max()))
+            for row, error in zip(steps, errors, strict=True)
+        ]
+        size = next(size for size in _KNOTS if size >= max(row.size for row in found))
+        return np.stack([np.pad(row, (0, size - row.size), mode="edge") for row in found])
+
+    def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray:
+        steps, errors = self._steps(above)
+        found = np.zeros((above.size, len(self.masses), knots.shape[1]))
+        side = np.where(knots < 0.0, -1.0, 1.0)[:, None, :]
+        for atom in range(self.masses.shape[1]):
+            beyond = side * (steps[:, :, atom, None] - knots[:, None, :])
+            error = errors[:, :, atom, None]
+            part = np.where(beyond > -error, np.maximum(beyond, 0.0) + error, 0.0)
+            found += self.masses[None, :, atom, None] * part
+        return found
+
+
+def steps_of(*laws: Sequence[tuple[float, float, float]]) -> FiniteSteps:
+    """Step laws from (log z, log z', probability under y) of their atoms."""
+    size = max(map(len, laws))
+    table = np.array([[*law, *[(0.0, 0.0, 0.0)] * (size - len(law))] for law in laws])
+    first, second, masses = np.moveaxis(table, -1, 0)
+    return FiniteSteps(np.exp(second) * np.expm1(first - second), np.expm1(second), masses)
+
+
+def one_bit_steps(epsilon0: float, differ: float = 1.0) -> FiniteSteps:
+    """Steps of one epsilon0-LDP bit with public coins, which two records change with probability `differ` at most.
+
+    X, where y is the second of the target's records, and Y, where y is the first; and, the bits being the same, a step
+    that they both have [docs/theory_mechanisms.md, section 4].
+    """
+    rare, usual = 1.0 / (1.0 + math.exp(epsilon0)), 1.0 / (1.0 + math.exp(-epsilon0))
+    same = [(epsilon0, epsilon0, (1.0 - differ) * rare), (-epsilon0, -epsilon0, (1.0 - differ) * usual)]
+    return steps_of(
+        [(epsilon0, 0.0, differ * rare), (-epsilon0, 0.0, differ * usual), *same],
+        [(0.0, epsilon0, differ * rare), (0.0, -epsilon0, differ * usual), *same],
+    )
+
+
+def _spread(places: np.ndarray, weights: np.ndarray, error: float) -> np.ndarray:
+    """At most as many as there may be of these places and zero, the ends moved outwards by an error of theirs."""
+    places, at = np.unique(np.append(places, 0.0), return_inverse=True)
+    most = _KNOTS[-1]
+    if places.size > most:
+        # Chords of a convex function cost least with knots in proportion to the cube root of its second derivative.
+        mass, gaps = np.bincount(at[:-1], weights, places.size), np.diff(places)
+        bend = np.cbrt(0.5 * (mass[1:] + mass[:-1]) * np.square(gaps))
+        number = np.append(0.0, np.cumsum(bend + 1e-9 * bend.max()))
+        nearest = np.searchsorted(number, np.linspace(0.0, number[-1], most - 1) * (1.0 - 1e-12))
+        places = places[np.unique(np.append(nearest, np.searchsorted(places, 0.0)))]
+    places[0], places[-1] = places[0] - error, places[-1] + error
+    return places
