@@ -12,10 +12,10 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.progress import track
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 
 
 def main(
@@ -47,4 +47,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

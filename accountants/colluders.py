@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._looks import name_ends
+from checkin_jax.cli.programs import program
 
 
 def main(
@@ -62,4 +62,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import tyro
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.progress import track
@@ -21,6 +20,7 @@ from checkin_jax import plotting
 from checkin_jax._looks import adaptive, name_ends
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 
 # Of README.md and the pages.
 RUN, MESSAGES, DELTA = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800), 2.0, 1e-6
@@ -187,4 +187,4 @@ def _axis(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

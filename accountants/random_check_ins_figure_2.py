@@ -11,13 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._looks import COLORS, name_ends
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 from checkin_jax.protocols import MAX_CLIENTS
 
 
@@ -90,4 +90,4 @@ def _more_clients(epsilon0: float, target: float, delta: float) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

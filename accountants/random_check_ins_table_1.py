@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import tyro
 from rich import box
 from rich.console import Console
 from rich.progress import track
@@ -20,6 +19,7 @@ import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 
 
 def main(
@@ -103,4 +103,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

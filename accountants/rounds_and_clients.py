@@ -11,13 +11,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
+from checkin_jax.cli.programs import program
 
 FIELDS = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta", "lower", "epsilon", "method")
 
@@ -61,4 +61,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 
 CURVES = (
     ("Theorem 2 (no bound)", published.theorem_2, "--", plotting.COLORS["invalid"]),
@@ -97,4 +97,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._looks import name_ends
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 1024, 60).round()]))
 SMALL = np.arange(2, 65)
@@ -94,4 +94,4 @@ def _row(num_rounds: float, bound: str, validity: str, direction: str, epsilon: 
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -22,6 +21,7 @@ from rich.table import Table
 import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax.accounting import published
+from checkin_jax.cli.programs import program
 
 
 def main(
@@ -69,4 +69,4 @@ def _row(bound: str, n: float, largest: int, call: Callable[[], object]) -> dict
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-import tyro
 from rich.progress import track
 
 from checkin_jax import plotting
 from checkin_jax._looks import EIGHT
+from checkin_jax.cli.programs import program
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import guarantee
@@ -145,4 +145,4 @@ def curve(run: RecordedRun, view: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

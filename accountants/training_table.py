@@ -14,9 +14,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from checkin_jax._rounding import up
+from checkin_jax.cli.programs import program
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
 
@@ -77,4 +76,4 @@ def most(epsilons: list[Any]) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,13 +23,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+import sweeps as kinds
 import training as steps
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
@@ -98,27 +100,35 @@ def ends(small: bool) -> tuple[Row, bool]:
     return Row(f"{len(chosen)} brackets", first, again, f"{told}: {apart:.1e} apart"), good
 
 
+def divergences(count: int) -> cj.Sweep:
+    """RDP of one round at so many settings, 64 orders each."""
+    return cj.sweep(what="rdp", table=kinds.divergences(64 * count, seed=1))
+
+
+# The same on the cores of the host, in a process that sees no accelerator: its first time, and again.
+HOST = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import accelerator
+print(*(accelerator.seconds(lambda: accelerator.divergences(int(sys.argv[2]))) for _ in range(2)))
+"""
+
+
 def sweeps(small: bool) -> list[Row]:
-    """RDP of one round at many settings, and composed brackets."""
-    count = 2 if small else 1000
-    rng = np.random.default_rng(0)
-    table = {
-        "num_clients": np.round(10 ** rng.uniform(3, 8, count)).astype(np.int64),
-        "check_in_prob": 10 ** rng.uniform(-3, 0, count),
-        "num_rounds": 1 if small else np.round(10 ** rng.uniform(1, 4, count)).astype(np.int64),
-        "epsilon0": np.exp(rng.uniform(np.log(0.25), np.log(4), count)),
-    }
+    """RDP sweeps on the device, and on the host's cores alone."""
     rows = []
-    for name, what in (
-        ("RDP sweep", {"what": "rdp", "order": 8.0}),
-        ("composed brackets", {"what": "bracket", "bounds": "fast", "delta": DELTA}),
-    ):
-
-        def work(what: dict[str, Any] = what) -> object:
-            return cj.sweep(protocol=cj.ShuffledCheckIn, rows="zip", **table, **what)
-
-        first, again = seconds(work), seconds(work)
-        rows.append(Row(f"{name}, {count:,} settings", first, again, f"{count / again:.0f} a second"))
+    for count in (2,) if small else (1_000, 10_000):
+        first, again = (seconds(functools.partial(divergences, count)) for _ in range(2))
+        host = subprocess.run(
+            [sys.executable, "-c", HOST, str(Path(__file__).parent), str(count)],
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        name, times = f"RDP sweep, {count:,} settings, 64 orders", tuple(map(float, host.stdout.split()))
+        for where, one, other in (("", first, again), (", host's cores", *times)):
+            rows.append(Row(name + where, one, other, f"{count / other:.0f} settings a second"))
     return rows
 
 
@@ -191,4 +201,4 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

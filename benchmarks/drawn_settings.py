@@ -45,8 +45,6 @@ def randomizer_of(plain: list[Any]) -> cj.Randomizer:
     if PROFILE_OF in given:
         known = randomizer_of(given[PROFILE_OF])
         return cj.KnownProfile(function=known.profile, name="messages whose profile is given")
-    if name == FINITE:
-        return getattr(cj, name)(np.asarray(given["probabilities"]))
     return getattr(cj, name)(**given)
 
 

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 
 DELTA = 1e-6
 
@@ -237,4 +237,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

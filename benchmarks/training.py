@@ -34,10 +34,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import training_peers
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from checkin_jax.cli.programs import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism
 from checkin_jax.training.examples import data, networks
@@ -378,4 +378,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

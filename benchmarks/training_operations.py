@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import training
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from checkin_jax.cli.programs import program
 from checkin_jax.training.examples import networks
 from checkin_jax.training.private.performance import CPU_MICROBATCH
 
@@ -179,4 +179,4 @@ def main(repeats: int = 30) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    program(main)

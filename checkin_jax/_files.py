@@ -27,14 +27,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Raises:
       BlockingIOError: another process is writing it.
-      OSError: it cannot be written; it is named.
+      OSError: it cannot be written, or is a folder; it is named.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.tmp")
-    with naming(path):
+    with naming(path, temporary):
         stream = _held(temporary)
         if stream is None:
             raise BlockingIOError(f"{str(path)!r}: another process is writing it")
-    with naming(path), stream:
+    with naming(path, temporary), stream:
         try:
             stream.truncate()
             yield stream
@@ -51,12 +53,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of the disk say which file they are about, which those of an open file do not."""
+def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
+    """Errors of the disk name `path`: those of an open file, which name none, and those about its `hidden` helper."""
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(hidden)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 

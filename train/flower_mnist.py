@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
 import checkin_jax as cj
+from checkin_jax.cli.programs import program
 from checkin_jax.flower import ClientMod
 from checkin_jax.training.examples import data
 
@@ -142,4 +142,4 @@ def main(experiment: Experiment) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Experiment))
+    program(Experiment, main)

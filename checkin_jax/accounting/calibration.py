@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from checkin_jax import _validate
 from checkin_jax._names import named
+from checkin_jax._progress import going_on
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
@@ -85,6 +86,7 @@ def calibrate(
     bounds: str | Sequence[str] = BEST,
     neighboring_relation: str | NeighboringRelation = REPLACE,
     client_rate: float | None = None,
+    verbose: bool = True,
 ) -> Calibration:
     """Finds the largest (or smallest) value of one variable whose certified epsilon or advantage is at most the target.
 
@@ -103,6 +105,7 @@ def calibrate(
       free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
         smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
         Left out when `randomizer` is a class.
+      verbose: say on standard error after a few seconds that the search goes on.
 
     Returns:
       A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
@@ -145,23 +148,24 @@ def calibrate(
     if name == "check_in_prob" and adds_up:
         # More check-ins bring more noise, so epsilon rises and falls again: down from 1, to miss no larger value.
         start, stride = variable.high, _SHORT_STRIDE
-    value = _search(figure, variable, start, target, stride)
-    if value is None:
-        tightest = variable.low if variable.power > 0 else variable.high
-        raise ValueError(
-            f"target_{asked}={target!r}: no {name} in [{variable.low:g}, {variable.high:g}] meets it; "
-            f"at {name}={tightest:g} {asked} is {figure(tightest):.6g}"
+    with going_on("calibrating; Gaussian messages that are shuffled may take a minute ...", verbose):
+        value = _search(figure, variable, start, target, stride)
+        if value is None:
+            tightest = variable.low if variable.power > 0 else variable.high
+            raise ValueError(
+                f"target_{asked}={target!r}: no {name} in [{variable.low:g}, {variable.high:g}] meets it; "
+                f"at {name}={tightest:g} {asked} is {figure(tightest):.6g}"
+            )
+        here, noise = build(value)
+        guarantee = account(
+            here,
+            noise,
+            delta=delta,
+            view=view,
+            bounds=wanted,
+            neighboring_relation=relation,
+            client_rate=client_rate,
         )
-    here, noise = build(value)
-    guarantee = account(
-        here,
-        noise,
-        delta=delta,
-        view=view,
-        bounds=wanted,
-        neighboring_relation=relation,
-        client_rate=client_rate,
-    )
     return Calibration(name=name, value=value, guarantee=guarantee)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._names import named
+from checkin_jax._progress import going_on
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
@@ -53,7 +54,12 @@ _LARGE, _MIDDLE, _SMALL = _orders(4096), _orders(512), _orders(128)
 
 @named
 def compare(
-    protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, delta0: float | None = None
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    *,
+    delta: float,
+    delta0: float | None = None,
+    verbose: bool = True,
 ) -> list[ComparedBound]:
     """Compares all bounds on a run in the view "messages", replace-one: the certified bracket, then published ones.
 
@@ -66,6 +72,7 @@ def compare(
         (epsilon0, delta0) of its exact profile; no published bound is known for others.
       delta: of the run, in (0, 1).
       delta0: with Gaussian, in (0, 1); num_clients^-1.5 when left out, as in the experiments of [SCI].
+      verbose: say on standard error after a few seconds that the comparison goes on.
 
     Returns:
       The rows. Every epsilon holds at total delta `delta`, unless it is invalid.
@@ -74,7 +81,8 @@ def compare(
       TypeError, ValueError: with the argument, its value and its legal range.
     """
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
-    return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
+    with going_on("comparing; published bounds of many rounds may take a minute ...", verbose):
+        return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
 
 
 def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:

@@ -60,10 +60,10 @@ class Guarantee(Stated):
       neighboring_relation: "replace-one": data sets that differ in one client's record; "add-or-remove-one": one client
         is there or not, and without it its slot shows another client's message or the dummy.
       validity: "certified", "published", "estimate" or "invalid"; `account` returns certified only.
-      method: theorem and numerical method of the upper end.
+      method: the theorems without which the upper end would be larger, and the numerical method.
       lower_method: the same for the lower end.
       protocol, randomizer: what was accounted for.
-      theorems: label, statement and reference of each theorem behind the upper end.
+      theorems: label, statement and reference of each theorem whose bound was tried, and on which attack terms rest.
       optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
       client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.

@@ -8,10 +8,17 @@ if _TYPE_CHECKING:
     from checkin_jax.auditing.auditor import Audit as Audit
     from checkin_jax.auditing.auditor import Finding as Finding
     from checkin_jax.auditing.auditor import audit as audit
+    from checkin_jax.auditing.placement import Placement as Placement
     from checkin_jax.auditing.training_run import TrainedRun as TrainedRun
 
 # Imported when they are used, as the trainer is.
 __getattr__, __dir__ = _later.attach(
     __name__,
-    {"Audit": "auditor", "Finding": "auditor", "audit": "auditor", "TrainedRun": "training_run"},
+    {
+        "Audit": "auditor",
+        "Finding": "auditor",
+        "audit": "auditor",
+        "Placement": "placement",
+        "TrainedRun": "training_run",
+    },
 )

@@ -19,7 +19,8 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.auditing import one_run, scores, training_run
+from checkin_jax.auditing import one_run, placement, scores, training_run
+from checkin_jax.auditing.placement import Placement
 from checkin_jax.auditing.setting import check_auditable, small
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
@@ -33,6 +34,8 @@ from checkin_jax.training.schedules import draws
 # Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)
 FEWEST_RUNS, MOST_RUNS = 20, 10**7
+# The part of the error that each test of placement may have: their evidence grows exponentially with the runs.
+PLACEMENT = 0.01
 MANY_RUNS, ONE_RUN, TRAINING = "many runs", "one run", "one run of training"
 SEEDED = "reproducible audit: its runs are those of the seed"
 
@@ -107,8 +110,9 @@ class Audit:
 
     Attributes:
       run: what was audited.
-      findings: the lower bounds, all of which hold together with probability at least `confidence`.
-      confidence: in (0, 1).
+      findings: the lower bounds.
+      placements: tests of where the schedule puts clients.
+      confidence: in (0, 1); with at least this probability all lower bounds hold and no placement is refuted wrongly.
       runs: in each of the two worlds, of the test by many runs.
       seed: None: the entropy came from the operating system.
       seconds: wall time.
@@ -117,6 +121,7 @@ class Audit:
 
     run: PrivateRun
     findings: tuple[Finding, ...]
+    placements: tuple[Placement, ...] = ()
     confidence: float
     runs: int
     seed: int | None
@@ -125,8 +130,8 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """True if no lower bound exceeds what is certified; no proof of privacy."""
-        return all(finding.passed for finding in self.findings)
+        """True if no lower bound exceeds what is certified and no placement is refuted; no proof of privacy."""
+        return all(each.passed for each in (*self.findings, *self.placements))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -139,6 +144,7 @@ class Audit:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "findings": [finding.as_dict() for finding in self.findings],
+            "placements": [each.as_dict() for each in self.placements],
             "notes": list(self.notes),
             "version": __version__,
         }
@@ -146,12 +152,16 @@ class Audit:
     def __str__(self) -> str:
         run, count = self.run, len(self.findings)
         failed = sum(not finding.passed for finding in self.findings)
-        verdict = (
-            f"VIOLATION: {failed} of {count} lower bounds exceed what is certified. The run leaks more than the "
-            "accountant says"
-            if failed
-            else f"PASS: none of {count} lower bounds exceeds what is certified"
-        )
+        misplaced = [each.test for each in self.placements if not each.passed]
+        if failed:
+            verdict = (
+                f"VIOLATION: {failed} of {count} lower bounds exceed what is certified. The run leaks more than the "
+                "accountant says"
+            )
+        elif misplaced:
+            verdict = f"VIOLATION: clients are not where the protocol puts them ({', '.join(misplaced)})"
+        else:
+            verdict = f"PASS: none of {count} lower bounds exceeds what is certified"
         lines = [
             f"{verdict} (confidence {self.confidence:.6g} in all together; {self.seconds:.0f} s)",
             f"  audited    {_words(run.protocol)}",
@@ -169,6 +179,8 @@ class Audit:
                 f"  certified  {down(certified.lower)} <= epsilon <= {up(certified.epsilon)} "
                 f"at delta = {finding.delta!r} ({certified.method})",
             ]
+        if self.placements:
+            lines += ["", *map(str, self.placements)]
         return "\n".join(lines)
 
 
@@ -191,13 +203,14 @@ def audit(
     (`setting.small`), is run many times in two neighbouring worlds; an attack chosen on the first half is judged on
     the second by exact binomial bounds, at the delta of `AUDIT_DELTAS` where it came closest to a violation and at
     `delta`. *One run*: the first units of the protocol itself with up to 500 canaries, see `one_run`; left out where
-    clients are too few or a unit too large.
+    clients are too few or a unit too large. *Placement*: places, rounds and units of a client in the small protocol are
+    held against the laws that the schedule promises, see `placement`.
 
     Args:
       run: what to audit.
       delta: of the guarantee in question, in (0, 1).
       views: some of "local", "messages", "aggregate".
-      runs: in each world, from 20 to 1e7.
+      runs: in each world, from 20 to 1e7; of the schedule alone, up to 1,000.
       confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
       seed: None draws all runs from the operating system's entropy.
       training: a run whose loop and model are attacked as well, in view "aggregate": see `training_run`.
@@ -236,7 +249,8 @@ def audit(
         if trained is None:
             notes.append("no run of training: clients are too few, or one unit of the protocol too large")
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
-    error = (1.0 - confidence) / bounds
+    misplaced = PLACEMENT * (1.0 - confidence)
+    error = (1.0 - confidence - misplaced * len(placement.TESTS)) / bounds
     certified = functools.cache(
         lambda protocol, view, at: account_fn(protocol, run.randomizer, delta=at, view=view)
     )
@@ -262,9 +276,11 @@ def audit(
         seen = training_run.coins_and_scores(trained, entropies)
         guarantee = certified(trained.run.protocol, "aggregate", delta)
         findings.append(_guesses(TRAINING, guarantee, *seen, error))
+    say(f"where clients of {_words(stand_in.protocol)} stand")
     return Audit(
         run=run,
         findings=tuple(findings),
+        placements=tuple(placement.tests(stand_in, runs, entropies, misplaced)),
         confidence=confidence,
         runs=runs,
         seed=seed,

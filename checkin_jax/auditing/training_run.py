@@ -181,7 +181,9 @@ def _clipped(loss: Loss, clip_norm: float, parameters: Any, records: Records) ->
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _clipped_rows(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> jax.Array:
-    weights = jnp.ones((len(jax.tree.leaves(records)[0]), 1), jnp.float32)
-    return mechanisms.clip(
-        clients.update_rows(loss, parameters, records, weights, "auto"), clip_norm
-    ).matrix()
+    number = len(jax.tree.leaves(records)[0])
+    weights = jnp.ones((number, 1), jnp.float32)
+    # Clients' own coins are unknown to the attacker, who tries others.
+    coins = jax.random.split(jax.random.key(0), number)
+    rows = clients.update_rows(loss, parameters, records, weights, "auto", coins)
+    return mechanisms.clip(rows, clip_norm).matrix()

@@ -26,18 +26,17 @@ from checkin_jax import _command, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._extras import how_to_install
 from checkin_jax._names import did_you_mean
+from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
-from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon
+from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.explain import Explain
-from checkin_jax.cli.flower import FlowerCheck
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.progress import Waiting
 from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
@@ -90,6 +89,9 @@ CONFIG = (
     tyro.conf.FlagCreatePairsOff,
     tyro.conf.DisallowNone,
 )
+_COMPUTING = (
+    "computing; the first call compiles, and Gaussian messages that are shuffled may take a minute ..."
+)
 SHELLS = ("bash", "zsh", "fish")
 _SPEC = "COMPLETION_SPEC = "
 ABOUT = "How private federated learning with check-ins is: account for a protocol, or train under it."
@@ -139,7 +141,8 @@ def _run(args: list[str]) -> None:
         print(_completions(args[1:]))
         return
     with AtOnce():
-        command = _parse(args)
+        command, words, kind = _parse(args)
+        refuse = functools.partial(_refuse_options, words=words, kind=kind)
         try:
             job = command.prepare()
         except ModuleNotFoundError as error:
@@ -149,19 +152,20 @@ def _run(args: list[str]) -> None:
                 raise
             _refuse(str(error))
         except (ValueError, TypeError, OSError) as error:
-            _refuse(_told(error))
+            refuse(error)
         keep_compiled()
-    waiting = contextlib.nullcontext() if isinstance(command, Train | Sweep | Audit) else Waiting()
+    # These have bars of their own, training everywhere and the others on terminals.
+    own = isinstance(command, Train) or (isinstance(command, Sweep | Audit) and sys.stderr.isatty())
     with (
         contextlib.nullcontext() if isinstance(command, Train) else AtOnce(getattr(command, "kept", "")),
-        waiting,
+        contextlib.nullcontext() if own else going_on(_COMPUTING),
     ):
         try:
             job()
         except BrokenPipeError:
             raise
         except (OSError, UsageError) as error:
-            _refuse(_told(error))
+            refuse(error)
         except KeyboardInterrupt:
             sys.exit(130)
 
@@ -172,8 +176,14 @@ def _close_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _parse(args: list[str]) -> Command:
-    """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant."""
+def _parse(args: list[str]) -> tuple[Command, list[str], type]:
+    """tyro's parser behind our help, its boxed errors cut down to one line that says what was meant.
+
+    Returns:
+      The command, the words behind its name, and the class of its options.
+    """
+    if "" in args:
+        _refuse("an empty word: expected a value")
     if args[:1] in ([], ["help"]):
         args = [*args[1:], "--help"]
     name, kinds, kind = _asked(args)
@@ -182,15 +192,22 @@ def _parse(args: list[str]) -> Command:
         typed = words[0] if words else "was given"
         hint = did_you_mean(words[0], kinds) if words else ""
         where = f"checkin {name} --help".replace("  ", " ")
-        _refuse(f"no command {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
+        sort = "data set" if name == "train" else "command"
+        _refuse(f"no {sort} {typed}: expected one of {', '.join(kinds)}{hint} (see {where})")
     if "-h" in args or "--help" in args:
         about, below = (COMMANDS[name].__doc__ or "", "") if name in GROUPS else (ABOUT, BELOW)
         print(help.overview(name, about, kinds, below) if kind is None else help.page(name, kind))
         sys.exit(0)
+    where = f" (see checkin {name} --help)".replace("  ", " ")
     try:
-        return parsed(Command, args, prog="checkin", config=CONFIG)
+        command = parsed(Command, args, prog="checkin", config=CONFIG)
+        assert kind is not None
+        if told := help.repeated(words, kind):
+            _refuse(told + where)
+        if getattr(command, "json", False) and getattr(command, "markdown", False):
+            _refuse(f"expected one of --json and --markdown{where}")
+        return command, words, kind
     except UsageError as error:
-        where = f" (see checkin {name} --help)".replace("  ", " ")
         group = name.partition(" ")[0]
         beside = {f"checkin {group} {other}": one for other, one in GROUPS.get(group, {}).items()}
         meant = "" if kind is None else help.nearest(words, kind, beside) or help.missing(words, kind)
@@ -264,6 +281,11 @@ def _told(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def _refuse_options(error: Exception, words: list[str], kind: type) -> NoReturn:
+    """Ends with the error in the words of the options that were typed."""
+    _refuse(help.in_options(_told(error), words, kind))
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`checkin epsilon`, `checkin calibrate` and `checkin compare`."""
+"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: epsilon of a run, or of one message of Flower's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
-from checkin_jax.cli.options import GuaranteeOptions, Job, OutputOptions, RunOptions, UsageError, bounds_of
-from checkin_jax.cli.pages import say
+from checkin_jax.cli.options import (
+    QUICK,
+    GuaranteeOptions,
+    Job,
+    OutputOptions,
+    RunOptions,
+    UsageError,
+    bounds_of,
+)
+from checkin_jax.cli.pages import picture, say
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
 
@@ -70,7 +78,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
         protocol.rate_of(self.client_rate)
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
-        out = None if self.trade_off is None else plotting.check(self.trade_off)
+        out = picture("--trade-off", self.trade_off)
         shown = _views_of(protocol, self.neighboring_relation, asked)
         # Those whose statement, attack terms or JSON is wanted.
         wanted = shown if self.view is None else (asked,)
@@ -251,7 +259,7 @@ class Compare(RunOptions):
         from checkin_jax.accounting.compare import beside
 
         protocol = self.build_protocol()
-        out = None if self.out is None else plotting.check(self.out)
+        out = picture("--out", self.out)
         randomizer = self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
         delta0 = self.delta0
@@ -269,6 +277,43 @@ class Compare(RunOptions):
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return
             print("", _table(rows, in_markdown=self.markdown), sep="\n")
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class FlowerCheck:
+    """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed."""
+
+    examples: ClassVar[tuple[str, ...]] = ("--clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6",)
+
+    clipping_norm: float
+    """As given to the mod: the norm that an update is clipped to."""
+    sensitivity: float
+    """As given to the mod, which takes it apart from the clip."""
+    epsilon: float
+    """As given to the mod: what is claimed."""
+    delta: float
+    """As given to the mod, in (0, 1)."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Checks the arguments and works it out; the job prints."""
+        from checkin_jax.flower.worth import local_dp_worth
+
+        found = local_dp_worth(
+            clipping_norm=self.clipping_norm,
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+
+        def job() -> None:
+            if self.json:
+                print(json.dumps(found.as_dict(), allow_nan=False))
+            else:
+                say(str(found))
 
         return job
 
@@ -347,6 +392,9 @@ def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:
     """What must be read beside the numbers: whom they cover, an attacker's terms where asked for, and warnings."""
     rows = [*guarantee.covers, *(guarantee.attack.lines if attack else ())]
-    return [f"  {name:<10} {text}" for name, text in rows] + [
-        f"warning: {each}" for each in guarantee.warnings
+    quick = [f"note: {QUICK}"] if guarantee.bounds == "fast" else []
+    return [
+        *(f"  {name:<10} {text}" for name, text in rows),
+        *quick,
+        *(f"warning: {each}" for each in guarantee.warnings),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import tyro
 
 from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
-from checkin_jax.cli.pages import say
+from checkin_jax.cli.pages import picture, say
 from checkin_jax.randomizers import L2Mechanism
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Audit(RunOptions):
         _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=self.runs)
         if self.seed is not None:
             _validate.integer(0, 2.0**128, seed=self.seed)
-        out = None if self.trade_off is None else plotting.check(self.trade_off)
+        out = picture("--trade-off", self.trade_off)
 
         def job() -> None:
             found = audit(

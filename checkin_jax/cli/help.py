@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Union
 
 import tyro
 
+from checkin_jax import _validate
 from checkin_jax._names import did_you_mean
 from checkin_jax.cli.options import Count, GuaranteeOptions, OutputOptions, ProtocolOptions, RandomizerOptions
 
@@ -33,8 +34,14 @@ _WORDS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 _WIDEST = 100
 # A list of choices longer than this stands in the text.
 _INLINE = 60
+_UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _NUMBERS = {"INT": "a whole number", "FLOAT": "a number"}
 _MEANT = {**_NUMBERS, "TEXT": "a text", "PATH": "a path"}
+# An argument of the library, its value, and what is said of it; further ones.
+_ARGUMENT = re.compile(
+    r"""(?P<name>[a-z]\w*)=(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.*?): (?P<rest>.*)""", re.DOTALL
+)
+_SAYS = re.compile(r"\b[a-z]\w*=")
 _POSITIONAL = typing.get_args(tyro.conf.Positional[int])[1]
 
 
@@ -211,6 +218,49 @@ def nearest(words: list[str], kind: type, beside: Mapping[str, type]) -> str:
     return ""
 
 
+def typed(words: list[str], kind: type) -> dict[str, list[str]]:
+    """The values of each option as they were typed, by its name; of arguments without a name in their order."""
+    known = options_of(kind)
+    arguments = iter([name for name in known if not name.startswith("--")])
+    found: dict[str, list[str]] = {}
+    left = iter(words)
+    for word in left:
+        name, joined, value = word.partition("=")
+        name = name.replace("_", "-")
+        if not word.startswith("--"):
+            found.setdefault(next(arguments, ""), []).append(word)
+        elif name in known:
+            found.setdefault(name, []).append(
+                value if joined else next(left, "") if known[name].value else ""
+            )
+    return found
+
+
+def repeated(words: list[str], kind: type) -> str:
+    """The first option that was given more than once; '' if none."""
+    twice = [name for name, values in typed(words, kind).items() if name and len(values) > 1]
+    return f"{twice[0]} is given {len(typed(words, kind)[twice[0]])} times: expected once" if twice else ""
+
+
+def in_options(message: str, words: list[str], kind: type) -> str:
+    """The message about an argument of the library as one about the option, with its value as typed."""
+    known = options_of(kind)
+    spelled = {name.strip("-").replace("-", "_").lower(): name for name in known}
+    begun = _ARGUMENT.match(message)
+    if begun is None or begun["name"] not in spelled:
+        return message
+    option = spelled[begun["name"]]
+    # Nobody typed None: the option was left out.
+    left_out = "" if begun["value"] == "None" else begun["value"]
+    (*_, value) = typed(words, kind).get(option, [left_out])
+    told = _SAYS.sub(
+        lambda found: f"{spelled[found[0][:-1]]} " if found[0][:-1] in spelled else found[0], begun["rest"]
+    )
+    told = re.sub(r"\b\w+_\w+\b", lambda found: found[0].replace("_", "-"), told) if "/" not in told else told
+    named = f"{option} {_validate.cut(value)}".rstrip() if option.startswith("--") else _validate.cut(value)
+    return f"{named}: {told}"
+
+
 def missing(words: list[str], kind: type) -> str:
     """The first option or argument that a command needs and was not given, with what it is; else ''."""
     known = options_of(kind)
@@ -239,16 +289,17 @@ def _short(word: str) -> bool:
 
 
 def _number(word: str, kind: str) -> str:
-    """A number as people write it, 0.3%, 2,000,000 or 1/2000, as options take it; '' where it is none."""
+    """A number as people write it, 0.3%, 2,000,000, 2M or 1/2000, as options take it; '' where it is none."""
     found = re.fullmatch(
-        r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})(%?)(?:/([1-9]\d{0,40}))?", word
+        r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})([%kKmMgGbB]?)(?:/([1-9]\d{0,40}))?",
+        word,
     )
     if found is None:
         return ""
-    top, percent, bottom = found.groups()
-    value = Fraction(top.replace(",", "")) / int(bottom or 1) / (100 if percent else 1)
+    top, unit, bottom = found.groups()
+    value = Fraction(top.replace(",", "")) * _UNITS[unit.lower()] / int(bottom or 1)
     plain = f"{value}" if value.denominator == 1 else f"{float(value):g}"
-    return plain if plain != word and _reads(plain, kind) and not (percent and value > 1) else ""
+    return plain if plain != word and _reads(plain, kind) and not (unit == "%" and value > 1) else ""
 
 
 def _reads(word: str, kind: str) -> bool:

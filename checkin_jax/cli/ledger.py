@@ -15,7 +15,7 @@ import tyro
 from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE, named
-from checkin_jax.cli.options import Job, Relation, RunOptions, UsageError, View, bounds_of
+from checkin_jax.cli.options import QUICK, Job, Relation, RunOptions, UsageError, View, bounds_of
 from checkin_jax.cli.pages import page_of, say
 from checkin_jax.protocols import VIEWS
 
@@ -106,7 +106,8 @@ class LedgerShow:
                 say(found.statement(attack=self.attack), *named(found))
             else:
                 terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
-                noted = (f"note: {note}" for note in found.warnings)
+                noted = [f"note: {note}" for note in found.warnings]
+                noted += [f"note: {QUICK}"] if self.bounds == "fast" else []
                 say(found.headline, "", *found.composed, *terms, *noted, "", MORE)
 
         return job
@@ -256,11 +257,11 @@ def _told_below() -> Iterator[None]:
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """No other process of this command changes the file meanwhile."""
+    if path.is_dir():
+        raise UsageError(f"{path}: expected a file, not a folder")
     lock = path.with_name(f".{path.name}.lock")
-    try:
+    with naming(path, lock):
         held = hold(lock, str(path))
-    except OSError as error:
-        raise UsageError(str(error)) from error
     try:
         yield
     finally:

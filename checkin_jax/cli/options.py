@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from checkin_jax import _validate, protocols
+from checkin_jax._names import did_you_mean
 from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import (
     Gaussian,
@@ -100,6 +101,13 @@ else:
     ProtocolName, MechanismName = Literal[*PROTOCOLS], Literal[*MECHANISMS]
 _FIELDS = tuple(
     dict.fromkeys(field.name for kind in protocols.PROTOCOLS for field in dataclasses.fields(kind))
+)
+
+
+# Beside answers of --bounds fast.
+QUICK = (
+    "by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian messages "
+    "that are shuffled"
 )
 
 
@@ -335,20 +343,30 @@ def rates_of(text: str) -> Rates:
         numbers = [float(word) for word in words]
     except ValueError:
         numbers = []
+    if not numbers and len(words) > 1 and not Path(text).exists():
+        raise UsageError(f"--rates {_validate.cut(text)}: expected numbers between commas, or a CSV file")
     try:
         return Rates(numbers) if numbers else Rates.read(text)
-    except (ValueError, OSError) as error:
-        raise UsageError(f"--rates {_validate.shown(text)}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--rates {_validate.cut(text)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--rates {_validate.cut(text)}: {error}") from error
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the labels between commas; UsageError otherwise."""
     from checkin_jax.accounting.bounds.choice import check_bounds
+    from checkin_jax.accounting.bounds.table import LABELS
 
+    labels = text.split(",")
     try:
-        return check_bounds(text if text in ("best", "fast") else tuple(text.split(",")))
-    except ValueError as error:
-        raise UsageError(f"--bounds {text}: {str(error).partition(': ')[2]}") from error
+        return check_bounds(text if text in ("best", "fast") else tuple(labels))
+    except ValueError:
+        wrong = next(label for label in labels if label not in LABELS)
+        raise UsageError(
+            f"--bounds {_validate.cut(text)}: expected best, fast, or labels between commas, such as T1,T1+ (all in "
+            f"docs/glossary.md){did_you_mean(wrong, ('best', 'fast', *LABELS))}"
+        ) from None
 
 
 def _count(word: str) -> int:

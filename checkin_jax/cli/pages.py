@@ -25,6 +25,8 @@ def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
     """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
     from checkin_jax.reports import render
 
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out}: expected a file in a folder that is there")
     for read in (subject, deployment):
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: the page is made of that file")
@@ -36,6 +38,20 @@ def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
         raise UsageError(
             f"{out}: there is a page about {_validate.shown(about)}; expected another --out, or delete it"
         )
+
+
+def picture(option: str, path: Path | None) -> Path | None:
+    """The picture that an option names, once `plotting.save` will take it.
+
+    Raises:
+      UsageError: its ending or its folder is wrong. ModuleNotFoundError: matplotlib is not installed.
+    """
+    from checkin_jax import plotting
+
+    try:
+        return None if path is None else plotting.check(path)
+    except ValueError as error:
+        raise UsageError(f"{option} {path}: {str(error).partition(': ')[2]}") from error
 
 
 def page_of(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> Job:

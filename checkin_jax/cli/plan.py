@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import broken, columns, markdown, terminal_width
-from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
+from checkin_jax.cli.options import MECHANISMS, OWN, QUICK, Job, RandomizerOptions, UsageError, bounds_of
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.reports.declared import Deployment, of_table
@@ -37,12 +38,6 @@ _TABLES = {
     "deployment": (),
 }
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
-
-
-QUICK = (
-    "by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian "
-    "messages that are shuffled"
-)
 
 
 class Search(NamedTuple):
@@ -72,6 +67,7 @@ class Plan:
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
     drop_out_prob, cycles. [target]: epsilon, delta, view. [[message]], as often as there are choices: epsilon0 with or
     without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the target.
+    Exit code 1: no message meets it.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --json")
@@ -94,9 +90,12 @@ class Plan:
             if self.json:
                 print(json.dumps(_plain(rows, wanted), allow_nan=False))
             else:
-                print(_text(rows, wanted, in_markdown=self.markdown))
-                if bounds == "fast":
+                quick = bounds == "fast"
+                print(_text(rows, wanted, in_markdown=self.markdown, quick=quick))
+                if quick:
                     print(f"\n{broken(f'note: {QUICK}', terminal_width())}")
+            if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
+                sys.exit(1)
 
         return job
 
@@ -212,27 +211,30 @@ def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     return dataclasses.replace(cast(Any, search.start), **{name: float(down(value))})
 
 
-def _meets(row: Mapping[str, Guarantee], wanted: Wanted) -> str:
-    if wanted.epsilon is None:
-        return ""
-    return "yes" if row[wanted.view].epsilon <= wanted.epsilon else "no"
+def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
+    """Whether a message meets the target; False where there is none."""
+    return (
+        wanted.epsilon is not None and not isinstance(row, str) and row[wanted.view].epsilon <= wanted.epsilon
+    )
 
 
-def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool) -> str:
-    """The run in one line, a line for each message, and a list to tick."""
+def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
+    """The run in one line, a line for each message, and a list to tick; quick: answers are marked as --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
     out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
-    lines = [["epsilon, at least and at most", *views, "met" if wanted.epsilon is not None else ""]]
+    last = "met" if wanted.epsilon is not None else "theorems" if quick else ""
+    lines = [["epsilon, at least and at most", *views, last]]
     assumed: dict[str, None] = {}
     for row in rows:
         if isinstance(row, str):
             lines.append([row])
             continue
         ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
-        lines.append([row[wanted.view].randomizer.words, *ends, _meets(row, wanted)])
+        met = "" if wanted.epsilon is None else "yes" if _meets(row, wanted) else "no"
+        lines.append([row[wanted.view].randomizer.words, *ends, f"{met} (quick)".strip() if quick else met])
         assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
     width = None if in_markdown else terminal_width()
     if in_markdown:
@@ -263,7 +265,7 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
         "messages": [
             {"error": row}
             if isinstance(row, str)
-            else {"met": _meets(row, wanted) == "yes" if wanted.epsilon is not None else None}
+            else {"met": _meets(row, wanted) if wanted.epsilon is not None else None}
             | {view: g.as_dict() for view, g in row.items()}
             for row in rows
         ],

@@ -1,20 +1,15 @@
-"""Progress on standard error: a bar, or a word where it must wait, on a terminal; elsewhere a line an evaluation."""
+"""Progress on standard error: a bar on a terminal; elsewhere a line an evaluation."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import time
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from checkin_jax._rounding import up
-
-_COMPILING = "compiling kernels, which takes a while the first time ..."
-_COMPUTING = "computing; Gaussian messages that are shuffled may take a minute ..."
 
 
 class _Bar:
@@ -87,55 +82,3 @@ class RowBar(_Bar):
         speed = self._progress.tasks[0].speed
         rate = "-" if speed is None else f"{speed:,.0f}"
         self._progress.update(self._task, completed=done, total=total, rate=rate)
-
-
-class Waiting:
-    """Says on a terminal, once each, that kernels are being compiled, where that takes a while, and that a long
-    computation goes on; use as a context manager.
-
-    Args:
-      patience: seconds of compiling after which it is said; of computing, four times as many.
-    """
-
-    def __init__(self, patience: float = 1.0) -> None:
-        self._patience = patience
-        self._compiling, self._since, self._over = 0, 0.0, threading.Event()
-        self._counts = threading.Lock()
-        self._watch = threading.Thread(target=self._tell, daemon=True)
-
-    def __enter__(self) -> Self:
-        if sys.stderr is not None and sys.stderr.isatty():
-            import jax.monitoring
-
-            jax.monitoring.register_event_duration_secs_listener(self._count)
-            self._watch.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        if self._watch.ident is not None:
-            import jax.monitoring
-
-            jax.monitoring.unregister_event_duration_listener(self._count)
-
-    def _count(self, event: str, duration_secs: float, **kwargs: Any) -> None:
-        # A program goes to XLA when it has been lowered, and comes back when its compilation has been timed.
-        begun = event.endswith("/jaxpr_to_mlir_module_duration")
-        with self._counts:
-            if begun and self._compiling == 0:
-                self._since = time.monotonic()
-            self._compiling += begun - event.endswith("/backend_compile_duration")
-
-    def _tell(self) -> None:
-        began = time.monotonic()
-        left = {_COMPILING, _COMPUTING}
-        while left and not self._over.wait(0.2 * self._patience):
-            now = time.monotonic()
-            due = set()
-            if self._compiling > 0 and now - self._since > self._patience:
-                due.add(_COMPILING)
-            if now - began > 4.0 * self._patience:
-                due.add(_COMPUTING)
-            for words in due & left:
-                print(f"checkin: {words}", file=sys.stderr)
-            left -= due

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from checkin_jax._compiled import keep_compiled
+from checkin_jax.cli import programs
 from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.options import HostOptions, UsageError, parsed
+from checkin_jax.cli.options import HostOptions, UsageError
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
@@ -20,7 +19,7 @@ from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.reports.trace import points, table
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.runs.processes import leave, say
+from checkin_jax.training.runs.processes import say
 from checkin_jax.training.runs.run_directory import FinishedError
 
 TRACED = 6
@@ -98,51 +97,28 @@ class Recipe(HostOptions):
 
 
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
-    """Runs a training program from its command line; what is the user's to mend ends it with one line and exit code 2.
-
-    What XLA compiles is kept for the next run, as by the command. Of a run that is to be resumed and has finished that
-    is said, with exit code 0.
+    """Runs a training program as `programs.program` does; of a run that has finished it says so, with exit code 0.
 
     Args:
       what: the class of the program's options, or a function of them.
       main: called with the options; None where `what` is the function.
     """
-    name = Path(sys.argv[0]).name
-    try:
-        options = parsed(_options_of(what) if main is None else what, sys.argv[1:], prog=name)
-    except UsageError as error:
-        _refuse(f"{error} (see {name} --help)")
-    if main is not None:
-        options = functools.partial(main, options)
-    try:
-        keep_compiled()
-        options()
-    except ModuleNotFoundError as error:
-        if error.name not in ("flax", "optax", "orbax"):
-            raise
-        _refuse(f"training needs {error.name}")
-    except FinishedError as error:
-        say(str(error))
-    except RoundError as error:
-        _refuse(str(error))
-    except (ValueError, TypeError, OSError, MemoryError) as error:
-        _refuse(str(error) or type(error).__name__)
-    except KeyboardInterrupt:
-        leave(130)
-    except SystemExit as ended:
-        leave(ended.code)
+    if main is None:
+        programs.program(_trained(what))
+    else:
+        programs.program(what, _trained(main))
 
 
-def _options_of(function: Callable[..., object]) -> Callable[..., Callable[[], object]]:
-    """A function with the same options that puts the call off until the whole line has been understood."""
+def _trained(function: Callable[..., object]) -> Callable[..., object]:
+    """The function, a run that has finished as a line, and rounds that cannot go on as an error of the user's."""
 
     @functools.wraps(function)
-    def later(*args: Any, **options: Any) -> Callable[[], object]:
-        return functools.partial(function, *args, **options)
+    def run(*args: Any, **options: Any) -> object:
+        try:
+            return function(*args, **options)
+        except FinishedError as error:
+            say(str(error))
+        except RoundError as error:
+            raise UsageError(str(error)) from error
 
-    return later
-
-
-def _refuse(message: str) -> NoReturn:
-    say(message)
-    leave(2)
+    return run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import tyro
 
 from checkin_jax.cli.ledger import LedgerReport
-from checkin_jax.cli.options import Job, UsageError, bounds_of
+from checkin_jax.cli.options import QUICK, Job, UsageError, bounds_of
 from checkin_jax.cli.pages import check_free, page_of, say
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class SpentBudget:
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
+        _refuse_files(self.run_dir, "budget")
         run = recorded.read(self.run_dir)
 
         def job() -> None:
@@ -139,7 +140,7 @@ class ReportPage:
                 wanted.protocol,
                 plan.answers(wanted, bounds),
                 target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
-                notes=[sentence(plan.QUICK)] if bounds == "fast" else [],
+                notes=[sentence(QUICK)] if bounds == "fast" else [],
                 files=evidence.digests([self.subject]),
                 source=self.subject.resolve().name,
                 deployment=deployment or wanted.deployment,
@@ -168,6 +169,7 @@ class Statement:
         from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import recorded, statement
 
+        _refuse_files(self.run_dir, "statement")
         run = recorded.read(self.run_dir)
         if not run.rounds:
             raise UsageError(f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to state")
@@ -183,3 +185,18 @@ class Statement:
                 print(written, end="")
 
         return job
+
+
+def _refuse_files(subject: Path, command: str) -> None:
+    """Refuses a ledger or a plan where the folder of a run is meant, and says what serves it."""
+    if not subject.is_file():
+        return
+    serves = {
+        ".json": f"a ledger's are checkin ledger show {subject} --verbose, and checkin report {subject}, a page",
+        ".toml": f"a plan's are checkin plan {subject}, and checkin report {subject}, a page",
+    }.get(subject.suffix, "")
+    raise UsageError(
+        f"{subject}: checkin {command} is for the folder of a run that was trained here; {serves}".rstrip(
+            "; "
+        )
+    )

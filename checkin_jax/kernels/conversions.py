@@ -16,7 +16,7 @@ def epsilon_from_log_moments(
     log_moments: Float64[Array, "*rows orders"],
     log_delta: Float64[Array, "*once"],
 ) -> Float64[Array, "*rows orders"]:
-    """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; P1, rounded up.
+    """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; rounded up.
 
     [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t,
     epsilon = rdp + (log(1/delta) + t log(1 - 1/order) - log order) / t, and never below 0. Not NaN: a moment

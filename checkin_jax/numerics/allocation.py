@@ -44,6 +44,8 @@ _RATIO = 4.0
 _MAX_SCALES = 200
 # More lattice points than this are not kept for any one scale.
 _MAX_GRID = 2**23
+# Nor is the law of a single term of two kinds made of more.
+_MAX_LAW = 2**24
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
 # Beyond this loss c leaves float64.
 _MAX_LOSS = 690.0
@@ -291,6 +293,10 @@ class Excess:
     """E(S - x)_+, or E(-S - x)_+ if reverse, from above for x >= 0, down to about exp(-log_inverse_mass) for each term.
 
     On a ladder of scales, each good as far as its end; what is not asked for is not made.
+
+    Raises:
+      ValueError: from `at`, where the law of one term would not fit into memory: read downwards with mu above 2.4, or
+        less where weights differ.
     """
 
     def __init__(self, kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> None:
@@ -358,6 +364,12 @@ def _scale(
         spacing = max(spacing, _far_spacing(end))
     spacing, units = _units(spacing, tuple(kind.weight for kind in kinds))
     steps, slack, beyond = [], 0.0, 0.0
+    for kind, high, count in zip(kinds, highs, units):
+        if high * count > _MAX_LAW:
+            raise ValueError(
+                f"mu={kind.mu!r} at weight={kind.weight!r}: expected a law of at most {_MAX_LAW:,} lattice points, not "
+                f"of {high * count:.3g}: a smaller mu, or weights nearer to each other"
+            )
     for kind, spread, high, count in zip(kinds, spreads, highs, units):
         low, scale = math.exp(-spread), count * spacing
         # One is a lattice point: so many spacings are one.

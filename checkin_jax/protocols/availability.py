@@ -23,7 +23,7 @@ from checkin_jax._plain import Part
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
-    UNSEEN,
+    UNSEEN_BUT_COUNTED,
     Alike,
     CheckInProtocol,
 )
@@ -180,6 +180,15 @@ class AvailableCheckIn(CheckInProtocol):
         """Returns the first `count` rounds of the log as a protocol."""
         return dataclasses.replace(self, num_rounds=count)
 
+    def followed_by(self, others: Sequence[AvailableCheckIn]) -> Self:
+        """Returns the run whose log is this one and, after it, those of other runs at the same drop-out."""
+        runs = [self, *others]
+        columns = (
+            np.concatenate([getattr(run.log, name)[: run.num_rounds] for run in runs])
+            for name in ("available", "coin")
+        )
+        return type(self)(log=AvailabilityLog(*columns), drop_out_prob=self.drop_out_prob)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
@@ -188,7 +197,7 @@ class AvailableCheckIn(CheckInProtocol):
             "in each round at least as many were available as the log says, with the same coin for all, at most the "
             "log's (the log's own where noise adds up in sums)",
             SAME_RANDOMIZER,
-            UNSEEN,
+            UNSEEN_BUT_COUNTED,
         )
 
     def assumed(self, view: str) -> tuple[str, ...]:

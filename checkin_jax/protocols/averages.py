@@ -10,7 +10,7 @@ from checkin_jax.protocols.protocol import (
     OF_ROUNDS,
     ONE_RECORD,
     SAME_RANDOMIZER,
-    UNSEEN,
+    UNSEEN_BUT_COUNTED,
     Words,
 )
 from checkin_jax.protocols.windows import CommonSlots
@@ -70,7 +70,7 @@ class AveragedUpdates(CommonSlots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
-        return (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
+        return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     @property
     def _words(self) -> Words:

@@ -26,9 +26,11 @@ SAME_RANDOMIZER = (
     "all clients of a round use the same randomizer and keep no state of their own between rounds"
 )
 
-UNSEEN = (
-    "dropping out does not depend on the data, and nobody learns who checked in (how many did may be known)"
-)
+_UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in"
+# Given the number of messages, the bounds of samples and of occupied slots hold as they stand.
+UNSEEN_BUT_COUNTED = f"{_UNSEEN} (how many messages arrive may be known)"
+# Among hidden dummies a client is there with its rate; given the number of check-ins, with another probability.
+UNSEEN_UNCOUNTED = f"{_UNSEEN}, nor how many did"
 
 
 class Words(NamedTuple):

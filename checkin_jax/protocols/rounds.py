@@ -13,7 +13,7 @@ from checkin_jax.protocols.protocol import (
     PROB,
     ROUNDS,
     SAME_RANDOMIZER,
-    UNSEEN,
+    UNSEEN_BUT_COUNTED,
     CheckInProtocol,
     differing,
     highest,
@@ -32,7 +32,7 @@ class ShuffledCheckIn(CheckInProtocol):
 
     Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same
     randomizer and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns
-    WHO checked in (how many did may be public).
+    WHO checked in (how many messages arrive may be public).
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe; with `Rates` as many as there are.
@@ -63,7 +63,7 @@ class ShuffledCheckIn(CheckInProtocol):
         rates = (
             ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
-        return (*rates, SAME_RANDOMIZER, UNSEEN, *self.trusting)
+        return (*rates, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     summed = True
 

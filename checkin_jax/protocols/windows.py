@@ -20,7 +20,8 @@ from checkin_jax.protocols.protocol import (
     PROB,
     REPLACE,
     SAME_RANDOMIZER,
-    UNSEEN,
+    UNSEEN_BUT_COUNTED,
+    UNSEEN_UNCOUNTED,
     CheckInProtocol,
     Words,
     differing,
@@ -119,6 +120,9 @@ class FixedWindow(CommonSlots):
     A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
     the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
     What it makes of the messages of several slots is post-processing.
+
+    Assumes: nobody learns who checked in, and with hidden dummies nobody learns how many did. How many messages arrive
+    may be public where empty slots are visible.
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe, but for Gaussian messages with hidden
@@ -231,11 +235,13 @@ class FixedWindow(CommonSlots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
-        common = (*self._chance, SAME_RANDOMIZER, UNSEEN, *self.trusting)
         if self.empty_slots == "visible":
-            return common
+            return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
         return (
-            *common,
+            *self._chance,
+            SAME_RANDOMIZER,
+            UNSEEN_UNCOUNTED,
+            *self.trusting,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
         )
 
@@ -253,7 +259,8 @@ class SlidingWindow(CheckInProtocol):
     """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
 
     The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
-    empty slot outputs R(0), drawn by the same randomizer and not recognisable.
+    empty slot outputs R(0), drawn by the same randomizer and not recognisable. Nobody learns who checked in, nor how
+    many did.
 
     Attributes:
       num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not; every place up to
@@ -290,7 +297,7 @@ class SlidingWindow(CheckInProtocol):
         return (
             "every client picks its slot uniformly from its own window, none drops out",
             SAME_RANDOMIZER,
-            UNSEEN,
+            UNSEEN_UNCOUNTED,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
             *self.trusting,
         )

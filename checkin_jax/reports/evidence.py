@@ -90,7 +90,8 @@ def audited(found: dict[str, Any] | None) -> tuple[str, ...]:
     verdict = (
         "no attack proved more than is certified, which is no proof of privacy"
         if found["passed"]
-        else "VIOLATION: an attack proved that more leaks than is certified"
+        else "VIOLATION: an attack proved that more leaks than is certified, or clients are not where the protocol "
+        "puts them"
     )
     return (
         f"The code of checkin-jax {found['version']} was attacked by checkin audit on {found['date']}: {verdict} "

@@ -46,7 +46,8 @@ def of_ledger(
         each[COMPOSED] = found
     guarantees = {view: each[view] for view in (*VIEWS, COMPOSED) if view in each}
     relied_on = guarantees.get(reliable_view(guarantees, deployment))
-    units = sum(count for _, count in (*found.units, *found.central))
+    units = sum(count * unit.protocol.repeats for unit, count in found.units)
+    units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
     return Record(
         title=f"Privacy of {name}",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from checkin_jax import _later
 
 if _TYPE_CHECKING:
+    from checkin_jax.training.examples.data import mnist as mnist
     from checkin_jax.training.learning_rate import suggested_learning_rate as suggested_learning_rate
     from checkin_jax.training.loop import RoundError as RoundError
     from checkin_jax.training.loop import train as train
@@ -41,6 +42,7 @@ if _TYPE_CHECKING:
 __getattr__, __dir__ = _later.attach(
     __name__,
     {
+        "mnist": "examples.data",
         "suggested_learning_rate": "learning_rate",
         "RoundError": "loop",
         "train": "loop",

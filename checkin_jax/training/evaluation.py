@@ -8,7 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax.training.model import Dataset, Model, given, one_of
 from checkin_jax.training.private.clients import Parameters, Records
 from checkin_jax.training.private.performance import Performance
@@ -46,6 +48,27 @@ def _check_names(found: Mapping[str, Any]) -> None:
             raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
 
 
+def own_metrics(evaluate: Evaluate, parameters: Parameters) -> dict[str, float]:
+    """Names and numbers of a user's own evaluation.
+
+    Raises:
+      TypeError: it gives something else. ValueError: a name that the run's own lines have.
+    """
+    found = evaluate(parameters)
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"evaluate returned {_validate.shown(found)}: expected names and a number for each")
+    _check_names(found)
+    values = {}
+    for name, value in found.items():
+        try:
+            if np.ndim(value) or isinstance(value, str):
+                raise TypeError
+            values[name] = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"evaluate returned {name}={_validate.shown(value)}: expected a number") from None
+    return values
+
+
 def tests(
     model: Model, dataset: Dataset, evaluate: Evaluate | None, performance: Performance
 ) -> Callable[[Parameters], dict[str, float | None]]:
@@ -66,8 +89,7 @@ def tests(
         if test is not None:
             found |= means(parameters, test)
         if evaluate is not None:
-            found |= evaluate(parameters)
-            _check_names(found)
+            found |= own_metrics(evaluate, parameters)
         values = {name: float(value) for name, value in found.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +21,23 @@ import optax
 
 from checkin_jax import _validate
 from checkin_jax._names import named
+from checkin_jax._progress import going_on
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
-from checkin_jax.training.evaluation import Evaluate, metric_names, norms, tests
+from checkin_jax.training.evaluation import Evaluate, metric_names, norms, own_metrics, tests
 from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
-from checkin_jax.training.model import Dataset, Holdings, Model, check_model, named_arrays, one_of
+from checkin_jax.training.model import (
+    Dataset,
+    Holdings,
+    Model,
+    check_finite,
+    check_model,
+    keys_of,
+    named_arrays,
+    one_of,
+    row_of,
+)
 from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
@@ -81,6 +93,7 @@ def train(
     resume: bool = False,
     about: Mapping[str, Any] | None = None,
     tuning: str | None = None,
+    verbose: bool = True,
     account_fn: AccountFn = account,
 ) -> Report:
     """Trains any model under a check-in protocol, and leaves a complete run directory.
@@ -110,7 +123,8 @@ def train(
       averaging: the last fraction of updates over which the parameters are averaged, in [0, 1); 0 keeps the
         last ones. Post-processing, too.
       eval_every: rounds between evaluations.
-      evaluate: parameters -> name -> number, for what `model.metrics` cannot say; it may use public data only.
+      evaluate: parameters -> name -> number, for what `model.metrics` cannot say; it may use public data only. It is
+        called once on the first parameters, so that what it does wrong is known before any round.
       target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds. It is
         refused where no evaluation can have an "accuracy".
       on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that arrived,
@@ -135,6 +149,7 @@ def train(
         optimizer's settings, in names of your own.
       tuning: how optimizer and settings were chosen, in words for the report. None: by the rule of thumb where
         `optimizer` is None, else that it was not stated.
+      verbose: where there is no `on_round`, one line on standard error says after five seconds that the run goes on.
       account_fn: the accountant of report and metrics, called as `account` is.
 
     Returns:
@@ -142,7 +157,8 @@ def train(
       results were logged; if there are none, the interrupt is raised again. Such a run may be resumed.
 
     Raises:
-      ValueError, TypeError: an argument outside its range; a model that private training cannot be made of.
+      ValueError, TypeError: an argument outside its range; a model that private training cannot be made of; initial
+        parameters that are not finite.
       EntropyError, a kind of ValueError: `entropy` returned too few bytes or no random ones.
       ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
         gone.
@@ -182,15 +198,16 @@ def train(
             raise ValueError(f"entropy: expected None with seed={seed}, which is all the run draws from")
     schedule, mechanism = run.schedule, run.mechanism
     contribution = model.loss if client_update is None else client_update
-    shapes = check_model(model, dataset, client_update)
+    width = dataset.most_held(settings["records_per_client"])
+    if settings["records_per_round"] is not None:
+        width = min(width, settings["records_per_round"])
+    shapes = check_model(model, dataset, client_update, width)
     if optimizer is not None:
         check_optimizer(optimizer, shapes)
     start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
     names = metric_names(model, dataset, shapes)
-    if target_accuracy is not None and evaluate is None and "accuracy" not in names:
-        raise ValueError(
-            f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or `evaluate`"
-        )
+    if evaluate is None:
+        _check_target(target_accuracy, names)
     tested = tests(model, dataset, evaluate, performance)
     account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
@@ -199,9 +216,13 @@ def train(
     first_averaged = last - int(settings["averaging"] * last)
 
     def program() -> str:
-        return _program(model, client_update, start, update, shapes, dataset)
+        return _program(model, client_update, start, update, shapes, dataset, width)
 
     with (
+        going_on(
+            f"training: up to {last:,} rounds; lines come to {Path(run_dir) / 'metrics.jsonl'}",
+            verbose and on_round is None and jax.process_index() == 0,
+        ),
         Session(
             run,
             settings,
@@ -218,8 +239,14 @@ def train(
         _failures_named(session),
     ):
         state = session.begin(start(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)))
+        begins = state is None
         if state is None:
-            state = start(model.init(draws.jax_key(session.entropy, Stream.INITIAL_PARAMETERS)))
+            initial = model.init(draws.jax_key(session.entropy, Stream.INITIAL_PARAMETERS))
+            state = start(check_finite(initial))
+        if evaluate is not None:
+            names |= set(own_metrics(evaluate, averaged(state)))
+            _check_target(target_accuracy, names)
+        if begins:
             session.checkpoint(state)
         state, records = performance.placed((state, dataset.records))
         held = dataset.holdings(session.entropy, run.protocol.num_clients, settings["records_per_client"])
@@ -338,12 +365,28 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
         "jax",
         "entropy",
     }
-    for name in about:
+    for name, value in about.items():
         if name in taken:
             raise ValueError(
                 f"about={_validate.shown(name)}: expected other names than {', '.join(sorted(taken))}"
             )
+        try:
+            if not isinstance(name, str):
+                raise TypeError
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"about={_validate.shown({name: value})}: expected plain values, as JSON has them"
+            ) from None
     return {**own, **about}
+
+
+def _check_target(target_accuracy: float | None, names: set[str]) -> None:
+    """Raises ValueError where no evaluation has an accuracy to be reached."""
+    if target_accuracy is not None and "accuracy" not in names:
+        raise ValueError(
+            f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or of `evaluate`"
+        )
 
 
 def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
@@ -358,15 +401,15 @@ def _program(
     update: Callable[..., State],
     shapes: Any,
     dataset: Dataset,
+    width: int,
 ) -> str:
-    """A digest of the clients' computation and the server's."""
+    """A digest of the clients' computation, each on up to `width` records, and the server's."""
     from checkin_jax.training.runs.checkpoints import fingerprint
 
-    record = one_of(dataset.records)
-    own = fingerprint(jax.value_and_grad(model.loss), shapes, record)
+    own = fingerprint(jax.value_and_grad(model.loss), shapes, one_of(dataset.records), *keys_of(model.loss))
     if client_update is not None:
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), record)
-        own += fingerprint(client_update.function, shapes, one, jax.ShapeDtypeStruct((1,), jnp.float32))
+        arguments = *row_of(dataset.records, width), *keys_of(client_update)
+        own += fingerprint(client_update.function, shapes, *arguments)
     total = jax.ShapeDtypeStruct((sum(x.size for x in jax.tree.leaves(shapes)),), jnp.float32)
     return own + fingerprint(
         lambda state, total: update(state, total, 1.0, 1), jax.eval_shape(start, shapes), total

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr
 from checkin_jax import _validate
 from checkin_jax._names import ByName
 from checkin_jax.training.private import operations
-from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
+from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records, takes_key
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
 
@@ -52,7 +52,9 @@ class Model(ByName):
 
     Attributes:
       init: key -> parameters, a pytree of floating-point arrays.
-      loss: (parameters, record) -> scalar, for one record as it lies in the data set, without a leading axis.
+      loss: (parameters, record) -> scalar, for one record as it lies in the data set, without a leading axis; or
+        (parameters, record, key) -> scalar, for a loss that draws random numbers, such as dropout's. A third argument
+        with a default is left alone. The key is the client's own, and another one for each record and round.
       metrics: (parameters, record) -> name -> scalar, for one record of the public test set; "accuracy" in [0, 1] is
         the one that `target_accuracy` and the pictures of the report look for. None: nothing is measured.
       name: for reports.
@@ -172,12 +174,16 @@ class Dataset(ByName):
         first = np.argsort(np.where(records >= 0, coins, 2.0), axis=1)[:, :number]
         return np.take_along_axis(records, first, axis=1)
 
+    def most_held(self, each: int | None) -> int:
+        """The largest number of records of a client that holds `each` of them, or of those it owns at most so many."""
+        if self.owner is None:
+            return each or 1
+        owned = int(np.unique(np.asarray(self.owner), return_counts=True)[1].max())
+        return owned if each is None else min(each, owned)
+
     def holding(self, each: int | None) -> str | None:
         """Describes what is protected where clients hold several records; None where each holds one."""
-        most = each or 1
-        if self.owner is not None:
-            owned = np.unique(np.asarray(self.owner), return_counts=True)[1].max()
-            most = int(owned if each is None else min(each, owned))
+        most = self.most_held(each)
         if most == 1:
             return None
         return (
@@ -214,14 +220,18 @@ class _Owned:
         return self._rows[self._owner_of[clients]]
 
 
-def check_model(model: Model, dataset: Dataset, client_update: ClientUpdate | None = None) -> Any:
+def check_model(
+    model: Model, dataset: Dataset, client_update: ClientUpdate | None = None, width: int = 1
+) -> Any:
     """The shapes of the parameters, once the model is seen to be one that private training can be made of.
 
     Args:
       client_update: what clients compute in place of the gradient of the loss; likewise looked at.
+      width: records of a client that makes a message, at most.
 
     Raises:
-      TypeError: parameters that are not floating-point arrays, or none; a loss that is not a scalar.
+      TypeError: parameters that are not floating-point arrays, or none; a loss that is not a scalar; an update that is
+        no ClientUpdate.
       ValueError: state of batch normalisation among the parameters, a loss that speaks to other clients or to the host.
     """
     parameters = jax.eval_shape(model.init, jax.random.key(0))
@@ -238,15 +248,16 @@ def check_model(model: Model, dataset: Dataset, client_update: ClientUpdate | No
     if not jax.tree.leaves(parameters):
         raise TypeError("parameters: expected at least one floating-point array, got none")
     record = one_of(dataset.records)
-    traced = _apart(model.loss, "the loss of one record", parameters, record)
+    own = keys_of(model.loss)
+    traced = _apart(model.loss, "the loss of one record", parameters, record, *own)
     shapes = [value.shape for value in traced.out_avals if hasattr(value, "shape")]
     if shapes != [()] or not jnp.issubdtype(traced.out_avals[0].dtype, jnp.floating):  # type: ignore[attr-defined]
         raise TypeError(f"the loss of one record is {traced.out_avals}: expected one floating-point scalar")
-    _apart(jax.grad(model.loss), "the gradient of one record's loss", parameters, record)
+    _apart(jax.grad(model.loss), "the gradient of one record's loss", parameters, record, *own)
     if client_update is not None:
-        held = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), record)
-        weights = jax.ShapeDtypeStruct((1,), jnp.float32)
-        _apart(client_update.function, "the update of one client", parameters, held, weights)
+        _validate.instance(ClientUpdate, client_update=client_update)
+        arguments = *row_of(dataset.records, width), *keys_of(client_update)
+        _apart(client_update.function, "the update of one client", parameters, *arguments)
     return parameters
 
 
@@ -281,6 +292,33 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
 def one_of(records: Records) -> Any:
     """The shapes of one record, which has no leading axis."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), records)
+
+
+def check_finite(parameters: Parameters) -> Parameters:
+    """The parameters themselves.
+
+    Raises:
+      ValueError: one holds NaN or an infinity; training would keep it to the end.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        if not jnp.isfinite(leaf).all():
+            raise ValueError(
+                f"initial parameters {_name(path)!r}: expected finite numbers, got NaN or infinities"
+            )
+    return parameters
+
+
+def row_of(records: Records, width: int) -> tuple[Any, jax.ShapeDtypeStruct]:
+    """The shapes of a client's row of records, and of their weights."""
+    row = jax.tree.map(lambda x: jax.ShapeDtypeStruct((width, *x.shape[1:]), x.dtype), records)
+    return row, jax.ShapeDtypeStruct((width,), jnp.float32)
+
+
+def keys_of(update: Loss | ClientUpdate) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The shape of the key that a loss or an update takes as its last argument; empty where it takes none."""
+    if not takes_key(update):
+        return ()
+    return (jax.eval_shape(lambda: jax.random.key(0, impl=draws.KEYS)),)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""RDP to (epsilon, delta): P1 against mpmath and dp_accounting; nothing unusable becomes a number."""
+"""RDP to (epsilon, delta): [CKS20] against mpmath and dp_accounting; nothing unusable becomes a number."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""From Renyi divergences to (epsilon, delta): P1 in mpmath, and dp_accounting's answer beside it."""
+"""From Renyi divergences to (epsilon, delta): [CKS20] in mpmath, and dp_accounting's answer beside it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ DIGITS = 50
 
 
 def epsilon_at_order(order: float, rdp: float, delta: float) -> mp.mpf:
-    """P1 at one order > 1: rdp + [log(1/delta) + (l-1) log(1 - 1/l) - log l] / (l-1); may be negative."""
+    """At one order > 1: rdp + [log(1/delta) + (l-1) log(1 - 1/l) - log l] / (l-1); may be negative."""
     with mp.workdps(DIGITS):
         l, divergence, mass = mp.mpf(order), mp.mpf(rdp), mp.mpf(delta)
         gap = l - 1
@@ -17,10 +17,10 @@ def epsilon_at_order(order: float, rdp: float, delta: float) -> mp.mpf:
 
 
 def epsilon_from_rdp(orders: Sequence[float], rdp: Sequence[float], delta: float) -> mp.mpf:
-    """P1: the smallest of the orders' epsilons, at least 0."""
+    """The smallest of the orders' epsilons, at least 0."""
     return max(mp.mpf(0), min(epsilon_at_order(order, value, delta) for order, value in zip(orders, rdp)))
 
 
 def dp_accounting_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> float:
-    """dp_accounting's conversion: P1, but orders <= 1.01 ignored and 0 where delta^2 > 1 - e^-rdp."""
+    """dp_accounting's conversion: the same, but orders <= 1.01 ignored and 0 where delta^2 > 1 - e^-rdp."""
     return float(rdp_privacy_accountant.compute_epsilon(orders, rdp, delta)[0])

@@ -14,7 +14,7 @@ from scipy import stats
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.account import account
-from checkin_jax.auditing import TrainedRun, audit, one_run
+from checkin_jax.auditing import TrainedRun, audit, one_run, placement
 from checkin_jax.auditing.setting import small, units_within
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
 from checkin_jax.auditing.trials import Stage
@@ -421,6 +421,119 @@ def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
         assert expected <= {f.test for f in found.findings if not f.passed}
         assert found.passed == (not expected)
         monkeypatch.setattr(mechanisms, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+
+
+# Where clients stand.
+
+
+def sort_the_messages(patch):
+    original = draws.participants_of
+    patch.setattr(draws, "participants_of", lambda *args: np.sort(original(*args)))
+
+
+def put_one_client_first(patch):
+    """An order that tells something of one client only."""
+    original = draws.participants_of
+
+    def first(*args):
+        found = original(*args)
+        return np.concatenate([found[found == 1], found[found != 1]])
+
+    patch.setattr(draws, "participants_of", first)
+
+
+def draw_the_same_people_every_round(patch):
+    original = draws.participants_of
+    patch.setattr(draws, "participants_of", lambda *args: original(*args[:-1], 0))
+
+
+def draw_the_same_window_every_time(patch):
+    original = draws.fixed_window
+    patch.setattr(draws, "fixed_window", lambda entropy, protocol, index: original(entropy, protocol, 0))
+
+
+def give_slots_by_number(patch):
+    original = draws.fixed_window
+
+    def by_number(entropy, protocol, index):
+        used = original(entropy, protocol, index)
+        slots = np.full(protocol.num_slots, DUMMY)
+        for client in used[used != DUMMY]:
+            slots[client % protocol.num_slots] = client
+        return slots
+
+    patch.setattr(draws, "fixed_window", by_number)
+
+
+def refuted(found):
+    return {each.test for each in found.placements if not each.passed}
+
+
+WINDOWS = cj.FixedWindow(num_clients=4, num_slots=3, num_epochs=2, check_in_prob=0.8)
+
+
+@pytest.mark.parametrize(
+    ("fault", "protocol", "test"),
+    [
+        (sort_the_messages, SMALL, "places of a round"),
+        (sort_the_messages, cj.Shuffle(num_clients=4), "places of a round"),
+        (put_one_client_first, cj.Shuffle(num_clients=4), "places of a round"),
+        (draw_the_same_people_every_round, SMALL, "units of a run"),
+        (draw_the_same_people_every_round, cj.Shuffle(num_clients=4, num_rounds=3), "units of a run"),
+        (draw_the_same_window_every_time, WINDOWS, "units of a run"),
+        (give_slots_by_number, WINDOWS, "rounds of a unit"),
+        (give_slots_by_number, dataclasses.replace(WINDOWS, minibatch=3), "rounds of a unit"),
+        (give_slots_by_number, dataclasses.replace(WINDOWS, empty_slots="visible"), "rounds of a unit"),
+    ],
+)
+def test_clients_that_are_not_where_the_protocol_puts_them_are_reported(fault, protocol, test, monkeypatch):
+    healthy = audited(protocol, GAUSSIAN, views=("local",))
+    assert healthy.passed
+    assert [each.runs for each in healthy.placements] == [250] * 3
+    fault(monkeypatch)
+    found = audited(protocol, GAUSSIAN, views=("local",))
+    assert test in refuted(found)
+    assert not found.passed
+    assert str(found).startswith("VIOLATION: ")
+    assert f"VIOLATION: {test}, client " in str(found)
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+RATES = cj.Rates([0.9, 0.5, 0.1, 0.3])
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        cj.ShuffledCheckIn(num_clients=4, check_in_prob=0.6, num_rounds=3, drop_out_prob=0.2),
+        cj.ShuffledCheckIn(num_clients=4, check_in_prob=RATES, num_rounds=3),
+        cj.Shuffle(num_clients=3, num_rounds=3),
+        WINDOWS,
+        cj.FixedWindow(num_clients=4, num_slots=3, num_epochs=2, check_in_prob=RATES, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=7, window=3, num_epochs=2, minibatch=2),
+        cj.AveragedUpdates(num_clients=4, num_slots=2, num_epochs=2, check_in_prob=0.8),
+        cj.from_availability([4, 2, 3, 4], [0.5, 0.9, 0.4, 0.6]),
+    ],
+)
+def test_a_healthy_schedule_is_refuted_as_rarely_as_promised(protocol):
+    """Of 60 audits with an error of a fifth a test, at most 12 are expected to be wrong, and that is a bound."""
+    run, entropies = PrivateRun(protocol=protocol, randomizer=GAUSSIAN), iter(range(10**6))
+    wrong = np.zeros(len(placement.TESTS))
+    for _ in range(60):
+        wrong += [not each.passed for each in placement.tests(run, 40, entropies, 0.2)]
+    assert (stats.binom.sf(wrong - 1, 60, 0.2) > 1e-4).all(), wrong
+
+
+def test_the_ratio_of_placements_has_mean_one_where_the_promise_holds():
+    """Exactly, over all outcomes of three fresh observations, whatever the pilots were."""
+    promised = (0.5, 0.3, 0.2)
+    pilot = [placement._Seen("law", outcome, promised) for outcome in (2, 2, 2, 0)]
+    mean = 0.0
+    for outcomes in itertools.product(range(3), repeat=3):
+        fresh = [placement._Seen("law", outcome, promised) for outcome in outcomes]
+        chance = math.prod(promised[outcome] for outcome in outcomes)
+        mean += chance * math.exp(placement._log_ratio(pilot, fresh))
+    assert mean == pytest.approx(1.0, rel=1e-12)
 
 
 # The command.

@@ -95,6 +95,25 @@ def test_one_relation_a_file_and_no_half_written_one(capsys, here):
     assert (here / "one.json").read_bytes() == before
 
 
+def test_twelve_months_of_a_log_are_the_year(capsys, here):
+    """Night and day, month by month: the ledger says what `account` says of all rounds."""
+    day = [1_600_000] * 8 + [1_000_000] * 2 + [500_000] * 14
+    for month in range(12):
+        lines = [f"{available + month * 100},0.0005" for available in day * 30]
+        (here / "month.csv").write_text("\n".join(["available,coin", *lines]))
+        run(capsys, "ledger", "add", "year.json", "--availability", "month.csv", "--epsilon0", "4")
+    year = cj.from_availability([n + m * 100 for m in range(12) for n in day * 30], coin=0.0005)
+    exact = cj.account(year, cj.PureLDP(epsilon0=4.0), delta=1e-8)
+    found = json.loads(run(capsys, "ledger", "show", "year.json", "--json", "--delta", "1e-8"))
+    assert found["epsilon"] == pytest.approx(exact.epsilon, rel=1e-3)
+    assert found["lower"] == pytest.approx(exact.lower, rel=1e-3)
+    assert any("plugged in all night" in each for each in found["assumptions"])
+    assert len(found["composed"]) == 12
+    out = run(capsys, "ledger", "report", "year.json", "--delta", "1e-8").strip()
+    assert "8,640 rounds or windows" in (here / out).read_text()
+    assert "plugged in all night" in (here / out).read_text()
+
+
 def add(number: int) -> int:
     for _ in range(200):
         with contextlib.suppress(SystemExit):  # another process is at it

@@ -59,8 +59,8 @@ def test_a_plan_to_read(planned):
     assert "view 'aggregate'" in text.splitlines()[0]
     head, first, second = text.splitlines()[2:5]
     assert re.split("  +", head) == ["epsilon, at least and at most", "aggregate", "local", "messages", "met"]
-    assert first.endswith("yes")
-    assert second.endswith("no")
+    assert first.endswith("yes (quick)")
+    assert second.endswith("no (quick)")
     exact = cj.account(RUN, cj.Gaussian(noise_multiplier=9.0), delta=1e-5, bounds="fast")
     assert all(f"  [ ] {each}" in text for each in exact.assumptions)
 
@@ -74,11 +74,14 @@ def test_a_plan_in_markdown(planned):
     assert "\n* [ ] every client" in text or "\n* [ ] who is available" in text
 
 
-def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned):
+def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     hopeless = FLEET + "[target]\nepsilon = 1e-12\ndelta = 1e-300\nview = 'local'\n[[message]]\n"
-    text = planned(hopeless + "[[message]]\nepsilon0 = 1.0\n", "--bounds", "fast")
+    with pytest.raises(SystemExit) as stop:
+        planned(hopeless + "[[message]]\nepsilon0 = 1.0\n", "--bounds", "fast")
+    assert stop.value.code == 1
+    text = capsys.readouterr().out
     assert "target_epsilon=1e-12: no noise_multiplier" in text
-    assert text.splitlines()[4].endswith("no")
+    assert text.splitlines()[4].endswith("no (quick)")
 
 
 @pytest.mark.parametrize(

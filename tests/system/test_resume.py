@@ -172,6 +172,16 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+# Damage to what is told beside the arrays of a checkpoint: none of it makes a run another one.
+_NOTES = {
+    "another accuracy": (b'"tested"', b'"testee"'),
+    "another name of a setting": (b'"version"', b'"varsion"'),
+    "another setting": (b'"momentum"', b'"momentun"'),
+    "another digest of arrays": (b'"state": "', b'"state": "0'),
+    "no digest": (b'"digest"', b'"digesu"'),
+}
+
+
 def _damage(folder: Path, step: int, how: str) -> None:
     files = [p for p in (folder / "checkpoints" / str(step)).rglob("*") if p.is_file()]
     if how == "half of every file":
@@ -181,11 +191,11 @@ def _damage(folder: Path, step: int, how: str) -> None:
         shutil.rmtree(folder / "checkpoints" / str(step) / "state")
     elif how == "no note":
         shutil.rmtree(folder / "checkpoints" / str(step) / "note")
-    elif how == "another accuracy":
-        for file in files:
-            file.write_bytes(
-                file.read_bytes().replace(b'"tested":[5', b'"tested":[4').replace(b": [5", b": [4")
-            )
+    elif how in _NOTES:
+        (note,) = [file for file in files if file.parent.name == "note" and file.name == "metadata"]
+        old, new = _NOTES[how]
+        assert old in note.read_bytes()
+        note.write_bytes(note.read_bytes().replace(old, new, 1))
     else:
         largest = max(files, key=lambda p: p.stat().st_size)
         content = bytearray(largest.read_bytes())
@@ -193,7 +203,7 @@ def _damage(folder: Path, step: int, how: str) -> None:
         largest.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("how", ["half of every file", "no arrays", "no note", "another accuracy", "one bit"])
+@pytest.mark.parametrize("how", ["half of every file", "no arrays", "no note", "one bit", *_NOTES])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, capsys, how):
     folder = tmp_path / "run"
     _killed(folder, 8)
@@ -269,15 +279,32 @@ def test_cut_metrics_cost_no_checkpoint(tmp_path, left):
     assert _outcome(folder) == _outcome(tmp_path / "whole")
 
 
-def test_damaged_metrics_cost_no_checkpoint(tmp_path, capsys):
+def _changed(lines: list[bytes], how: str) -> list[bytes]:
+    first, *rest = lines
+    if how == "zeros":
+        return [b"\0" * len(first), *rest]
+    if how == "a digit":
+        return [first.replace(b'"check_ins": ', b'"check_ins": 1', 1)[: len(first) - 1] + b"\n", *rest]
+    if how == "a brace":
+        return [b"[" + first[1:], *rest]
+    return [rest[0], first, *rest[1:]]  # swapped
+
+
+@pytest.mark.parametrize("how", ["zeros", "a digit", "a brace", "swapped"])
+def test_changed_metrics_are_refused_and_cost_no_checkpoint(tmp_path, capsys, how):
     folder = tmp_path / "run"
     _killed(folder, 8)
     metrics = folder / "metrics.jsonl"
-    whole = metrics.read_bytes()
-    metrics.write_bytes(b"\0" * 40 + whole[40:])
-    with pytest.raises(_KilledError):
-        _train(folder, None, 8, resume=True, checkpoint_every=3)
-    assert (_steps(folder), capsys.readouterr().err) == ([3, 6], "")
+    whole, before = metrics.read_bytes(), _files(folder / "checkpoints")
+    changed = _changed(whole.splitlines(keepends=True), how)
+    assert b"".join(changed) != whole
+    assert len(b"".join(changed)) == len(whole)
+    metrics.write_bytes(b"".join(changed))
+    with pytest.raises(
+        ResumeError, match=r"metrics\.jsonl'?: its first \d+ bytes are not those that were logged"
+    ):
+        _train(folder, resume=True, checkpoint_every=3)
+    assert (_files(folder / "checkpoints"), capsys.readouterr().err) == (before, "")
     metrics.write_bytes(whole)
     _train(folder, resume=True)
     _train(tmp_path / "whole")
@@ -479,3 +506,25 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path):
     with RunDirectory(tmp_path / "run", resume=True):
         pass
     assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_finished_run_that_lost_lines_says_so_wherever_it_is_read(tmp_path, capsys):
+    from checkin_jax.cli import main
+
+    folder = tmp_path / "run"
+    _train(folder)
+    metrics = folder / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    recorded.read(folder)
+    assert capsys.readouterr().err == ""
+    metrics.write_bytes(b"".join(lines[:5]))
+    told = f"{metrics}: lines of 5 of 12 rounds are there; "
+    assert recorded.read(folder).rounds == 12
+    assert told in capsys.readouterr().err
+    main(["budget", str(folder)])
+    assert capsys.readouterr().err.count(told) == 1
+    metrics.unlink()
+    recorded.read(folder)
+    assert "lines of 0 of 12 rounds" in capsys.readouterr().err
+    with pytest.raises(FileExistsError, match=r"metrics\.jsonl of this run is gone"):
+        _train(folder, resume=True)

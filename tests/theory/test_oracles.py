@@ -1,4 +1,4 @@
-"""The oracles against closed forms and each other, and the theory (T1, L1, G1, P1) against the oracles.
+"""The oracles against closed forms and each other, and the theory (T1, L1, G1, conversions) against the oracles.
 
 Nothing here touches the package: a failure means that an oracle or a theorem is wrong. Comparisons
 of rationals are exact; float ones state their tolerance.

@@ -1,5 +1,6 @@
 """Logs of availability: groups on the safe side, refusals that name the row, one bracket for thousands of rounds."""
 
+import json
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ from checkin_jax._plain import from_plain, to_plain
 from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
 from checkin_jax.accounting.bounds.unit import log_inverse_mass
 from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.interop.accountant import CheckInAccountant
 from checkin_jax.protocols import availability
 
 
@@ -176,10 +178,43 @@ def test_the_first_rounds_of_a_log_are_a_log():
         run.repeated(4)
 
 
-def test_rounds_that_differ_are_never_counted_as_one_kind():
+def test_a_log_is_one_event_whose_rounds_keep_their_numbers():
+    run, message = log_of(900, 400, 400), cj.PureLDP(epsilon0=1.0)
+    ledger = CheckInAccountant().compose(cj.to_event(run, message), 2)
+    apart = CheckInAccountant()
+    for clients, rounds in ((900, 2), (400, 4)):
+        each = cj.ShuffledCheckIn(num_clients=clients, check_in_prob=0.1, num_rounds=rounds)
+        apart.compose(cj.to_event(each, message))
+    for ends in (CheckInAccountant.get_epsilon, CheckInAccountant.get_lower_epsilon):
+        assert ends(ledger, 1e-6) == pytest.approx(ends(apart, 1e-6), rel=1e-9)
+    found = ledger.guarantee(1e-6)
+    assert any("plugged in all night" in each for each in found.assumptions)
+    assert found.composed[0].startswith("900 clients, over 3 rounds")
+    assert ", 2 times; " in found.composed[0]
+    again = CheckInAccountant()
+    again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6)
+    pld = ledger.to_pld(value_discretization_interval=1e-3)
+    assert pld.get_epsilon_for_delta(1e-6) >= ledger.get_lower_epsilon(1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_log_composed_in_parts_is_the_whole_log(parts):
+    """With every round counted as one among the most clients, or as fewer rounds, this fails."""
+    random = np.random.default_rng(3)
+    clients = np.rint(1000 * np.exp(random.normal(0.0, 0.5, 240))).astype(int)
+    message = cj.PureLDP(epsilon0=2.0)
+    whole = cj.account(cj.from_availability(clients, coin=0.02), message, delta=1e-6, bounds="fast")
+    ledger = CheckInAccountant(bounds="fast")
+    for part in np.split(clients, parts):
+        ledger.compose(cj.to_event(cj.from_availability(part, coin=0.02), message))
+    found = ledger.guarantee(1e-6)
+    assert found.epsilon == pytest.approx(whole.epsilon, rel=1e-9)
+    assert found.lower == pytest.approx(whole.lower, rel=1e-9)
+
+
+def test_rounds_that_differ_have_no_rdp_of_one_kind():
     run = log_of(900, 400)
-    with pytest.raises(ValueError, match="rounds are alike"):
-        cj.to_event(run, cj.PureLDP(epsilon0=1.0))
     with pytest.raises(ValueError, match="rounds are alike"):
         cj.rdp(run, cj.PureLDP(epsilon0=1.0), [2.0])
 

@@ -174,6 +174,123 @@ def test_local_steps_that_do_not_exist_are_refused(settings, match):
         _sum(clients.local_steps(digits_problem()[1], **settings), RECORDS)
 
 
+# Coins of clients' own.
+
+WIDE = 400
+NOISY = Gaussian(noise_multiplier=0.5)
+
+
+def _coins(parameters, record, key):
+    """A loss whose gradient is drawn by the client's coins, beyond any clip norm."""
+    return parameters["w"] @ jax.random.normal(key, (WIDE,))
+
+
+def _messages(update, rows, randomizer=NOISELESS, key=3):
+    arguments = {"w": jnp.zeros(WIDE)}, jnp.zeros((9, 1)), np.asarray(rows, np.int32), jax.random.key(key)
+    mechanism = mechanism_of(randomizer, clip_norm=CLIP)
+    return np.asarray(step.round_messages(mechanism, update, *arguments, capacity=40), np.float64) / CLIP
+
+
+def _correlations(first, second):
+    """Absolute values of cosines of all pairs of rows; about 0.05 where they are independent."""
+    first, second = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second))
+    return np.abs(first @ second.T)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("simulate", ["aggregate", "messages"])
+def test_coins_belong_to_the_place_of_a_message_in_its_round(width, simulate):
+    rows = np.zeros((100, width), np.int32)  # equal records: the coins alone differ
+    sent = _messages(_coins, rows)
+    np.testing.assert_allclose(np.linalg.norm(sent, axis=1), 1.0, atol=2e-6)
+    alike = _correlations(sent, sent)
+    assert alike[~np.eye(100, dtype=bool)].max() < 0.3
+    assert _correlations(sent, _messages(_coins, rows, key=4)).max() < 0.3  # of another round
+    np.testing.assert_array_equal(sent, _messages(_coins, rows))
+    # The sum is made of the same messages, however it is cut into passes and microbatches.
+    mechanism = mechanism_of(NOISELESS, clip_norm=CLIP, simulate=simulate)
+    arguments = mechanism, _coins, {"w": jnp.zeros(WIDE)}, jnp.zeros((9, 1)), rows, jax.random.key(3)
+    for capacity, microbatch in ((40, 40), (80, 80), (200, 40)):
+        performance = Performance(microbatch=microbatch)
+        total = step.round_sum(*arguments, capacity=capacity, performance=performance)
+        np.testing.assert_allclose(total, CLIP * sent.sum(0), atol=1e-5)
+
+
+def _noise_and_coins():
+    """Of one round: the noise in every message, that of the sum, and what the clients' coins gave."""
+    rows = np.zeros((40, 1), np.int32)
+    coins = _messages(_coins, rows)
+    noise = _messages(_coins, rows, NOISY) - coins
+    mechanism = mechanism_of(NOISY, clip_norm=CLIP)
+    arguments = {"w": jnp.zeros(WIDE)}, jnp.zeros((9, 1)), rows, jax.random.key(3)
+    total = step.round_sum(mechanism, _coins, *arguments, capacity=40) / CLIP - coins.sum(0)
+    return np.concatenate([noise, [total]]), coins
+
+
+def test_coins_are_independent_of_the_noise(monkeypatch):
+    noise, coins = _noise_and_coins()
+    np.testing.assert_allclose(noise.std(axis=1), [0.5] * 40 + [0.5 * np.sqrt(40)], rtol=0.2)
+    assert _correlations(noise, coins).max() < 0.3
+    # The test can fail: coins by the keys of the messages would be seen.
+    keys = step._keys
+    monkeypatch.setattr(step, "_keys", lambda key: (*keys(key)[:2], keys(key)[0]))
+    monkeypatch.setattr(clients, "_record_keys", lambda key, number: jnp.broadcast_to(key, (number,)))
+    jax.clear_caches()
+    assert _correlations(*_noise_and_coins()).max() > 0.9
+    monkeypatch.undo()
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize(
+    "update",
+    [_coins, clients.local_steps(_coins, learning_rate=1.0, steps=2, batch=1)],
+    ids=["loss", "steps"],
+)
+def test_no_key_is_used_twice_where_losses_take_one(update, width):
+    with jax.debug_key_reuse(True):
+        _messages(update, np.zeros((90, width), np.int32), NOISY)
+
+
+def test_records_of_a_client_and_local_steps_have_coins_of_their_own():
+    def seen(parameters, record, key):
+        return parameters["w"] @ jax.nn.one_hot(record[0].astype(jnp.int32), WIDE) * jax.random.normal(key)
+
+    data = jnp.arange(9.0)[:, None] // 3  # three records in each coordinate
+    mechanism = mechanism_of(NOISELESS, clip_norm=1e3)
+
+    def message(update, row):
+        arguments = {"w": jnp.zeros(WIDE)}, data, np.asarray([row], np.int32), jax.random.key(3)
+        return np.asarray(step.round_messages(mechanism, update, *arguments, capacity=40))[0, :3]
+
+    first = message(seen, [0, 3, 6])
+    assert len(np.unique(np.round(np.abs(first), 5))) == 3
+    # A client of fewer records draws the same for those it has: the mean over two, not three.
+    np.testing.assert_allclose(message(seen, [0, 3, -1])[:2], 1.5 * first[:2], rtol=1e-5)
+    steps = clients.local_steps(seen, learning_rate=1.0, steps=3, batch=1)
+    moved = message(steps, [0, 3, 6])
+    twice = message(clients.local_steps(seen, learning_rate=1.0, steps=6, batch=1), [0, 3, 6])
+    assert np.all(np.abs(twice - 2 * moved) > 1e-3)  # every step draws anew
+
+
+@pytest.mark.parametrize(
+    ("update", "takes"),
+    [
+        (lambda p, record: 0.0, False),
+        (lambda p, record, key: 0.0, True),
+        (lambda p, record, key=None: 0.0, False),
+        (lambda *rest: 0.0, False),
+        (lambda p, record, *, train=False: 0.0, False),
+        (functools.partial(lambda scale, p, record, key: 0.0, 2.0), True),
+        (jax.jit(lambda p, record, key: 0.0), True),
+        (clients.ClientUpdate(lambda p, records, weights: 0.0), False),
+        (clients.ClientUpdate(lambda p, records, weights, key: 0.0), True),
+    ],
+)
+def test_a_key_is_what_a_further_argument_asks_for(update, takes):
+    assert clients.takes_key(update) == takes
+
+
 def test_updates_are_not_differentiated_layer_by_layer():
     update = clients.local_steps(digits_problem()[1], learning_rate=1.0, steps=1)
     with pytest.raises(ValueError, match="gradients='layers'"):

@@ -1,6 +1,7 @@
 """A randomizer, a protocol and a theorem that the library has never heard of."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -8,10 +9,8 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds import families, table
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.profiles import profile_of
-from checkin_jax.accounting.bounds.unit import LocalMessages
 from checkin_jax.protocols import Cover
 from checkin_jax.randomizers import pure_profile
 
@@ -191,21 +190,114 @@ def test_a_description_that_json_cannot_hold_is_accounted_for_but_not_saved():
         accountant.state_dict()
 
 
-def test_a_foreign_theorem_is_one_entry(monkeypatch):
-    """The smallest of all that apply is taken, and the statement says what it states."""
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """The profile of one message, times a share."""
 
-    def build(unit):
-        # True, and hardly a theorem: one message alone, sent at the check-in rate.
-        return LocalMessages(unit.cover.rate, profile_of(unit.randomizer)) if unit.cover is not None else None
+    share: float
+    epsilon0: float
 
-    entry = table.Bound("H", "nothing is gained by hiding", "nowhere", 0.001, build)
-    monkeypatch.setattr(table, "BOUNDS", (*table.BOUNDS, entry))
-    monkeypatch.setattr(table, "LABELS", (*table.LABELS, "H"))
-    crowd = cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.9)
-    g = cj.account(crowd, cj.PureLDP(epsilon0=1.0), delta=1e-2, bounds=("H",))
-    assert "H: nothing is gained by hiding [nowhere]" in str(g)
-    best = cj.account(crowd, cj.PureLDP(epsilon0=1.0), delta=1e-2)
-    assert best.epsilon <= g.epsilon
+    name = "H"
+    instances = ()
+
+    @property
+    def top(self):
+        return self.epsilon0
+
+    def upper(self, loss):
+        return self.share * pure_profile(self.epsilon0, np.asarray(loss)) * (1 + 1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Renamed(Told):
+    """T1+ by another name."""
+
+    bound: object = None
+
+    def upper(self, loss):
+        return self.bound.upper(loss)
+
+
+def foreign(build, label="H"):
+    return table.Bound(
+        label, "a message that is not sent tells nothing", "nowhere", 0.001, build, assumes=("H holds",)
+    )
+
+
+def told(unit, share=None):
+    """True if share is None, and hardly a theorem: one message by itself, sent at the check-in rate."""
+    if unit.cover is None:
+        return None
+    return Told(unit.cover.rate if share is None else share, unit.randomizer.largest_loss)
+
+
+def renamed(unit):
+    found = families.t1_plus(unit)
+    return found and Renamed(1.0, unit.randomizer.largest_loss, found)
+
+
+@pytest.fixture
+def register():
+    """`table.register`, undone at the end."""
+    undo = []
+    yield lambda bound: undo.append(table.register(bound))
+    for remove in undo:
+        remove()
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+class TestForeignTheorems:
+    CROWD = cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.5)
+    MESSAGE = cj.PureLDP(epsilon0=1.0)
+
+    def ask(self, rounds, **how):
+        return cj.account(self.CROWD.repeated(rounds), self.MESSAGE, delta=1e-4, **how)
+
+    def test_one_call_adds_it(self, register, rounds):
+        """The smallest of all that apply is taken, and the statement says what it states and needs."""
+        before = self.ask(rounds)
+        register(foreign(told))
+        g, best = self.ask(rounds, bounds="H"), self.ask(rounds)
+        assert "H: a message that is not sent tells nothing [nowhere]" in str(g)
+        assert "H holds" in g.assumptions
+        assert (best.epsilon, best.method) == (before.epsilon, before.method)
+        assert g.epsilon > best.epsilon
+        with pytest.raises(ValueError, match="expected labels that apply here"):
+            cj.account(cj.FixedWindow(num_clients=9, num_slots=9), self.MESSAGE, delta=1e-2, bounds="H")
+
+    def test_it_is_named_where_it_is_the_smallest(self, register, rounds):
+        register(foreign(renamed))
+        g = self.ask(rounds, bounds=("T1", "H"))
+        assert g.method.startswith("H, ")
+        assert g.epsilon < self.ask(rounds, bounds="T1").epsilon
+
+    def test_one_below_what_is_leaked_is_found_out(self, register, rounds):
+        register(foreign(functools.partial(told, share=1e-4)))
+        with pytest.raises(ArithmeticError, match=r"lower=.* is above upper="):
+            self.ask(rounds)
+
+    def test_it_can_be_taken_out(self, rounds):
+        before = self.ask(rounds)
+        table.register(foreign(functools.partial(told, share=1e-4)))()
+        again = self.ask(rounds)
+        assert (again.epsilon, again.theorems) == (before.epsilon, before.theorems)
+
+
+@pytest.mark.parametrize(
+    ("bound", "error"),
+    [
+        ("H", TypeError),
+        (foreign(told, "T1"), ValueError),
+        (foreign(told, "best"), ValueError),
+        (foreign(told, "two words"), ValueError),
+        (foreign(told, ""), ValueError),
+    ],
+)
+def test_theorems_without_a_label_of_their_own_are_refused(bound, error):
+    known = table.labels()
+    with pytest.raises(error, match="expected"):
+        table.register(bound)
+    assert table.labels() == known
 
 
 def test_labels_that_do_not_apply_are_refused_with_those_that_do():

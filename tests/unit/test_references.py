@@ -110,6 +110,13 @@ def test_every_key_leads_to_an_entry_and_every_entry_is_cited():
     assert known.keys() == cited, f"cited nowhere: {known.keys() - cited}"
 
 
+def test_nothing_is_cited_by_a_label_of_notes():
+    """P1 to P14 were labels of notes that nobody has: papers are cited by their own numbers."""
+    for path in SOURCES:
+        if path.exists() and "tests" not in path.parts:
+            assert not re.search(r"\bP\d{1,2}\b(?!\()", words(path)), path
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
@@ -74,10 +74,10 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
     if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
         return bounds
     labels = (bounds,) if isinstance(bounds, str) else bounds
-    if isinstance(labels, Sequence) and labels and all(label in table.LABELS for label in labels):
+    if isinstance(labels, Sequence) and labels and all(label in table.labels() for label in labels):
         return tuple(labels)
     raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
-        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.LABELS)}"
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.labels())}"
     )
 
 
@@ -90,9 +90,14 @@ def check_protocol(protocol: Any) -> CheckInProtocol:
     return protocol
 
 
+def units_alike(protocol: CheckInProtocol) -> bool:
+    """Whether all units of the protocol are one of it; `whole_run` serves others, too."""
+    return protocol.alike(False)[0].above is protocol
+
+
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
-    """Raises ValueError unless all units of the protocol are one of it: others are for `whole_run`."""
-    if protocol.alike(False)[0].above is not protocol:
+    """Raises ValueError unless `units_alike`."""
+    if not units_alike(protocol):
         raise ValueError(
             f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
         )
@@ -159,6 +164,17 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
             f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
         )
     return _promising(built)
+
+
+def applying(units: Iterable[Unit]) -> list[str]:
+    """Labels of the theorems that apply to each of the units."""
+    units = list(units)
+    if any(unit.view == "local" or unit.alone for unit in units):
+        return []
+    with float64():
+        return [
+            bound.label for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)
+        ]
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
@@ -252,34 +268,66 @@ def whole_run(
     """
     total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
     run = WholeRun([], [], [])
-    with float64():
-        for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
-            # Among clients of one rate everybody is meant.
-            meant = None if i and whole.coins is None else client_rate
-            finest = bounds != BEST or its.largest_loss <= MAX_EPSILON0
-            kinds = whole.alike(finest)
-            wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
-            found = []
-            for above, below, count in kinds:
-                # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
-                seen = "messages" if view == "aggregate" and above.rate != below.rate else view
-                how = {"relation": relation, "client_rate": meant}
-                one = unit_bound(above, its, seen, total, delta, bounds=wanted, **how)
-                if below != above:
-                    low = unit_bound(below, its, seen, total, delta, bounds=FAST_ONES, **how).bound
-                    # Grids are made from the bound, if the instance has no scale of its own; other instances of the
-                    # view "aggregate" are left out.
-                    scaled = [
-                        dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
-                        for each in (low.instances if seen == view else ())
-                    ]
-                    one = one._replace(bound=least((one.bound,), scaled))
-                found.append(one)
-                run.units.append((one.bound, count))
-                if (alone := stronger(above, its, view, **how)) is not None:
-                    run.stronger.append((alone, count))
-            run.chosen.append(found)
+    for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
+        # Among clients of one rate everybody is meant.
+        meant = None if i and whole.coins is None else client_rate
+        how = {"bounds": bounds, "relation": relation, "client_rate": meant}
+        one = bounds_by_kind(whole, its, view, total, delta, **how)
+        run.chosen.append([chosen for chosen, _ in one.kinds])
+        run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
+        run.stronger.extend(one.stronger)
     return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+
+
+class BoundsByKind(NamedTuple):
+    """The bound on each kind of unit with their number, and the strongest adversary's bounds."""
+
+    kinds: list[tuple[Chosen, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def bounds_by_kind(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    total: float,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+) -> BoundsByKind:
+    """`unit_bound` and `stronger` of each kind of unit of a protocol, whether its units are alike or not.
+
+    Args:
+      total: how many units are composed, these and others.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    found = BoundsByKind([], [])
+    how = {"relation": relation, "client_rate": client_rate}
+    finest = bounds != BEST or randomizer.largest_loss <= MAX_EPSILON0
+    kinds = protocol.alike(finest)
+    wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
+    with float64():
+        for above, below, count in kinds:
+            # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
+            seen = "messages" if view == "aggregate" and above.rate != below.rate else view
+            one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
+            if below != above:
+                low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
+                # Grids are made from the bound, if the instance has no scale of its own; other instances of the
+                # view "aggregate" are left out.
+                scaled = [
+                    dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
+                    for each in (low.instances if seen == view else ())
+                ]
+                one = one._replace(bound=least((one.bound,), scaled))
+            found.kinds.append((one, count))
+            if (alone := stronger(above, randomizer, view, **how)) is not None:
+                found.stronger.append((alone, count))
+    return found
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

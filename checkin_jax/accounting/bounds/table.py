@@ -2,14 +2,17 @@
 
 `BOUNDS` is the one place where a theorem is added: a label, a sentence, a reference, its cost, and a builder that reads
 facts of protocol and randomizer and returns None where a hypothesis fails. `choice` takes the smallest of all that
-apply at every loss. Nothing else in the package asks which protocol or randomizer it has.
+apply at every loss. Nothing else in the package asks which protocol or randomizer it has. `register` adds a theorem of
+somebody else's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 
+from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.staged import OWN_LAWS
@@ -36,6 +39,10 @@ _UNEQUAL = "docs/theory_rates.md"
 @dataclasses.dataclass(frozen=True)
 class Bound:
     """A theorem as the accountant uses it.
+
+    The bound that `build` returns has a `name` that its label is a word of, the largest loss `top`, lower `instances`
+    (an empty tuple will do) and `upper(loss)`: numbers that the hockey-stick divergence of a unit at e^loss does not
+    exceed, in either direction, for losses >= 0 of any shape (`checkin_jax.accounting.bounds.unit.UnitBound`).
 
     Attributes:
       label: its name in the documentation.
@@ -67,7 +74,7 @@ class Bound:
         return f"{self.label}: {sentence} [{self.reference}]"
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
-        """What it needs besides the protocol's own assumptions, for such a unit."""
+        """Assumptions besides the protocol's own, for such a unit."""
         theirs = self.assumes_of(unit) if self.assumes_of is not None else ()
         return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
 
@@ -442,4 +449,39 @@ BOUNDS: tuple[Bound, ...] = (
         builders.g4h,
     ),
 )
-LABELS = tuple(bound.label for bound in BOUNDS)
+
+
+def labels() -> tuple[str, ...]:
+    """The labels of all theorems, in their order."""
+    return tuple(bound.label for bound in BOUNDS)
+
+
+def register(bound: Bound) -> Callable[[], None]:
+    """Adds a theorem to those that `account` tries in this process; it is believed, as the others are.
+
+    A bound below what an actual mechanism leaks at the delta asked for makes `account` raise ArithmeticError; one that
+    is false elsewhere is not noticed. Register before the first question is asked, and in every process that answers.
+
+    Args:
+      bound: the theorem; its label is one word that no other theorem has.
+
+    Returns:
+      A function that takes it out again.
+
+    Raises:
+      TypeError, ValueError: it is no `Bound`, or its label is taken or not one word.
+    """
+    global BOUNDS
+    if not isinstance(bound, Bound):
+        raise TypeError(f"bound={_validate.shown(bound)}: expected a Bound")
+    if bound.label in (*labels(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.label):
+        raise ValueError(
+            f"label={_validate.shown(bound.label)}: expected one word that is none of {', '.join(labels())}"
+        )
+    BOUNDS = (*BOUNDS, bound)
+
+    def remove() -> None:
+        global BOUNDS
+        BOUNDS = tuple(each for each in BOUNDS if each is not bound)
+
+    return remove

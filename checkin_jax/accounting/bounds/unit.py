@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +25,10 @@ from checkin_jax.randomizers import LabelLaws
 
 # Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
 MAX_LOSS = 690.0
+# So many evaluations of the least of several bounds are remembered.
+_REMEMBERED = 16
+# A bound that is above the smallest by no more than this is as good.
+_AS_GOOD = 1e-9
 
 Values = Array | np.ndarray
 Lines = tuple[Values, Values]
@@ -399,24 +403,58 @@ class Least:
 
     @property
     def name(self) -> str:
-        theorems = [each for each in self.bounds if not isinstance(each, Local)]
-        return " and ".join(dict.fromkeys(each.name for each in theorems or self.bounds))
+        return self.named(range(len(self.bounds)))
+
+    def named(self, which: Iterable[int], loss: np.ndarray | None = None) -> str:
+        """Names of these bounds; of what they are made of themselves, what is smallest at one of the losses."""
+        theorems = [each for each in (self.bounds[i] for i in which) if not isinstance(each, Local)]
+        names = [
+            each.name
+            if loss is None or not isinstance(each, Least)
+            else each.named(each.smallest(loss), loss)
+            for each in theorems or self.bounds
+        ]
+        return " and ".join(dict.fromkeys(names))
 
     @property
     def top(self) -> float:
         return min(each.top for each in self.bounds)
 
+    @functools.cached_property
+    def _evaluated(self) -> dict[tuple[tuple[int, ...], bytes], np.ndarray]:
+        return {}
+
+    def values(self, loss: np.ndarray) -> np.ndarray:
+        """The bounds at the losses, [bounds, 1, losses], or [bounds, 2, losses] if directed; remembered for a while."""
+        known, key = self._evaluated, (np.shape(loss), np.asarray(loss).tobytes())
+        if key not in known:
+            while len(known) >= _REMEMBERED:
+                del known[next(iter(known))]
+            known[key] = self._values(loss)
+        return known[key]
+
+    def _values(self, loss: np.ndarray) -> np.ndarray:
+        return np.stack([np.asarray(each.upper(loss))[None] for each in self.bounds])
+
+    def smallest(self, loss: np.ndarray) -> list[int]:
+        """Which bounds are smallest at one of the losses: the first of those that are as good."""
+        values = self.values(loss)
+        as_good = values <= values.min(axis=0) * (1.0 + _AS_GOOD)
+        return np.unique(np.argmax(as_good, axis=0)).tolist()
+
     def upper(self, loss: np.ndarray) -> Values:
-        return functools.reduce(np.minimum, (np.asarray(each.upper(loss)) for each in self.bounds))
+        return self.values(loss).min(axis=0)[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class LeastDirected(Directed, Least):
     """`Least` of bounds at least one of which is directed: the smallest in either direction."""
 
+    def _values(self, loss: np.ndarray) -> np.ndarray:
+        return np.stack([np.stack([np.asarray(v) for v in upper_sides(each, loss)]) for each in self.bounds])
+
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sides = [upper_sides(each, loss) for each in self.bounds]
-        forward, backward = (np.minimum.reduce([np.asarray(v) for v in values]) for values in zip(*sides))
+        forward, backward = self.values(loss).min(axis=0)
         return forward, backward
 
 

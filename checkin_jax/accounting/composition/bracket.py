@@ -11,7 +11,8 @@ NO_INSTANCE = "zero (no instance leaks more at this delta)"
 class Bracket:
     """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta.
 
-    bound: the theorem behind the upper end where it is not the units' own; else empty.
+    bound: the theorem behind the upper end where it is not the units' own; else empty. names: of the bounds without
+    which the upper end would be larger, one name a unit; empty where no unit was followed.
     """
 
     lower: float
@@ -21,6 +22,7 @@ class Bracket:
     optimal_order: float | None = None
     numerical_error: float = 0.0
     bound: str = ""
+    names: tuple[str, ...] = ()
 
 
 def ordered(found: Bracket) -> Bracket:

@@ -22,8 +22,8 @@ from checkin_jax.accounting.bounds.unit import (
 from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
-from checkin_jax.accounting.composition.laws import laws_above
-from checkin_jax.accounting.composition.search import Search, at_once, finish
+from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
+from checkin_jax.accounting.composition.search import Found, Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
@@ -31,6 +31,8 @@ from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
+# A bound is not named whose removal moves epsilon by RDP by no more than this share.
+_UNMOVED = 1e-6
 
 
 @runtime_checkable
@@ -46,6 +48,14 @@ class Few(Protocol):
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
     """The loss up to which a unit is followed; the little beyond it is put at infinite loss."""
     return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_units))
+
+
+def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
+    """The stacked atoms with another law for one event."""
+    parts = [np.array(part) for part in atoms]
+    for part, new in zip(parts, law):
+        part[event] = np.asarray(new)
+    return pld.Atoms(*map(host, parts))
 
 
 def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
@@ -115,6 +125,9 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         total = sum(count for _, count in units)
         if total == 1:
             found = single(units[0][0], delta, both)
+            if not math.isfinite(found.upper):
+                # Beyond the largest loss that is followed, a local bound has a closed form.
+                found = _counted(units, delta, both) or found
         else:
             found = _counted(units, delta, both) or _composed(units, delta, both)
         return dataclasses.replace(found, upper=found.upper + tiny)
@@ -174,8 +187,31 @@ class _Composer(Search):
         orders = [
             finish(self.above(functools.partial(self._upper_side, i), coarse)) for i in range(self.orders)
         ]
-        best, found = max(orders, key=lambda each: each[0].upper)
-        return best, found.losses
+        side, (best, found) = max(enumerate(orders), key=lambda each: each[1][0].upper)
+        return dataclasses.replace(best, names=self._names(best, found, side)), found.losses
+
+    def _names(self, best: Bracket, found: Found, side: int) -> tuple[str, ...]:
+        """Of each unit, the bounds without which the upper end would be larger; told by RDP of the same laws."""
+        names = []
+        for i, (one, losses) in enumerate(zip(self.units, found.losses)):
+            if not isinstance(one, Least):
+                names.append(one.name)
+                continue
+            kept = one.smallest(losses)
+            if best.method == "largest loss":
+                kept = [min(range(len(one.bounds)), key=lambda j: one.bounds[j].top)]
+            elif len(kept) > 1 and math.isfinite(best.upper):
+                most = finish(self._renyi(found.atoms))[0] * (1.0 + _UNMOVED)
+                for each in reversed(kept):
+                    rest = [j for j in kept if j != each]
+                    if not rest:
+                        break
+                    laws = laws_of_some(one, rest, losses)
+                    without = _with(found.atoms, i, laws[min(side, len(laws) - 1)])
+                    if finish(self._renyi(without))[0] <= most:
+                        kept = rest
+            names.append(one.named(kept, losses))
+        return tuple(names)
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end."""

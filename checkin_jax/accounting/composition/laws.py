@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.unit import Directed, Least, UnitBound, Values, upper_sides
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.numerics import convex
@@ -12,7 +14,10 @@ from checkin_jax.numerics import convex
 
 def sides_above(one: UnitBound, losses: np.ndarray) -> tuple[pld.Side, pld.Side]:
     """P||Q and Q||P on knots 0 = l_0 < l_1 < ..., lowered by each other; one object where `one` is not directed."""
-    forward, backward = upper_sides(one, losses)
+    return _sides(losses, *upper_sides(one, losses))
+
+
+def _sides(losses: np.ndarray, forward: Values, backward: Values) -> tuple[pld.Side, pld.Side]:
     alike = backward is forward
     forward, backward = convex.lowered(losses, np.asarray(forward), np.asarray(backward))
     plus = pld.side_upper(host(losses), host(forward))
@@ -21,6 +26,15 @@ def sides_above(one: UnitBound, losses: np.ndarray) -> tuple[pld.Side, pld.Side]
 
 def laws_above(one: UnitBound, losses: np.ndarray) -> list[pld.Atoms]:
     """The laws of the loss as P||Q and, where `one` is directed, as Q||P."""
-    plus, minus = sides_above(one, losses)
-    orders = [(plus, minus), (minus, plus)] if isinstance(one, Directed) else [(plus, minus)]
-    return [pld.join(host(losses), *sides, True) for sides in orders]
+    return _laws(losses, sides_above(one, losses), isinstance(one, Directed))
+
+
+def laws_of_some(one: Least, which: Sequence[int], losses: np.ndarray) -> list[pld.Atoms]:
+    """`laws_above` of some of the bounds that a unit is the least of."""
+    values = one.values(losses)[list(which)].min(axis=0)
+    return _laws(losses, _sides(losses, values[0], values[-1]), isinstance(one, Directed))
+
+
+def _laws(losses: np.ndarray, sides: tuple[pld.Side, pld.Side], directed: bool) -> list[pld.Atoms]:
+    orders = [sides, sides[::-1]] if directed else [sides]
+    return [pld.join(host(losses), *each, True) for each in orders]

@@ -96,7 +96,7 @@ def epsilon_by_rdp(
     """(epsilon, order): the smallest epsilon that `rdp` gives at delta, over real orders; certified.
 
     [CKS20], Proposition 12, as in `kernels.conversions`; whichever order is taken, the bound holds. `account` is never
-    above it: it composes privacy loss distributions and tries this conversion besides.
+    above it: it composes privacy loss distributions, and at extreme settings takes this conversion where it is smaller.
 
     Args:
       protocol: the run.

@@ -141,6 +141,8 @@ class Search(abc.ABC):
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> Steps[tuple[Bracket, Found]]:
         """The upper end, `build` making laws from above; and where it was found."""
         first = yield from build(losses)
+        if float(np.asarray(self.counts) @ _total_variation(first)) <= self.delta:
+            return Bracket(0.0, 0.0, "total variation"), Found(0.0, 0.0, losses, first)
         found = yield from self._search(build, losses, first, math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
         renyi, order = yield from self._renyi(found.atoms)
@@ -272,6 +274,13 @@ class Search(abc.ABC):
             if float(here.epsilon) > best.epsilon:
                 best = Found(float(here.epsilon), float(here.error), grid.losses, atoms)
         return best
+
+
+def _total_variation(atoms: pld.Atoms) -> np.ndarray:
+    """Of one round of each event, rounded up; rounds add up."""
+    losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
+    positive = np.where(losses > 0.0, -np.expm1(-np.maximum(losses, 0.0)), 0.0)
+    return (np.sum(masses * positive, axis=-1) + np.asarray(atoms.infinite)) * (1.0 + 1e-12)
 
 
 def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, UnitBound
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, Least, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
@@ -51,12 +51,18 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "profile")
     upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top, start=start)[1]
-    if not float(one.upper(np.full(32, upper))[0]) <= delta:
+    at = np.full(32, upper)
+    if not float(one.upper(at)[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
-    found = Bracket(0.0, upper, "profile")
+    found = Bracket(0.0, upper, "profile", names=(_name(one, at),))
     if lower > 0.0:
         found = dataclasses.replace(found, lower=lower, lower_method=method)
     return ordered(found)
+
+
+def _name(one: UnitBound, at: np.ndarray) -> str:
+    """Which of the bounds that the unit is the least of is smallest where delta is met, in either direction."""
+    return one.named(one.smallest(at), at) if isinstance(one, Least) else one.name
 
 
 def _lower(one: UnitBound, delta: float, top: float) -> tuple[float, str]:

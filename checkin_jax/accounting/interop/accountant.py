@@ -31,19 +31,19 @@ from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.choice import (
     BEST,
     Chosen,
+    bounds_by_kind,
     check_bounds,
     check_relation,
     stronger,
-    unit_bound,
 )
 from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop import central, ledger
-from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
+from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, joined, to_unit
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
-from checkin_jax.accounting.interop.pld import pld_of, to_pld
+from checkin_jax.accounting.interop.pld import grid_of, pld_of
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
 
@@ -149,7 +149,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     @property
     def _total(self) -> int:
-        return sum(self._counts.values()) + sum(
+        return sum(count * event.protocol.repeats for event, count in self._counts.items()) + sum(
             count * central.units_in(event) for event, count in self._central.items()
         )
 
@@ -157,7 +157,11 @@ class CheckInAccountant(PrivacyAccountant):
         total = self._total
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
-        ours = [(self._chosen(event, total, delta).bound, count) for event, count in self._counts.items()]
+        ours = [
+            (chosen.bound, number * count)
+            for _, count, kinds in self._bounds_by_kind(total, delta)
+            for chosen, number in kinds
+        ]
         with float64():
             mass = log_inverse_mass(float(max(total, 1)), max(delta, MIN_DELTA))
             return ours + [
@@ -166,9 +170,13 @@ class CheckInAccountant(PrivacyAccountant):
                 for one, number in central.units_of(each, self._relation, mass)
             ]
 
-    def _chosen(self, event: CheckInDpEvent, total: float, delta: float) -> Chosen:
-        with float64():
-            return unit_bound(*to_unit(event), total, delta, bounds=self._bounds, relation=self._relation)
+    def _bounds_by_kind(self, total: float, delta: float) -> list[tuple[Unit, int, list[tuple[Chosen, int]]]]:
+        """Each event, its count, and the bounds on its kinds of unit with their numbers; logs are joined."""
+        how = {"bounds": self._bounds, "relation": self._relation}
+        return [
+            (unit, count, bounds_by_kind(*unit, total, delta, **how).kinds)
+            for unit, count in joined(self._counts)
+        ]
 
     def _stronger(self) -> list[tuple[Exact, int]]:
         """What was composed as whoever sees a client's own messages sees it; empty where that tells no more."""
@@ -177,10 +185,11 @@ class CheckInAccountant(PrivacyAccountant):
             return []
         found: dict[Exact, int] = {}
         for seen, count in units:
-            alone = stronger(seen.protocol, seen.randomizer, "messages", self._relation)
-            if alone is None:
-                return []
-            found[alone] = found.get(alone, 0) + count
+            for kind, _, number in seen.protocol.alike(False):
+                alone = stronger(kind, seen.randomizer, "messages", self._relation)
+                if alone is None:
+                    return []
+                found[alone] = found.get(alone, 0) + number * count
         return list(found.items())
 
     @named
@@ -249,19 +258,19 @@ class CheckInAccountant(PrivacyAccountant):
         delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
         if not self._total and not self._non_private:
             raise ValueError("no guarantee: nothing was composed")
-        total = self._total
         chosen = [
-            (to_unit(event), count, self._chosen(event, total, delta))
-            for event, count in self._counts.items()
+            (unit, each) for unit, _, kinds in self._bounds_by_kind(self._total, delta) for each, _ in kinds
         ]
         if self._non_private:
             found, names = Bracket(math.inf, math.inf, "a non-private event", "a non-private event"), []
         else:
             units = self._units(delta)
-            found, names = composer.bracket(units, delta, self._stronger()), [one.name for one, _ in units]
+            found = composer.bracket(units, delta, self._stronger())
+            names = found.names or [one.name for one, _ in units]
         return LedgerGuarantee.of(
             found,
             chosen,
+            tuple((to_unit(event), count) for event, count in self._counts.items()),
             tuple(self._central.items()),
             names,
             delta=delta,
@@ -355,9 +364,8 @@ class CheckInAccountant(PrivacyAccountant):
     def describe(self) -> str:
         """Describes the composed events and the theorems used, with their references and assumptions; `notes` first."""
         blocks = list(self.notes)
-        for event, count in self._counts.items():
-            lines = theorems_of(to_unit(event), self._chosen(event, count, 1e-6))
-            blocks.append("\n".join([in_words(to_unit(event), count), *lines]))
+        for unit, count, kinds in self._bounds_by_kind(self._total, 1e-6):
+            blocks.append("\n".join([in_words(unit, count), *theorems_of(unit, [each for each, _ in kinds])]))
         for event, count in self._central.items():
             names = " and ".join(
                 dict.fromkeys(one.name for one, _ in central.units_of(event, self._relation))
@@ -378,17 +386,15 @@ class CheckInAccountant(PrivacyAccountant):
         if self._non_private or not self._total:
             raise ValueError("no privacy loss distribution: compose private events only, and at least one")
         total = self._total
-        grid = {"spacing": value_discretization_interval, "tail_mass": tail_mass / total}
-        parts = [
-            to_pld(
-                *to_unit(event),
-                value_discretization_interval=value_discretization_interval,
-                tail_mass=tail_mass / total,
-                bounds=self._bounds,
-                neighboring_relation=self._relation,
-            ).self_compose(count)
-            for event, count in self._counts.items()
-        ]
+        spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
+        grid = {"spacing": spacing, "tail_mass": tail_mass / total}
+        parts = []
+        with float64():
+            # Of one unit by itself, as `to_pld` gives it.
+            for _, count, kinds in self._bounds_by_kind(1.0, grid["tail_mass"]):
+                parts += [
+                    pld_of(chosen.bound, **grid).self_compose(number * count) for chosen, number in kinds
+                ]
         for event, count in self._central.items():
             with float64():
                 parts += [

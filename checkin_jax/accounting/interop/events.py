@@ -5,6 +5,7 @@ The rules of dp_accounting hold: the meaning of an event never changes; a new me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import attr
@@ -12,17 +13,19 @@ from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
 from checkin_jax._names import named
-from checkin_jax.accounting.bounds.choice import check_alike, check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.choice import check_protocol, check_randomizer, units_alike
 from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.protocols.availability import AvailableCheckIn
 from checkin_jax.randomizers import Randomizer
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class CheckInDpEvent(DpEvent):
-    """One unit of a check-in protocol: a round, or a whole window.
+    """One unit of a check-in protocol: a round, or a whole window; or all rounds of an availability log.
 
     Attributes:
-      protocol: what is run; how often it repeats its unit is not part of the event (1 unit).
+      protocol: what is run; how often it repeats its unit is not part of the event (1 unit). Rounds that are not alike
+        (`AvailableCheckIn`) are one event together.
       randomizer: what each client applies to its update before sending it.
       view: "local", "messages" or "aggregate": what the adversary sees of the unit.
     """
@@ -44,21 +47,24 @@ class Unit(NamedTuple):
 def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "messages") -> DpEvent:
     """Returns the event of a whole run: one unit, composed with itself as often as the protocol repeats it.
 
+    A run whose rounds are not alike, `AvailableCheckIn`, is one event with its whole log.
+
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
     """
-    return SelfComposedDpEvent(unit_event(protocol, randomizer, view), check_protocol(protocol).repeats)
+    count = protocol.repeats if units_alike(check_protocol(protocol)) else 1
+    return SelfComposedDpEvent(unit_event(protocol, randomizer, view), count)
 
 
 def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "messages") -> CheckInDpEvent:
-    """The event of one unit; how often the protocol repeats it is ignored.
+    """The event of one unit; how often the protocol repeats it is ignored where units are alike.
 
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
     """
-    check_alike(check_protocol(protocol))
+    unit = protocol.repeated(1) if units_alike(check_protocol(protocol)) else protocol
     check_randomizer(randomizer)
-    return CheckInDpEvent(protocol.repeated(1), randomizer, _validate.choice(VIEWS, view=view))
+    return CheckInDpEvent(unit, randomizer, _validate.choice(VIEWS, view=view))
 
 
 def to_unit(event: CheckInDpEvent) -> Unit:
@@ -67,9 +73,28 @@ def to_unit(event: CheckInDpEvent) -> Unit:
     Raises:
       TypeError, ValueError: a field that is no protocol of one unit, no randomizer or no view.
     """
-    if check_protocol(event.protocol).repeats != 1:
+    if check_protocol(event.protocol).repeats != 1 and units_alike(event.protocol):
         raise ValueError(
             f"protocol={_validate.shown(event.protocol)}: expected one unit, composed as often as it repeats"
         )
     check_randomizer(event.randomizer)
     return Unit(event.protocol, event.randomizer, _validate.choice(VIEWS, view=event.view))
+
+
+def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[Unit, int]]:
+    """Units and how often each is composed, availability logs that were composed equally often as one log.
+
+    Rounds of a year that was composed month by month are grouped as those of the year.
+    """
+    logs: dict[tuple, list[AvailableCheckIn]] = {}
+    out = []
+    for event, count in counts.items():
+        unit = to_unit(event)
+        if isinstance(unit.protocol, AvailableCheckIn):
+            key = unit.protocol.drop_out_prob, unit.randomizer, unit.view, count
+            logs.setdefault(key, []).append(unit.protocol)
+        else:
+            out.append((unit, count))
+    for (_, randomizer, view, count), runs in logs.items():
+        out.append((Unit(runs[0].followed_by(runs[1:]), randomizer, view), count))
+    return out

@@ -51,21 +51,22 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
 def in_words(unit: Unit, count: int) -> str:
     """Some units of a kind: of whom, how many, of which messages, seen how."""
     protocol = unit.protocol
-    return (
-        f"{protocol.num_clients:,} clients, {protocol.repeated(count).what}; {unit.randomizer.words}; "
-        f"view {unit.view!r}"
-    )
+    if protocol.repeats == 1:
+        run = protocol.repeated(count).what
+    else:  # a log, which may have been composed several times
+        run = protocol.what + f", {count:,} times" * (count > 1)
+    return f"{protocol.num_clients:,} clients, {run}; {unit.randomizer.words}; view {unit.view!r}"
 
 
-def theorems_of(unit: Unit, chosen: Chosen) -> list[str]:
-    """What bounds one kind of unit, from above and below, and on which assumptions; a line each."""
+def theorems_of(unit: Unit, chosen: Sequence[Chosen]) -> list[str]:
+    """The bounds on the kinds of one event's units, from above and below, and their assumptions; a line each."""
     named = {
-        "upper end": (chosen.bound.name,),
-        "theorem": chosen.stated,
-        "lower end": (each.name for each in chosen.bound.instances),
-        "assumes": (*assumptions(*unit), *chosen.assumes),
+        "upper end": [(each.bound.name,) for each in chosen],
+        "theorem": [each.stated for each in chosen],
+        "lower end": [(instance.name for instance in each.bound.instances) for each in chosen],
+        "assumes": [assumptions(*unit), *(each.assumes for each in chosen)],
     }
-    return [f"  {what:<9}  {each}" for what, all_of_it in named.items() for each in all_of_it]
+    return [f"  {heading:<9}  {text}" for heading, texts in named.items() for text in once(texts)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -103,7 +104,8 @@ class LedgerGuarantee(Stated):
     def of(
         cls,
         found: Bracket,
-        chosen: Sequence[tuple[Unit, int, Chosen]],
+        chosen: Sequence[tuple[Unit, Chosen]],
+        units: tuple[tuple[Unit, int], ...],
         events: tuple[tuple[DpEvent, int], ...],
         names: Iterable[str],
         *,
@@ -114,24 +116,24 @@ class LedgerGuarantee(Stated):
     ) -> Self:
         """Builds the statement of a bracket.
 
-        chosen: each kind of unit, how often, and the theorems behind its bound. events: dp_accounting's own. names: of
-        all bounds composed. notes: what else a careful reader should be told.
+        chosen: the theorems behind the bound on each kind of unit. units, events: everything composed and how often;
+        events are dp_accounting's own. names: of all bounds composed. notes: what else a careful reader should be told.
         """
         method = found.bound or "; ".join(dict.fromkeys(names))
-        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, _, each in chosen]
+        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
         return cls(
             epsilon=found.upper,
             lower=found.lower,
             delta=delta,
             neighboring_relation=neighboring_relation,
-            units=tuple((unit, count) for unit, count, _ in chosen),
+            units=units,
             central=events,
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
-            theorems=() if found.bound else once(each.stated for _, _, each in chosen),
+            theorems=() if found.bound else once(each.stated for _, each in chosen),
             assumptions=once([*told, (central.ASSUMED,) if events else ()]),
             warnings=once(
-                [*(warnings_of(unit.protocol, each, delta, found) for unit, _, each in chosen), notes]
+                [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
             ),
             terms=terms,
         )

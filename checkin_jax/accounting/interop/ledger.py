@@ -81,9 +81,9 @@ def load(
         view = _validate.choice(VIEWS, view=entry["view"])
         protocol = from_plain(entry["protocol"], CheckInProtocol)
         randomizer = from_plain(entry["randomizer"], Randomizer)
-        if protocol.repeats != 1:
-            raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")
         event = unit_event(protocol, randomizer, view)
+        if event.protocol != protocol:
+            raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")
         counts[event] = counts.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
     others: dict[DpEvent, int] = {}
     for entry in state["central"]:

@@ -66,7 +66,7 @@ _sampled = jax.jit(sampled)
 def shuffle_epsilon(
     num_messages: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, delta0: ArrayLike = 0.0
 ) -> PublishedBound:
-    """[FMT21] Theorem 3.8 as [SCI] uses it (P8): epsilon of k shuffled messages; `delta` of the result is its total.
+    """[FMT21] Theorem 3.8 as [SCI] uses it: epsilon of k shuffled messages; `delta` of the result is its total.
 
     Where epsilon0 > log(k / (16 log(2/delta))) the randomizer's own (epsilon0, delta0) come back. Rounded up.
 
@@ -96,7 +96,7 @@ def shuffle_epsilon(
 
 
 def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) -> PublishedBound:
-    """[BBG18], sampling a share g without replacement (P8): log(1 + g (e^epsilon - 1)) at g delta. Rounded up.
+    """[BBG18], sampling a share g without replacement: log(1 + g (e^epsilon - 1)) at g delta. Rounded up.
 
     Args:
       epsilon: 0 to 690 nats. delta: in [0, 1]. share: g in (0, 1].
@@ -122,7 +122,7 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
 
 
 def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
-    """[WBK19] Theorem 9 for a mechanism of unbounded loss (P8): Renyi divergence after sampling a share g.
+    """[WBK19] Theorem 9 for a mechanism of unbounded loss: Renyi divergence after sampling a share g.
 
     Args:
       renyi: of the mechanism at the orders 2, 3, ..., lam, in nats, >= 0, shape [lam - 1].
@@ -268,7 +268,7 @@ def approach_1(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike = 0.0,
 ) -> PublishedBound:
-    """[SCI] Approach 1 (P8): given k, Theorem 3.8's (epsilon, delta), Lemma 3, then [WBK19]'s subsampling; Theorem 1.
+    """[SCI] Approach 1: given k, Theorem 3.8's (epsilon, delta), Lemma 3, then [WBK19]'s subsampling; Theorem 1.
 
     Not a bound: it uses Lemma 3. Summed over k in at most 256 runs; `truncation_error` is the gap of their corners.
 
@@ -291,7 +291,7 @@ def approach_2(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike = 0.0,
 ) -> PublishedBound:
-    """[SCI] Approach 2 (P8): given k, Theorem 3.8's (epsilon, delta), [BBG18]'s subsampling, then Lemma 3; Theorem 1.
+    """[SCI] Approach 2: given k, Theorem 3.8's (epsilon, delta), [BBG18]'s subsampling, then Lemma 3; Theorem 1.
 
     Not a bound, arguments and errors as `approach_1`.
     """
@@ -307,7 +307,7 @@ def baseline(
     tail_delta: ArrayLike,
     delta0: ArrayLike = 0.0,
 ) -> PublishedBound:
-    """[SCI]'s baseline (P8): subsampling at l/n with P[K > l] <= tail_delta, no gain from shuffling, then Lemma 3.
+    """[SCI]'s baseline: subsampling at l/n with P[K > l] <= tail_delta, no gain from shuffling, then Lemma 3.
 
     Not a bound: it uses Lemma 3. l is the least such number by the Chernoff-Hoeffding bound.
 

@@ -1,4 +1,4 @@
-"""From a round to a run: Renyi divergences to epsilon (P1), pure DP to Renyi (P14), strong composition."""
+"""From a round to a run: Renyi divergences to epsilon, pure DP to Renyi, strong composition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ROUNDS = 1e9
 def epsilon(
     bound: PublishedBound, orders: ArrayLike, *, num_rounds: ArrayLike, delta: ArrayLike
 ) -> PublishedBound:
-    """Epsilon of num_rounds rounds from their Renyi divergences: [SCI] Lemma 2 (P1), the best order. Rounded up.
+    """Epsilon of num_rounds rounds from their Renyi divergences: [SCI] Lemma 2, the best order. Rounded up.
 
     Valid if `bound` is; its label, validity and reason are kept. `truncation_error` is what the orders' truncation
     errors add at the best order.
@@ -75,7 +75,7 @@ def epsilon_and_order(
 
 
 def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
-    """Renyi divergence of any epsilon-DP mechanism (P14), at real orders > 1; attained by binary randomized response.
+    """Renyi divergence of any epsilon-DP mechanism, at real orders > 1; attained by binary randomized response.
 
     log(p^lam q^(1-lam) + q^lam p^(1-lam)) / (lam - 1) with p = e^eps / (1 + e^eps): to be used where [SCI] uses
     Lemma 3. Rounded up.

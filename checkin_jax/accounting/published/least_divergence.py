@@ -86,7 +86,7 @@ def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
 
 
 def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
-    """[SCI] Lemma 3 (P7): the least Renyi divergence that (epsilon, delta) allows, printed as if it were the largest.
+    """[SCI] Lemma 3: the least Renyi divergence that (epsilon, delta) allows, printed as if it were the largest.
 
     epsilon + log(min_{delta<r<1} r^lam (r-delta)^(1-lam) + (1-r)^lam (e^eps - r + delta)^(1-lam)) / (lam - 1). Not a
     valid conversion. Relative error below 1e-11.

@@ -21,7 +21,7 @@ def theorem_3(
     *,
     spread: ArrayLike = 0.5,
 ) -> PublishedBound:
-    """[SCI] Theorem 3 (P6), a LOWER bound at whole orders: no bound for all randomizers can be below it.
+    """[SCI] Theorem 3, a LOWER bound at whole orders: no bound for all randomizers can be below it.
 
     A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
 
@@ -49,7 +49,7 @@ def theorem_3(
 def theorem_3_sharper(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
-    """A LOWER bound above Theorem 3 (P6): A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
+    """A LOWER bound above Theorem 3: A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
 
     The second moment of exact binary randomized response; higher whole orders by convexity (false for 1 < lam < 2).
     Arguments and errors as `theorem_1`.

@@ -207,7 +207,7 @@ def theorem_1_subsampling(
     smaller: bool,
     lower: bool = True,
 ) -> tuple[Array, Array]:
-    """The same with the moment of subsampling alone given k (P13), or at each order the smaller of it and Lemma 4's."""
+    """The same with the moment of subsampling alone given k, or at each order the smaller of it and Lemma 4's."""
 
     def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
         r = counts.runs(n, gamma, low, size, single)

@@ -61,7 +61,7 @@ def _summed(
 def lemma_4(
     num_messages: ArrayLike, num_clients: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
-    """Renyi divergence of k messages, shuffled, from k clients chosen out of n without replacement (P3).
+    """Renyi divergence of k messages, shuffled, from k clients chosen out of n without replacement: [SCI] Lemma 4.
 
     [SCI] Lemma 4, the subsampled shuffle of [GDD21] at weight k/n, for eps0-LDP messages and whole orders. Rounded up.
 
@@ -102,7 +102,7 @@ def theorem_1(
     most_values: int = counts.WINDOWS[-1],
     truncation: bool = True,
 ) -> PublishedBound:
-    """[SCI] Theorem 1 with Lemma 4 (P2, P3): log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
+    """[SCI] Theorem 1 with Lemma 4: log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
 
     Summed k by k while the window of all but 2 e^-60 of K's law holds at most `most_values`, beyond that in 4,096
     runs that count with their worst corner; the tails are bounded run by run and included. `truncation_error` is the
@@ -161,7 +161,7 @@ def theorem_1_fixed_weight(
 def subsampling_only(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
-    """Theorem 1 with no gain from shuffling (P13): given k the round is log(1 + (k/n)(e^eps0 - 1))-DP [BBG18].
+    """Theorem 1 with no gain from shuffling: given k the round is log(1 + (k/n)(e^eps0 - 1))-DP [BBG18].
 
     Arguments, rounding and errors as `theorem_1`.
     """
@@ -185,7 +185,7 @@ def theorem_1_smaller(
     *,
     truncation: bool = True,
 ) -> PublishedBound:
-    """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order (P2, P3, P13): the repair to use.
+    """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order: the repair to use.
 
     Valid because either moment is, for each k; never above `theorem_1`, `subsampling_only` or `theorem_2_repaired`.
     Summed k by k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
@@ -238,7 +238,7 @@ def theorem_2(
     *,
     spread: ArrayLike = 0.5,
 ) -> PublishedBound:
-    """[SCI] Theorem 2, the closed form in O(lam) (P4). Not a bound in general: see `reason`.
+    """[SCI] Theorem 2, the closed form in O(lam). Not a bound in general: see `reason`.
 
     As in the appendix, with e^eps0 in the floor and in the exponent (the main text prints eps0). Rounded to nearest.
 
@@ -316,7 +316,7 @@ def theorem_2_repaired(
     *,
     between: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PublishedBound:
-    """[SCI] Theorem 2, repaired (P5): three ranges of k, the middle one at its fewest messages and largest weight.
+    """[SCI] Theorem 2, repaired: three ranges of k, the middle one at its fewest messages and largest weight.
 
     A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid
     for any k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.

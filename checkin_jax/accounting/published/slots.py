@@ -47,7 +47,7 @@ def _slots(num_slots: ArrayLike) -> np.ndarray:
 def fixed_window(
     num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
-    """[RCI] Theorem 3.2 = Theorem A.4 (P9), A_fix: a2 = p_0^2 E (E - 1)^2 / m.
+    """[RCI] Theorem 3.2 = Theorem A.4, A_fix: a2 = p_0^2 E (E - 1)^2 / m.
 
     Args:
       num_slots: m, 1 to 1e12.
@@ -65,12 +65,12 @@ def fixed_window(
 
 
 def sliding_window(num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """[RCI] Theorem 4.3 (P9), A_sldw with windows of m slots: Theorem 3.2 at p_0 = 1. Arguments as `fixed_window`."""
+    """[RCI] Theorem 4.3, A_sldw with windows of m slots: Theorem 3.2 at p_0 = 1. Arguments as `fixed_window`."""
     return dataclasses.replace(fixed_window(num_slots, epsilon0, delta), label="Theorem 4.3")
 
 
 def weighted_shuffle(norm: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """[RCI] Theorem A.5 (P9): a2 = E^4 (E - 1)^2 x^2 with x = ||loads||_2 / n, in (0, 1].
+    """[RCI] Theorem A.5: a2 = E^4 (E - 1)^2 x^2 with x = ||loads||_2 / n, in (0, 1].
 
     Other arguments and errors as `fixed_window`.
     """
@@ -86,7 +86,7 @@ def _weighted(x: np.ndarray, e0: np.ndarray, d: np.ndarray, label: str, **more) 
 def averaged_updates(
     num_clients: ArrayLike, num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, delta2: ArrayLike
 ) -> PublishedBound:
-    """[RCI] Theorem 4.1 (P9), A_avg: Theorem A.5 at sqrt(1/n + 1/m) + sqrt(log(1/delta2)/n), with total delta + delta2.
+    """[RCI] Theorem 4.1, A_avg: Theorem A.5 at sqrt(1/n + 1/m) + sqrt(log(1/delta2)/n), with total delta + delta2.
 
     The loads' norm as the theorem bounds it, even where that is above 1. Arguments and errors as `fixed_window`;
     num_clients: n, 1 to 1e12; delta2 in (0, 1). `PublishedBound.delta` is the sum.
@@ -101,7 +101,7 @@ def averaged_updates(
 
 
 def shuffle(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """[RCI] Theorem 5.1 = Theorem A.7 (P9), adaptive shuffling of n clients: a2 = E^3 (E - 1)^2 / n.
+    """[RCI] Theorem 5.1 = Theorem A.7, adaptive shuffling of n clients: a2 = E^3 (E - 1)^2 / n.
 
     Arguments and errors as `fixed_window`.
     """
@@ -111,7 +111,7 @@ def shuffle(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> Pu
 
 
 def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """Erlingsson et al. 2019, Theorem 7, as [RCI] quotes it for comparison (P11): a = 2 E^2 (E - 1).
+    """Erlingsson et al. 2019, Theorem 7, as [RCI] quotes it for comparison: a = 2 E^2 (E - 1).
 
     epsilon = a (e^{a/n} - 1) + a sqrt(2 log(1/delta) / n). Arguments and errors as `fixed_window`.
     """
@@ -126,7 +126,7 @@ def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) 
 
 
 def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
-    """The largest delta0 the (epsilon0, delta0) versions allow at delta1, rounded down (P9).
+    """The largest delta0 the (epsilon0, delta0) versions allow at delta1, rounded down.
 
     (1 - e^-eps0) delta1 / (4 E (2 + ceil(log(2/delta1) / log(1/(1 - e^{-5 eps0}))))). Errors as `fixed_window`.
     """
@@ -148,7 +148,7 @@ def approximate_ldp(
     delta0: ArrayLike,
     delta1: ArrayLike,
 ) -> PublishedBound:
-    """The (epsilon0, delta0)-LDP version of a theorem of this module (P9), from its value at 8 epsilon0.
+    """The (epsilon0, delta0)-LDP version of a theorem of this module, from its value at 8 epsilon0.
 
     epsilon is `pure`, which must have been computed at 8 epsilon0; the total delta is delta + M (e^epsilon + 1) delta1,
     M = m for Theorems 3.2 and 4.3 and n for 5.1, A.5 and 4.1 (there the paper prints m for some; pass the sum
@@ -200,7 +200,7 @@ class Corollary33:
 def corollary_3_3(
     num_clients: ArrayLike, num_slots: ArrayLike, epsilon0: ArrayLike, beta: ArrayLike, delta: ArrayLike
 ) -> Corollary33:
-    """[RCI] Corollary 3.3 (P9): n/m repetitions of A_fix with p_0 = m/n, so that all n updates are made.
+    """[RCI] Corollary 3.3: n/m repetitions of A_fix with p_0 = m/n, so that all n updates are made.
 
     `first` is one repetition, Theorem 3.2 at delta = beta; `exact` composes it, eps1 sqrt(2 (n/m) log(1/delta)) +
     (n/m) eps1 (e^eps1 - 1); `relaxed` composes inequality (6), 2 sqrt(2 a2 log(1/beta)), in its place; `closed` is the
@@ -290,7 +290,7 @@ def _unrelaxed(
 def fixed_window_unrelaxed(
     num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
-    """The sum behind Theorem 3.2 before it is relaxed (P10): eps_i = log(1 + p_0 E (E-1) / (i - 1 + E (m - i + 1))).
+    """The sum behind Theorem 3.2 before it is relaxed: eps_i = log(1 + p_0 E (E-1) / (i - 1 + E (m - i + 1))).
 
     Term by term up to 65,536 slots, beyond that in as many runs, `truncation_error` included. Arguments and errors as
     `fixed_window`.
@@ -310,7 +310,7 @@ def fixed_window_unrelaxed(
 
 
 def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """The sum behind Theorem 5.1 before it is relaxed (P10): eps_i = log(1 + E^2 (E-1) / (E^2 + (i-1) + (n-i) E)).
+    """The sum behind Theorem 5.1 before it is relaxed: eps_i = log(1 + E^2 (E-1) / (E^2 + (i-1) + (n-i) E)).
 
     As `fixed_window_unrelaxed`.
     """

@@ -53,7 +53,7 @@ class Problem:
 def fixed_window_dummies(
     num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
-    """[RCI] Proposition 3.4 (P12): expected dummies of A_fix, m (1 - p_0/m)^n (the exponent's place is misprinted).
+    """[RCI] Proposition 3.4: expected dummies of A_fix, m (1 - p_0/m)^n (the exponent's place is misprinted).
 
     Args:
       num_clients: n, 1 to 1e12. num_slots: m, 1 to 1e12. check_in_prob: p_0 in (0, 1].
@@ -76,7 +76,7 @@ def fixed_window_dummies(
 
 
 def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> PublishedBound:
-    """[RCI] Proposition 4.4 (P12): expected dummy updates of A_sldw, (n - m + 1)(1 - 1/m)^m, at most (n - m + 1)/e.
+    """[RCI] Proposition 4.4: expected dummy updates of A_sldw, (n - m + 1)(1 - 1/m)^m, at most (n - m + 1)/e.
 
     Args:
       num_clients: n, 1 to 1e12. num_slots: the window m, at most n.
@@ -107,7 +107,7 @@ def fixed_window_steps(
     *,
     step: ArrayLike,
 ) -> np.ndarray:
-    """[RCI] Theorem 3.5 (P12): the step size R (1 - 2 e^{-n p_0/m}) / sqrt((p s^2 + L^2) i) of A_fix at step i.
+    """[RCI] Theorem 3.5: the step size R (1 - 2 e^{-n p_0/m}) / sqrt((p s^2 + L^2) i) of A_fix at step i.
 
     Args:
       num_clients, num_slots, check_in_prob: n, m, p_0 with n p_0 > m log 2 (otherwise the theorem has no step).
@@ -131,7 +131,7 @@ def fixed_window_steps(
 def averaged_updates_steps(
     num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem, *, step: ArrayLike
 ) -> np.ndarray:
-    """[RCI] Theorem 4.2 (P12): the step size R sqrt(n) / sqrt((m p s^2 + n L^2) i) of A_avg at step i.
+    """[RCI] Theorem 4.2: the step size R sqrt(n) / sqrt((m p s^2 + n L^2) i) of A_avg at step i.
 
     Arguments and errors as `fixed_window_steps`.
     """
@@ -161,7 +161,7 @@ def _risk(value: np.ndarray, label: str, reason: str) -> PublishedBound:
 def fixed_window_risk(
     num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike, problem: Problem
 ) -> PublishedBound:
-    """Excess risk of A_fix's last iterate under Theorem 3.5's steps (P12), O(R sqrt(p s^2 + L^2) log m / sqrt(m)).
+    """Excess risk of A_fix's last iterate under Theorem 3.5's steps, O(R sqrt(p s^2 + L^2) log m / sqrt(m)).
 
     A slot gets a dummy with probability (1 - p_0/m)^n; the expected gradient is scaled by the rest, which divides here.
     The paper gives the order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
@@ -174,7 +174,7 @@ def fixed_window_risk(
 
 
 def averaged_updates_risk(num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem) -> PublishedBound:
-    """Excess risk of A_avg's last iterate under Theorem 4.2's steps (P12), R sqrt(m p s^2 + n L^2) log(m)/sqrt(n m).
+    """Excess risk of A_avg's last iterate under Theorem 4.2's steps, R sqrt(m p s^2 + n L^2) log(m)/sqrt(n m).
 
     The second moment of an averaged update is taken as m p s^2 / n + L^2, as the step size does. The paper gives the
     order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
@@ -187,7 +187,7 @@ def averaged_updates_risk(num_clients: ArrayLike, num_slots: ArrayLike, problem:
 def averaged_updates_smooth_risk(
     num_clients: ArrayLike, num_slots: ArrayLike, problem: Problem, *, smoothness: float
 ) -> PublishedBound:
-    """Excess risk of A_avg's averaged iterate when losses are beta-smooth (P12): R G / sqrt(m) + beta R^2 / (2 m).
+    """Excess risk of A_avg's averaged iterate when losses are beta-smooth: R G / sqrt(m) + beta R^2 / (2 m).
 
     With G^2 = m p s^2 / n + L^2 and the constant step 1 / (beta + G sqrt(m) / R): no log m. Arguments and errors as
     `fixed_window_steps`; smoothness: beta >= 0.

@@ -1,134 +1,22 @@
-"""Kernels that answer the requests of `accounting.composition.search`, for one setting or for many in lanes.
+"""Kernels that answer the requests of `accounting.composition.search`.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
-from checkin_jax.kernels.clones import Cut
-from checkin_jax.kernels.composition import invert_profile, pld
-from checkin_jax.kernels.composition.invert_profile import Lane
+from checkin_jax.kernels import conversions
+from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.engine import xp
-from checkin_jax.kernels.execution.losses import in_blocks
-from checkin_jax.kernels.messages import subsampled_gaussian
-from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.kernels.round_off import UNIT
-
-Parts = tuple[mixtures.Buckets, tails.Tables]
-BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
-Lines = tuple[Array, Array]
-
-
-@family
-def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
-    """A kernel: `invert_profile.tabulated`, for T1 (upper) or 3-ary randomized response."""
-    return lambda lane: invert_profile.tabulated(lane, cut, upper)
-
-
-@family
-def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
-    """A kernel: the messages of binary randomized response and the tables of both directions."""
-
-    def kernel(lane: Lane) -> BinaryParts:
-        mix = binary_response.check_in_messages(
-            lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
-        )
-        forward, backward = (
-            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
-            for reverse in (False, True)
-        )
-        return mix, forward, backward
-
-    return kernel
-
-
-@family
-def profile(exact: bool) -> Callable[..., Array]:
-    """A kernel (parts, losses, count, epsilon0): `clones.profile_upper`."""
-    return functools.partial(clones.profile_upper, exact=exact)
-
-
-@family
-def ternary_lines(exact: bool) -> Callable[..., Lines]:
-    """A kernel (parts, losses, count, epsilon0): `clones.lines_lower`."""
-    return functools.partial(clones.lines_lower, exact=exact)
-
-
-@family
-def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
-    """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
-
-    def kernel(
-        mix: binary_response.Messages,
-        forward: tails.Tables,
-        backward: tails.Tables,
-        losses: Array,
-        count: Array,
-        epsilon0: Array,
-    ) -> tuple[Lines, Lines]:
-        plus, minus = (
-            binary_response.lines_lower(mix, tables, losses, count, epsilon0, exact, reverse)
-            for tables, reverse in ((forward, False), (backward, True))
-        )
-        return plus, minus
-
-    return kernel
-
-
-@family
-def gaussian_parts(buckets: int, upper: bool) -> Callable[..., tuple[GaussianBuckets]]:
-    """A kernel (n, rate, mu, log_inverse_mass): the buckets of a Gaussian sum, above or below."""
-    cut = subsampled_gaussian.buckets_upper if upper else subsampled_gaussian.buckets_lower
-    return lambda n, rate, mu, mass: (cut(n, rate, mu, mass, buckets, True),)
-
-
-def gaussian_profile(mix: GaussianBuckets, losses: Array, count: Array) -> Array:
-    """A kernel: `subsampled_gaussian.profile_upper`."""
-    return in_blocks(lambda some: (subsampled_gaussian.profile_at(mix, some),), losses, count)[0]
-
-
-def gaussian_lines(mix: GaussianBuckets, losses: Array, count: Array) -> tuple[Lines, Lines]:
-    """A kernel: `subsampled_gaussian.lines_lower` of P||Q and of Q||P."""
-
-    def both(some: Array) -> tuple[Array, ...]:
-        forward, backward = (subsampled_gaussian.lines_at(mix, some, way) for way in (False, True))
-        return *forward, *backward
-
-    first, second, third, fourth = in_blocks(both, losses, count)
-    return (first, second), (third, fourth)
-
-
-def _stacked(atoms: pld.Atoms) -> pld.Atoms:
-    return pld.Atoms(*(part[None] for part in atoms))
-
-
-def above(losses: Array, profile: Array) -> pld.Atoms:
-    """The law of the loss of a round from its profile at the knots, from above."""
-    side = pld.side_upper(losses, profile)
-    return _stacked(pld.join(losses, side, side, True))
-
-
-def below(losses: Array, plus: Lines, minus: Lines) -> tuple[pld.Atoms, pld.Atoms]:
-    """The laws of the loss of P||Q and of Q||P, from below; lines at the middles of the knots' intervals."""
-    sides = pld.side_lower(losses, *plus), pld.side_lower(losses, *minus)
-    forward, backward = (pld.join(losses, *pair, False) for pair in (sides, sides[::-1]))
-    return _stacked(forward), _stacked(backward)
-
-
-def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[pld.Atoms]:
-    """`below` for a pair that is the same in both directions."""
-    side = pld.side_lower(losses, difference, far)
-    return (_stacked(pld.join(losses, side, side, False)),)
 
 
 class Scales(NamedTuple):

@@ -105,7 +105,9 @@ def digits() -> LabelledImages:
 
 
 def mnist(data_dir: str | Path | None = None) -> LabelledImages:
-    """MNIST: 28x28 images, values 0..255.
+    """Reads MNIST, or a data set in its form such as Fashion-MNIST: 28x28 images, values 0..255.
+
+    The result's `dataset` is what `train` takes: records (image, label) of uint8, and the test set as public records.
 
     Args:
       data_dir: a folder with the four IDX files under their original names, each plain or gzipped; None

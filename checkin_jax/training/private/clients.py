@@ -1,8 +1,13 @@
-"""Client updates before clipping: a gradient, or the outcome of several local steps."""
+"""Client updates before clipping: a gradient, or the outcome of several local steps.
+
+A loss, or the function of a `ClientUpdate`, may ask for a key: a client's own coins, such as those of dropout. The law
+of a message given its record is then a mixture over coins that no other message uses, so every guarantee stands.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +23,24 @@ Parameters = Any  # a pytree of floating-point arrays
 Records = Any  # a pytree of arrays with one leading axis, of records
 
 
+def takes_key(update: Loss | ClientUpdate) -> bool:
+    """True if a loss, or the function of an update, asks for a key: by one further argument that has no default."""
+    function, others = (update.function, 3) if isinstance(update, ClientUpdate) else (update, 2)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of what is written in C
+        return False
+    return not _accepts(signature, others) and _accepts(signature, others + 1)
+
+
+def _accepts(signature: inspect.Signature, number: int) -> bool:
+    try:
+        signature.bind(*[None] * number)
+    except TypeError:
+        return False
+    return True
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientUpdate:
     """Any function of one client's records, in place of the gradient of a loss.
@@ -26,10 +49,11 @@ class ClientUpdate:
       function: `function(parameters, records, weights)`, a pytree like the parameters, or one array with as many
         entries. `records` are the client's own, with a leading axis of r; `weights` (r,) add up to one and are zero
         for places that hold no record of its own. The server moves against it, as against a gradient. Pure, and
-        equal to itself from call to call: a new function compiles anew.
+        equal to itself from call to call: a new function compiles anew. A function of four arguments,
+        `function(parameters, records, weights, key)`, is also given the client's own key of the round.
     """
 
-    function: Callable[[Parameters, Records, jax.Array], Any]
+    function: Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +64,12 @@ class _LocalSteps:
     batch: int | None
 
     def __call__(self, parameters: Parameters, records: Records, weights: jax.Array) -> Parameters:
+        return self._moved(parameters, records, weights)
+
+    def _moved(
+        self, parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array
+    ) -> Parameters:
+        """Start minus end of the steps; `key` is the client's, where the loss takes one."""
         batch = len(weights) if self.batch is None else self.batch
         if len(weights) % batch:
             raise ValueError(f"batch={batch}: expected a divisor of the {len(weights)} records of a client")
@@ -50,11 +80,22 @@ class _LocalSteps:
             chosen, weight = jax.tree.map(lambda x: x[i % number], batches)
             share = jnp.sum(weight)
             weight = weight / jnp.where(share > 0, share, jnp.ones_like(share))
-            gradient = jax.grad(mean_loss(self.loss))(local, chosen, weight)
+            own = [jax.random.fold_in(one, i) for one in key]
+            gradient = jax.grad(mean_loss(self.loss))(local, chosen, weight, *own)
             return jax.tree.map(lambda p, g: p - self.learning_rate * g, local, gradient), None
 
         final, _ = jax.lax.scan(step, parameters, jnp.arange(self.steps, dtype=jnp.int32))
         return jax.tree.map(jnp.subtract, parameters, final)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LocalStepsByKey(_LocalSteps):
+    """Local steps on a loss that takes a key; every record of every step is given one of its own."""
+
+    def __call__(  # type: ignore[override]
+        self, parameters: Parameters, records: Records, weights: jax.Array, key: jax.Array
+    ) -> Parameters:
+        return self._moved(parameters, records, weights, key)
 
 
 def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | None = None) -> ClientUpdate:
@@ -64,7 +105,7 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
     What is clipped, and hence private, is the whole difference, however many steps it took.
 
     Args:
-      loss: the scalar loss of one record.
+      loss: the scalar loss of one record, `loss(parameters, record)` or `loss(parameters, record, key)`.
       learning_rate: of the client's steps, > 0.
       steps: number of steps, >= 1.
       batch: records of one step, a divisor of the client's number of records (checked when used); step i
@@ -73,8 +114,9 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
+    kind = _LocalStepsByKey if takes_key(loss) else _LocalSteps
     return ClientUpdate(
-        _LocalSteps(
+        kind(
             loss=loss,
             learning_rate=_validate.real(0, 1e30, open_low=True, learning_rate=learning_rate),
             steps=_validate.integer(1, steps=steps),
@@ -84,7 +126,12 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
 
 
 def update_rows(
-    update: Loss | ClientUpdate, parameters: Parameters, records: Records, weights: jax.Array, gradients: str
+    update: Loss | ClientUpdate,
+    parameters: Parameters,
+    records: Records,
+    weights: jax.Array,
+    gradients: str,
+    keys: jax.Array | None = None,
 ) -> Rows:
     """The updates of a microbatch of clients, one row each.
 
@@ -95,6 +142,7 @@ def update_rows(
       records: pytree of arrays (m, r, ...), r records a client.
       weights: (m, r), of each record in its client's mean.
       gradients: see `Performance`.
+      keys: (m,), one a client, used for nothing else; needed where `takes_key(update)`.
 
     Returns:
       m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
@@ -103,32 +151,52 @@ def update_rows(
       ValueError: "layers" for a loss or an update that does not allow it, see `layers.plan`.
       TypeError: an update of other than real floating-point numbers.
     """
-    each: tuple[Any, ...] = records, weights
+    keyed = takes_key(update)
     if isinstance(update, ClientUpdate):
         if gradients == "layers":
             raise ValueError("gradients='layers': expected a loss, not a ClientUpdate")
         function = update.function
     else:
-        if gradients != "general":
+        if keyed and gradients == "layers":
+            raise ValueError("gradients='layers': expected a loss of two arguments, not one that takes a key")
+        if not keyed and gradients != "general":
             plan = layers.plan(update, parameters, jax.tree.map(lambda x: x[0, 0], records))
             if plan.refusal is None:
                 return layers.gradient_rows(plan, parameters, records, weights)
             if gradients == "layers":
                 raise ValueError(f"gradients cannot be taken layer by layer: {plan.refusal}")
-        function = jax.grad(update)
-        if weights.shape[1] == 1:
-            each = (jax.tree.map(lambda x: x[:, 0], records),)
-        else:
-            function = jax.grad(mean_loss(update))
+        function = jax.grad(mean_loss(update) if weights.shape[1] > 1 else _single_loss(update))
+    each = (records, weights, keys) if keyed else (records, weights)
     rows = jax.vmap(lambda each: function(parameters, *each))(each)
     flat = [float32(x).reshape(len(weights), -1) for x in jax.tree.leaves(rows)]
     return Rows.of(jnp.concatenate(flat, axis=1))
 
 
-def mean_loss(loss: Loss) -> Callable[[Parameters, Records, jax.Array], jax.Array]:
-    """The weighted mean loss of several records."""
+def mean_loss(loss: Loss) -> Callable[..., jax.Array]:
+    """The weighted mean loss of a client's records, (parameters, records, weights) -> scalar.
 
-    def mean(parameters: Parameters, records: Records, weights: jax.Array) -> jax.Array:
-        return jnp.sum(weights * jax.vmap(loss, (None, 0))(parameters, records).astype(jnp.float32))
+    Of a loss that takes a key it is a function of the client's key, too; every record is given one of its own, by its
+    place in the row.
+    """
+
+    def mean(parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array) -> jax.Array:
+        own = [_record_keys(one, len(weights)) for one in key]
+        losses = jax.vmap(loss, (None, *[0] * (1 + len(own))))(parameters, records, *own)
+        return jnp.sum(weights * losses.astype(jnp.float32))
 
     return mean
+
+
+def _single_loss(loss: Loss) -> Callable[..., jax.Array]:
+    """The loss of a client's only record, in the form of `mean_loss`."""
+
+    def single(parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array) -> jax.Array:
+        own = [_record_keys(one, 1) for one in key]
+        return loss(parameters, *jax.tree.map(lambda x: x[0], (records, *own)))
+
+    return single
+
+
+def _record_keys(key: jax.Array, number: int) -> jax.Array:
+    """(number,): a key for each record of a client, by its place in the client's row."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(number, dtype=jnp.int32))

@@ -21,7 +21,8 @@ from checkin_jax.training.private.operations import Operations, names, operation
 from checkin_jax.training.private.recognised import Layer, layers
 from checkin_jax.training.private.rows import Block, Rows, TableBlock, float32
 
-Loss = Callable[[Any, Any], jax.Array]  # (parameters, one record) -> scalar
+# (parameters, one record) -> scalar, or (parameters, one record, key) -> scalar
+Loss = Callable[..., jax.Array]
 # Operations of which a trace does not say all: random numbers, and functions with rules of their own for many clients.
 _UNCLEAR = ("random_", "rng_", "threefry", "custom_vmap_call", "custom_partitioning")
 

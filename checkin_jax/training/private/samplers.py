@@ -123,7 +123,7 @@ class Mechanism(abc.ABC):
 
     def drawn(self, key: jax.Array, position: jax.Array, clipped: Rows) -> Rows:
         """The messages of consecutive clients, each by the key of its place in the round."""
-        keys = _fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
+        keys = fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
         rows = clipped.matrix()
         messages = self.messages(keys, rows)
         chex.assert_equal_shape([messages, rows])
@@ -174,7 +174,7 @@ def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregat
     return kind(randomizer=randomizer, clip_norm=clip_norm, simulate=simulate)
 
 
-def _fold(key: jax.Array, numbers: jax.Array) -> jax.Array:
+def fold(key: jax.Array, numbers: jax.Array) -> jax.Array:
     """One key a number, from one key."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
@@ -257,7 +257,7 @@ class L2Messages(Mechanism):
             return super().partial_sum(key, position, clipped, present)
         if self.simulate == "central-limit":
             return clipped.combine(present.astype(jnp.float32))
-        keys = _fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
+        keys = fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
         return mechanisms.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:

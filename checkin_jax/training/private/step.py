@@ -21,7 +21,7 @@ from checkin_jax.training.private.clients import ClientUpdate, Parameters, Recor
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.private.performance import AXIS, Performance
 from checkin_jax.training.private.rows import Rows
-from checkin_jax.training.private.samplers import Mechanism
+from checkin_jax.training.private.samplers import Mechanism, fold
 
 
 def buffer_capacity(num_clients: int, rate: float, microbatch: int = 1) -> int:
@@ -52,7 +52,7 @@ def round_sum(
     Args:
       mechanism, loss_or_update, performance: static; a new value compiles anew. A function `loss(parameters, record)`
         is the scalar loss of one record as it lies in `data`; a client's update is the gradient of its mean over the
-        client's records. A `ClientUpdate` computes anything else.
+        client's records. A `ClientUpdate` computes anything else. Either may take a key as its last argument.
       parameters: the current model, floating-point arrays; clients' updates are float32 from clipping on.
       data: pytree of arrays, one record a row, on the device (on all of the mesh); rows are gathered inside the loop.
       records: (k,) int32 indices into the rows of `data`, or (k, r) for clients of up to r records, one row a message;
@@ -76,14 +76,14 @@ def round_sum(
     size = performance.clients_at_once
     capacity = -(-_validate.integer(1, capacity=capacity) // size) * size
     records = _checked(records, data)
-    clients_key, noise_key = _two_keys(key)
+    clients_key, noise_key, coins_key = _keys(key)
     sums = []
     for start in range(0, max(1, len(records)), capacity):
         chunk = records[start : start + capacity]
         buffer = np.full((capacity, records.shape[1]), -1, np.int32)
         buffer[: len(chunk)] = chunk
         place = np.array([len(chunk), start], np.int32)
-        arguments = parameters, data, buffer, place, clients_key
+        arguments = parameters, data, buffer, place, clients_key, coins_key
         sums.append(_sum_messages(mechanism, performance, loss_or_update, *arguments))
     return _add_noise(mechanism, functools.reduce(jnp.add, sums), np.int32(len(records)), noise_key)
 
@@ -117,13 +117,19 @@ def _sum_messages(
     buffer: jax.Array,
     place: jax.Array,
     key: jax.Array,
+    coins_key: jax.Array,
 ) -> jax.Array:
     """The contributions of the first rows of the buffer; `place` is their number and that of the first."""
     size, mesh = performance.clients_at_once, performance.mesh
     offsets = jnp.arange(size, dtype=jnp.int32)
 
     def device_sum(
-        parameters: Parameters, data: Records, buffer: jax.Array, place: jax.Array, key: jax.Array
+        parameters: Parameters,
+        data: Records,
+        buffer: jax.Array,
+        place: jax.Array,
+        key: jax.Array,
+        coins_key: jax.Array,
     ) -> jax.Array:
         count, start = place[0], place[1]
         # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
@@ -132,7 +138,9 @@ def _sum_messages(
         def body(i: jax.Array, total: jax.Array) -> jax.Array:
             position = (first + i * step) * size
             records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
-            clipped = _clipped(mechanism, loss_or_update, parameters, data, records, performance.gradients)
+            coins = fold(coins_key, start + position + offsets)
+            gradients = performance.gradients
+            clipped = _clipped(mechanism, loss_or_update, parameters, data, records, coins, gradients)
             present = position + offsets < count
             part = mechanism.partial_sum(key, start + position, clipped, present)
             # Another shape would be broadcast: a release that nobody accounted for.
@@ -151,7 +159,7 @@ def _sum_messages(
         # parameters, equal everywhere, would be summed over the devices by itself.
         same = PartitionSpec()
         device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=same, out_specs=same, check_vma=False)
-    return device_sum(parameters, data, buffer, place, key)
+    return device_sum(parameters, data, buffer, place, key, coins_key)
 
 
 def round_messages(
@@ -181,7 +189,8 @@ def round_messages(
     capacity = _validate.integer(1, capacity=capacity)
     buffer = np.full((max(1, -(-len(records) // capacity)) * capacity, records.shape[1]), -1, np.int32)
     buffer[: len(records)] = records
-    arguments = parameters, data, buffer, _two_keys(key)[0]
+    clients_key, _, coins_key = _keys(key)
+    arguments = parameters, data, buffer, clients_key, coins_key
     return np.asarray(_messages(mechanism, gradients, loss_or_update, *arguments))[: len(records)]
 
 
@@ -194,8 +203,10 @@ def _messages(
     data: Records,
     buffer: jax.Array,
     key: jax.Array,
+    coins_key: jax.Array,
 ) -> jax.Array:
-    clipped = _clipped(mechanism, loss_or_update, parameters, data, buffer, gradients)
+    coins = fold(coins_key, jnp.arange(len(buffer), dtype=jnp.int32))
+    clipped = _clipped(mechanism, loss_or_update, parameters, data, buffer, coins, gradients)
     return mechanism.drawn(key, jnp.int32(0), clipped).matrix()
 
 
@@ -205,9 +216,10 @@ def _clipped(
     parameters: Parameters,
     data: Records,
     records: jax.Array,
+    coins: jax.Array,
     gradients: str,
 ) -> Rows:
-    """The clipped updates of clients by their records (m, r); a row of -1 gives zero."""
+    """The clipped updates of clients by their records (m, r) and keys (m,); a row of -1 gives zero."""
     held = records >= 0
     # What is left of a row repeats its first record with no weight: nobody else's could spoil the update.
     real = jnp.where(held, records, jnp.maximum(records[:, :1], 0))
@@ -215,7 +227,7 @@ def _clipped(
         jnp.float32
     )
     rows = clients.update_rows(
-        loss_or_update, parameters, jax.tree.map(lambda x: x[real], data), weights, gradients
+        loss_or_update, parameters, jax.tree.map(lambda x: x[real], data), weights, gradients, coins
     )
     return mechanisms.clip(rows, mechanism.clip_norm, keep=held[:, 0])
 
@@ -231,7 +243,7 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
 
 
 @jax.jit
-def _two_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The keys of the clients' messages and of the noise drawn at once."""
-    first, second = jax.random.split(key)
-    return first, second
+def _keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The keys of the clients' messages, of the noise drawn at once, and of the coins of clients' losses."""
+    messages, noise, coins = jax.random.split(key, 3)
+    return messages, noise, coins

@@ -21,6 +21,7 @@ from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.reports import evidence
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.runs.processes import say
 
 if TYPE_CHECKING:
     from checkin_jax.training.model import Model
@@ -123,6 +124,8 @@ def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun
 def read(run_dir: str | Path) -> RecordedRun:
     """Reads a run directory.
 
+    A finished run whose metrics.jsonl has lost lines is read; one line on standard error says so.
+
     Raises:
       FileNotFoundError: no such folder, or no config.json in it.
       ValueError: a file in it is damaged, or of a version that wrote other fields.
@@ -156,7 +159,7 @@ def read(run_dir: str | Path) -> RecordedRun:
         ) from error
     metrics, report, text = path / "metrics.jsonl", path / "report.json", path / "report.txt"
     planned = run.schedule.num_rounds
-    return RecordedRun(
+    found = RecordedRun(
         path,
         run,
         about,
@@ -164,6 +167,12 @@ def read(run_dir: str | Path) -> RecordedRun:
         _report(report, planned) if report.is_file() else None,
         _text(text) if text.is_file() else None,
     )
+    if len(found.metrics) < found.rounds:
+        say(
+            f"{metrics}: lines of {len(found.metrics):,} of {found.rounds:,} rounds are there; epsilon counts all "
+            "rounds, curves and counts of check-ins lack the others"
+        )
+    return found
 
 
 def load(run_dir: str | Path, model: Model | None = None) -> Parameters:

@@ -5,8 +5,9 @@ round that is repeated bit for bit is the same release and costs no more privacy
 would. So the folder is SECRET while the run lasts: whoever reads it can undo all privacy of the run. It is made
 readable by its owner only (mode 0700) and deleted when the run has finished; deleting does not scrub the disk.
 
-Orbax writes them, each whole or not at all, in the background. Where one does not match its own digest the one before
-it is used, and it is renamed; none is deleted before the run has finished.
+Orbax writes them, each whole or not at all, in the background. A digest in its note covers the note, and through the
+digest of the arrays that the note holds also the arrays; it is checked before anything else. Where it does not match
+the checkpoint before is used, and this one is renamed; none is deleted before the run has finished.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import logging
 import os
 import platform
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +37,8 @@ from checkin_jax.training.runs.run_directory import ResumeError
 from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
 
-_FOREVER = 10**9  # seconds
+# Seconds. Half of the longest wait that Python's locks take: however the clock jumps by decades, neither is passed.
+_FOREVER = int(threading.TIMEOUT_MAX / 2)
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
@@ -111,7 +114,8 @@ class Checkpoints:
           OSError: this one or the one before could not be written; those written earlier are kept.
         """
         progress = json.loads(json.dumps(progress))
-        note = {"run": self._run, "progress": progress, "digest": _digest(state, self._run, progress)}
+        note = {"run": self._run, "progress": progress, "state": _digest_of_arrays(state)}
+        note["digest"] = _digest(note)
         arguments = ocp.args.Composite(
             state=ocp.args.StandardSave(_as_tree(state)), note=ocp.args.JsonSave(note)
         )
@@ -158,14 +162,15 @@ class Checkpoints:
         """The checkpoint after this round; raises where it is damaged, and ResumeError where it is of another run."""
         arguments = ocp.args.Composite(note=ocp.args.JsonRestore())
         note = self._manager.restore(step, args=arguments)["note"]
-        run, progress, digest = note["run"], note["progress"], note["digest"]
-        self._check_same(run)
+        if _digest({name: value for name, value in note.items() if name != "digest"}) != note["digest"]:
+            raise ValueError("the digest of its note does not match")
+        self._check_same(note["run"])
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_as_tree(like)))
         leaves = jax.tree.leaves(self._manager.restore(step, args=arguments)["state"])
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        if _digest(state, run, progress) != digest:
-            raise ValueError("its digest does not match")
-        return Saved(step, state, progress)
+        if _digest_of_arrays(state) != note["state"]:
+            raise ValueError("the digest of its arrays does not match")
+        return Saved(step, state, note["progress"])
 
     @property
     def rounds(self) -> list[int]:
@@ -313,8 +318,12 @@ def _as_tree(state: State) -> dict[str, Any]:
     return {f"leaf{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
 
 
-def _digest(state: State, run: Mapping[str, Any], progress: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps([run, progress], sort_keys=True).encode())
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _digest_of_arrays(state: State) -> str:
+    digest = hashlib.sha256()
     for leaf in jax.tree.leaves(state):
         array = np.asarray(leaf)
         digest.update(f"{array.dtype} {array.shape}".encode())

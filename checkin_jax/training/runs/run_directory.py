@@ -7,6 +7,7 @@ entropy, see `checkpoints`.) While a process writes to the folder it holds a loc
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -54,6 +55,7 @@ class RunDirectory:
             self._check(resume)  # again: another process may have begun and ended in between
             self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
             self._logged, self._repeated = os.fstat(self._metrics.fileno()).st_size, list[str]()
+            self._digest = hashlib.sha256()
         except OSError:
             self._unlock()
             raise
@@ -88,9 +90,9 @@ class RunDirectory:
         return found.get("stopped") if isinstance(found, dict) else None
 
     @property
-    def logged(self) -> int:
-        """Bytes of metrics.jsonl up to the line last logged; lines that will be repeated come after them."""
-        return self._logged
+    def logged(self) -> dict[str, Any]:
+        """Length in bytes and SHA-256 of metrics.jsonl up to the line last logged; repeated lines come after them."""
+        return {"bytes": self._logged, "sha256": self._digest.hexdigest()}
 
     def set_results_aside(self) -> None:
         """Moves report and parameters of a run that goes on to the folder `interrupted`: they cover fewer rounds."""
@@ -127,24 +129,32 @@ class RunDirectory:
                 self._metrics.write(line)
                 self._metrics.flush()
         self._logged += len(line.encode())
+        self._digest.update(line.encode())
 
     def sync_metrics(self) -> None:
         """Returns once the lines logged so far would survive a power cut."""
         with naming(self.path / METRICS):
             os.fsync(self._metrics.fileno())
 
-    def repeat_after(self, size: int) -> None:
-        """Goes back to the first `size` bytes of metrics.jsonl: the rounds of the lines after them will be repeated.
+    def repeat_after(self, logged: Mapping[str, Any]) -> None:
+        """Goes back to what was `logged`: the rounds of the lines of metrics.jsonl after it will be repeated.
 
         Those lines stay, since their rounds have been seen: `log` compares them. What a kill cut short is dropped.
 
         Raises:
-          ValueError: there are fewer bytes, or they do not end with a line.
+          ValueError: there are fewer bytes.
+          ResumeError: there are others.
         """
-        content = (self.path / METRICS).read_bytes()
-        if len(content) < size or (size and content[size - 1 : size] != b"\n"):
-            raise ValueError(f"{METRICS} has {len(content)} bytes, expected at least {size} and whole lines")
-        self._logged, self._repeated = size, []
+        content, size = (self.path / METRICS).read_bytes(), logged["bytes"]
+        if len(content) < size:
+            raise ValueError(f"{METRICS} has {len(content)} bytes, expected at least {size}")
+        digest = hashlib.sha256(content[:size])
+        if digest.hexdigest() != logged["sha256"]:
+            raise ResumeError(
+                f"{str(self.path / METRICS)!r}: its first {size} bytes are not those that were logged, as if lines "
+                "were changed or swapped; restore them, or begin another run elsewhere and account for both"
+            )
+        self._logged, self._digest, self._repeated = size, digest, []
         for line in content[size:].splitlines(keepends=True):
             try:
                 whole = line.endswith(b"\n") and isinstance(json.loads(line), dict)
@@ -191,6 +201,10 @@ class RunDirectory:
         begun = (metrics.is_file() and metrics.stat().st_size) or held - {METRICS, CONFIG, f".{CONFIG}.tmp"}
         if held and not resume and (begun or METRICS not in held):
             raise FileExistsError(f"run_dir={str(self.path)!r}: already there and not empty; name another")
+        if CONFIG in held and METRICS not in held:
+            raise FileExistsError(
+                f"run_dir={str(self.path)!r}: {METRICS} of this run is gone; restore it, or name another folder"
+            )
         if held and METRICS not in held:
             raise FileExistsError(f"run_dir={str(self.path)!r}: no {METRICS} in it: not the folder of a run")
 

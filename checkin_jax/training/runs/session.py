@@ -250,7 +250,8 @@ class Session:
         """Goes on with the folder as it was at a checkpoint.
 
         Raises:
-          ResumeError: config.json is not that of this run. ValueError: metrics.jsonl lacks lines.
+          ResumeError: config.json is not that of this run, or lines of metrics.jsonl were changed.
+          ValueError: metrics.jsonl lacks lines.
         """
         if self._folder is None:
             return

@@ -31,6 +31,7 @@ from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, Shuffle
 # Raised where the same entropy no longer draws the same run: a run that was begun before cannot go on.
 DRAWS = 2
 ENTROPY_BYTES = 16
+KEYS = "threefry2x32"  # JAX's generator behind every key, whatever its default is
 TABLE = 10**8  # records of clients that are held in memory
 # A function that returns n fresh secret bytes, like os.urandom.
 EntropySource = Callable[[int], bytes]
@@ -144,7 +145,7 @@ def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:
 def jax_key(entropy: int, stream: Stream) -> jax.Array:
     """The JAX key of one stream: all 64 bits of it come from the entropy."""
     words = _sequence(entropy, stream, 0).generate_state(2, np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=KEYS)
 
 
 _fold_in = jax.jit(jax.random.fold_in)

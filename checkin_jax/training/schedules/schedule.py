@@ -129,7 +129,9 @@ class Schedule(abc.ABC):
     def exposure(self, client: int) -> np.ndarray:
         """(rounds of a unit,): the chance that a given message of a round is this client's, given their number.
 
-        For the audit, which is sharpest with the true chances, and sound with any. Here in proportion to rates.
+        For the audit, whose attacks are sharpest with the true chances and sound with any. Its test of placement holds
+        the schedule against the proportions of the rounds of a unit, which must be true. Here in proportion to rates,
+        alike in all rounds.
         """
         fleet = self.fleet
         share = 1.0 / self.protocol.num_clients if fleet is None else fleet.rate_of(client) / fleet.expected

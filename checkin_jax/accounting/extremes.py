@@ -1,0 +1,64 @@
+"""At extreme settings, where grids are coarse: each theorem by itself, and Renyi moments, beside the least of all.
+
+`account` composes the smallest of all bounds on one grid. At deltas near the end of float64, at epsilons near zero and
+beyond the largest loss that is followed, that grid may be worse than one made for a single bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.choice import Chosen, WholeRun, applying
+from checkin_jax.accounting.composition import composer, renyi
+from checkin_jax.accounting.composition.bracket import Bracket, ordered
+from checkin_jax.protocols import REPLACE
+
+# Below these, deltas and epsilons are extreme.
+_DELTA, _EPSILON = 1e-100, 1e-5
+
+Alone = Callable[[tuple[str, ...]], WholeRun]
+
+
+def extreme(found: Bracket, delta: float) -> bool:
+    """True if the least of all bounds may be above one of them by more than rounding."""
+    return delta < _DELTA or not math.isfinite(found.upper) or 0.0 < found.upper < _EPSILON
+
+
+def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple[Bracket, list[Chosen]]:
+    """The bracket with the smallest upper end of all, and the theorems behind it if it is another one.
+
+    Args:
+      found: what the least of all bounds gives.
+      run: what `found` is of. alone: the same run by some labels only.
+
+    Raises:
+      ArithmeticError: an end is below the lower one, which would be a defect of this package.
+    """
+    rests: list[Chosen] = []
+    for other, chosen in _others(run, delta, alone):
+        if other.upper < found.upper:
+            found = ordered(dataclasses.replace(other, lower=found.lower, lower_method=found.lower_method))
+            rests = chosen
+    return found, rests
+
+
+def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
+    for label in applying(each.unit for kinds in run.chosen for each in kinds):
+        one = alone((label,))
+        chosen = [each for kinds in one.chosen for each in kinds]
+        yield composer.upper_end(one.units, delta, one.stronger), chosen
+    first = run.chosen[0][0]
+    alike = len(run.units) == 1 and first.unit.protocol.repeats == run.units[0][1]
+    if not alike or first.unit.relation != REPLACE:
+        return
+    try:
+        curve = renyi.unit_curve(first.unit.protocol, first.unit.randomizer, first.unit.view)
+    except TypeError:  # no moments are known of such messages
+        return
+    epsilon, order, name = curve.best(delta)
+    theorems = tuple(bound for bound in table.BOUNDS if bound.label in name.split())
+    found = Bracket(0.0, epsilon, "RDP", optimal_order=order, bound="" if theorems else name, names=(name,))
+    yield found, [first._replace(theorems=theorems)]

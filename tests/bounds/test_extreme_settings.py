@@ -1,0 +1,166 @@
+"""Where grids are coarse: `best` is no larger than one theorem by itself, nor `account` than `epsilon_by_rdp`."""
+
+import re
+
+import numpy as np
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import table
+from checkin_jax.numerics.allocation import Excess, Kind
+
+# A run, messages, delta: settings at which the least of all bounds on one grid is above one of them.
+SETTINGS = {
+    "delta near the end of float64": (
+        cj.ShuffledCheckIn(num_clients=23, check_in_prob=0.002385876776153965, drop_out_prob=0.9),
+        cj.Gaussian(noise_multiplier=7.047546635950871),
+        3.529959937585756e-259,
+    ),
+    "the same in windows": (
+        cj.FixedWindow(num_clients=8, num_slots=2, check_in_prob=0.999999999784062, num_epochs=112),
+        cj.Gaussian(noise_multiplier=6.376612859888515),
+        3.09e-277,
+    ),
+    "beyond the largest loss": (
+        cj.AveragedUpdates(num_clients=12739, num_slots=1, check_in_prob=0.8407185222467378),
+        cj.Gaussian(noise_multiplier=0.004406988664927479),
+        1e-200,
+    ),
+    "hardly any loss": (
+        cj.from_availability([8, 964], coin=0.9),
+        cj.HadamardResponse(epsilon0=9.85e-6),
+        1e-6,
+    ),
+    "less than delta": (
+        cj.from_availability([8, 964], coin=0.5),
+        cj.HadamardResponse(epsilon0=9.85e-6),
+        1e-6,
+    ),
+}
+
+
+def alone(run, randomizer, delta):
+    """epsilon by each label that applies, by label."""
+    with pytest.raises(ValueError, match="expected labels that apply here") as told:
+        cj.account(run, randomizer, delta=delta, bounds="T2c")
+    labels = re.search(r"apply here: (.*)$", str(told.value))
+    return {
+        label: cj.account(run, randomizer, delta=delta, bounds=label).epsilon
+        for label in labels[1].split(", ")
+    }
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_best_is_the_smallest_of_all(name):
+    run, randomizer, delta = SETTINGS[name]
+    best = cj.account(run, randomizer, delta=delta)
+    found = alone(run, randomizer, delta)
+    assert best.lower <= best.epsilon <= min(found.values()), (best.method, found)
+    # What it rests on is said.
+    named = [word for word in best.method.replace(",", " ").split() if word in table.labels()]
+    assert all(any(theorem.startswith(f"{label}:") for theorem in best.theorems) for label in named)
+
+
+@pytest.mark.parametrize("view", ["messages", "aggregate"])
+@pytest.mark.parametrize("name", list(SETTINGS)[:3])
+def test_account_is_never_above_moments(name, view):
+    run, randomizer, delta = SETTINGS[name]
+    best = cj.account(run, randomizer, delta=delta, view=view)
+    assert best.epsilon <= cj.epsilon_by_rdp(run, randomizer, delta=delta, view=view)[0]
+
+
+def test_epsilon_grows_with_rounds_beyond_the_largest_loss():
+    """One message of a loss above 690 has a closed form, as several have."""
+    loud = cj.Gaussian(noise_multiplier=0.01)
+    for view in ("local", "messages"):
+        found = [
+            cj.account(
+                cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.3, num_rounds=rounds),
+                loud,
+                delta=1e-6,
+                view=view,
+            )
+            for rounds in (1, 2, 3)
+        ]
+        ends = np.array([(g.lower, g.epsilon) for g in found])
+        assert np.isfinite(ends).all()
+        assert (np.diff(ends[:, 1]) > 0).all()
+        assert (ends[:, 0] <= ends[:, 1]).all()
+    # delta_G(mu, epsilon) at rate 1, by hand: mu = 200, log delta_G ~ log Pr[N(mu/2, 1) > epsilon/mu].
+    sent = cj.account(cj.Shuffle(num_clients=1), loud, delta=0.5, view="local")
+    assert sent.epsilon == pytest.approx(0.5 * 200.0**2, rel=1e-2)
+    assert sent.epsilon - sent.lower <= 1e-6 * sent.epsilon
+
+
+def test_laws_that_do_not_fit_into_memory_are_refused():
+    for mu in (2.8, 3.5, 4.0):
+        excess = Excess((Kind(100, mu, 1.0),), 40.0, True)
+        with pytest.raises(ValueError, match=rf"mu={mu}.*expected a law of at most"):
+            excess.at(np.array([1.0]))
+    with pytest.raises(ValueError, match="weights nearer to each other"):
+        Excess((Kind(100, 2.0, 1.0), Kind(100, 2.0, 1e-4)), 40.0, True).at(np.array([1.0]))
+    assert np.isfinite(Excess((Kind(100, 2.0, 1.0),), 40.0, True).at(np.array([1.0]))).all()
+
+
+class TestMethod:
+    """`method` names what gave the answer, and nothing else: alone it gives the same."""
+
+    @pytest.mark.parametrize(
+        ("run", "randomizer", "relation"),
+        [
+            (
+                cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800),
+                cj.PureLDP(epsilon0=2.0),
+                "replace-one",
+            ),
+            (
+                cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1),
+                cj.PureLDP(epsilon0=2.0),
+                "replace-one",
+            ),
+            (
+                cj.FixedWindow(num_clients=1000, num_slots=1000, num_epochs=10),
+                cj.PureLDP(epsilon0=1.0),
+                "replace-one",
+            ),
+            (
+                cj.FixedWindow(num_clients=1000, num_slots=1000, num_epochs=10),
+                cj.Gaussian(noise_multiplier=1.0),
+                "replace-one",
+            ),
+            (
+                cj.FixedWindow(num_clients=1000, num_slots=1000),
+                cj.Gaussian(noise_multiplier=1.0),
+                "add-or-remove-one",
+            ),
+            (
+                cj.SlidingWindow(num_clients=3000, window=1000, num_epochs=2),
+                cj.Gaussian(noise_multiplier=1.0),
+                "add-or-remove-one",
+            ),
+        ],
+        ids=str,
+    )
+    def test_what_is_not_named_gave_nothing(self, run, randomizer, relation):
+        how = {"delta": 1e-6, "neighboring_relation": relation}
+        best = cj.account(run, randomizer, **how)
+        named = [label for label in table.labels() if label in best.method.replace(",", " ").split()]
+        again = cj.account(run, randomizer, bounds=named, **how)
+        assert again.epsilon == pytest.approx(best.epsilon, rel=2e-6)
+        for label in named if len(named) > 1 else ():
+            others = [each for each in named if each != label]
+            assert cj.account(run, randomizer, bounds=others, **how).epsilon > best.epsilon * (1 + 1e-7)
+
+    def test_t1_plus_alone(self):
+        """Where T1 alone gives 1.443 it is not named beside T1+."""
+        run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
+        best = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
+        assert best.method == "T1+, PLD"
+        assert [theorem.split(":")[0] for theorem in best.theorems] == ["T1", "T1+"]
+
+    def test_of_several_runs_each(self):
+        """Of what was before, too; a ledger says the same."""
+        run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100)
+        noise = cj.Gaussian(noise_multiplier=2.0)
+        both = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6, before=[(run, noise)])
+        assert both.method == "T1+; T** (Gaussian messages), PLD"

@@ -1,0 +1,325 @@
+"""Malformed command lines and files, as first users typed them: one line, exit code 2, the options' own names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkin_jax import cli
+
+RUN = "--num-clients 2000 --check-in-prob 0.1 --num-rounds 20 --epsilon0 1"
+COINS = "--num-clients 2000 --check-in-prob 0.1"
+FLEET = "[fleet]\navailable = [2000, 1000]\ncheck_in_prob = 0.05\n"
+TARGET = "[target]\nepsilon = 0.5\ndelta = 1e-5\n[[message]]\nepsilon0 = 1.0\n"
+ENTRY = {
+    "protocol": {"kind": "Shuffle", "num_clients": 9, "num_rounds": 1, "num_colluding": 0},
+    "randomizer": {"kind": "PureLDP", "epsilon0": 1.0, "total_variation": 1.0},
+    "view": "messages",
+    "count": 1,
+}
+LEDGER = {
+    "schema": 3,
+    "version": "0",
+    "neighboring_relation": "REPLACE_ONE",
+    "non_private": False,
+    "ledger": [ENTRY],
+    "central": [],
+}
+FILES = {
+    "good.json": json.dumps(LEDGER),
+    "cut.json": json.dumps(LEDGER)[:40],
+    "list.json": "[]",
+    "empty.json": "",
+    "old.json": json.dumps(LEDGER | {"schema": 1}),
+    "more.json": json.dumps(LEDGER | {"notes": ""}),
+    "view.json": json.dumps(LEDGER | {"ledger": [ENTRY | {"view": "server"}]}),
+    "count.json": json.dumps(LEDGER | {"ledger": [ENTRY | {"count": 0}]}),
+    "nothing.json": json.dumps(LEDGER | {"ledger": []}),
+    "good.toml": FLEET + TARGET,
+    "typo.toml": FLEET.replace("available", "availble") + TARGET,
+    "cut.toml": FLEET[:9],
+    "delta.toml": FLEET + TARGET.replace("1e-5", "2.0"),
+    "latin.toml": "# \xe9\n",
+    "deployment.toml": "[deployment]\noperater = 'us'\n",
+    "none.csv": "available,coin\n",
+    "header.csv": "availble,coin\n9,.1\n",
+    "coin.csv": "available,coin\n9,.1\n9,1.5\n",
+    "half.csv": "available,coin\n9.5,.1\n",
+    "words.csv": "available,coin\nmany,.1\n",
+    "back.csv": "round,available,coin\n2,9,.1\n1,9,.1\n",
+    "rates.csv": "rate\n0.1\n1.7\n",
+    "log.csv": "available,coin\n900,.1\n400,.1\n",
+    "page.html": "<p>mine</p>",
+}
+# Of each command the words, and how its one line begins or goes on.
+REFUSED = [
+    # Numbers.
+    (f"epsilon {RUN} --delta 0", "--delta 0: expected a number in [1e-300, 1]"),
+    (f"epsilon {RUN} --delta 1e-400", "--delta 1e-400: expected a number in [1e-300, 1]"),
+    (f"epsilon {RUN} --delta 1e-301", "--delta 1e-301: expected a number"),
+    (f"epsilon {RUN} --delta 1.5", "--delta 1.5: expected"),
+    (f"epsilon {RUN} --delta nan", "--delta nan: expected"),
+    (f"epsilon {RUN} --delta -1e-6", "--delta -1e-6: expected"),
+    (f"epsilon {RUN} --delta small", "--delta small: expected a number"),
+    (f"epsilon {RUN} --delta=0", "--delta 0: expected a number in"),
+    (f"epsilon {RUN} --delta", "--delta without a value: expected a number"),
+    (
+        "epsilon --num-clients 0 --check-in-prob 0.1 --epsilon0 1",
+        "--num-clients 0: expected a whole number in",
+    ),
+    ("epsilon --num-clients -5 --check-in-prob 0.1 --epsilon0 1", "--num-clients -5: expected"),
+    ("epsilon --num-clients 60,000 --check-in-prob 0.1 --epsilon0 1", "did you mean 60000?"),
+    ("epsilon --num-clients 2M --check-in-prob 0.1 --epsilon0 1", "did you mean 2000000?"),
+    ("epsilon --num-clients 1.5k --check-in-prob 0.1 --epsilon0 1", "did you mean 1500?"),
+    ("epsilon --num-clients 1e13 --check-in-prob 0.1 --epsilon0 1", "--num-clients 1e13: expected"),
+    (
+        "epsilon --num-clients 7.5 --check-in-prob 0.1 --epsilon0 1",
+        "--num-clients 7.5: expected a whole number",
+    ),
+    ("epsilon --num-clients 5 --check-in-prob 10% --epsilon0 1", "did you mean 0.1?"),
+    (
+        "epsilon --num-clients 5 --check-in-prob 1.2 --epsilon0 1",
+        "--check-in-prob 1.2: expected a number in (0, 1]",
+    ),
+    ("epsilon --num-clients 5 --check-in-prob 0 --epsilon0 1", "--check-in-prob 0: expected"),
+    (f"epsilon {COINS} --epsilon0 -1", "--epsilon0 -1: expected"),
+    (f"epsilon {COINS} --epsilon0 inf", "--epsilon0 inf: expected"),
+    (f"epsilon {COINS} --noise-multiplier 0", "--noise-multiplier 0: expected"),
+    (f"epsilon {RUN} --drop-out-prob 1", "--drop-out-prob 1: expected"),
+    (f"epsilon {RUN} --num-colluding 2000", "--num-colluding 2000: expected at most 1999"),
+    (f"epsilon {RUN} --client-rate 0.1", "--client-rate 0.1: expected none"),
+    (f"epsilon {COINS} --num-rounds 0 --epsilon0 1", "--num-rounds 0: expected"),
+    # Words.
+    (f"epsilon {RUN} --view server", "--view server: expected one of local, messages, aggregate"),
+    (f"epsilon {RUN} --bounds T7", "--bounds T7: expected best, fast, or labels"),
+    (f"epsilon {RUN} --bounds T1,T7", "--bounds T1,T7: expected best, fast, or labels"),
+    (f"epsilon {RUN} --protocol shufled-check-in", "--protocol shufled-check-in: expected one of"),
+    (f"epsilon {COINS} --epsilon0 1 --mechanism l3", "--mechanism l3: expected one of"),
+    (
+        f"epsilon {RUN} --neighboring-relation add-or-remove-one",
+        "--neighboring-relation add-or-remove-one: expected",
+    ),
+    (f"epsilon {RUN} --nonsense 2", "no option --nonsense"),
+    (f"epsilon {RUN} -x", "no option -x"),
+    (f"epsilon {RUN} more", "more"),
+    ("epsilonn", "no command epsilonn: expected one of"),
+    ("train cifar", "no data set cifar: expected one of digits, mnist"),
+    ("ledger ad x.json", "no command ad: expected one of add, show, report; did you mean add?"),
+    ("--completion tcsh", "--completion tcsh: expected one of bash, zsh, fish"),
+    # Options that do not go together.
+    (f"epsilon {RUN} --json --markdown", "expected one of --json and --markdown"),
+    (f"epsilon {RUN} --delta 1e-6 --delta 1e-7", "--delta is given 2 times: expected once"),
+    (f"epsilon {RUN} --delta=1e-6 --delta 1e-6 --delta 1e-6", "--delta is given 3 times"),
+    (f"epsilon {RUN} --noise-multiplier 2", "exactly one of --epsilon0 and --noise-multiplier"),
+    (f"epsilon {RUN} --by-rate", "--by-rate goes with --rates or --largest-rate"),
+    (f"epsilon {RUN} --num-slots 5", "--num-slots is not an option of --protocol shuffled-check-in"),
+    (f"epsilon {RUN} --num-values 5", "--num-values goes with --mechanism k-ary"),
+    (f"epsilon {RUN} --largest-rate 0.1", "--largest-rate and --expected-check-ins go together"),
+    (f"epsilon {COINS}", "exactly one of --epsilon0 and --noise-multiplier"),
+    ("epsilon --epsilon0 1", "needs --num-clients"),
+    (f"calibrate {COINS} --epsilon0 1 --free num-rounds", "one of --target-epsilon and --target-advantage"),
+    (
+        f"calibrate {RUN} --free num-rounds --target-epsilon 1",
+        "--free num-rounds leaves no room for --num-rounds",
+    ),
+    (f"calibrate {COINS} --epsilon0 1 --free rounds --target-epsilon 1", "--free rounds: expected one of"),
+    (f"calibrate {COINS} --epsilon0 1 --free num-rounds --target-epsilon 0", "--target-epsilon 0: expected"),
+    (
+        f"calibrate {COINS} --epsilon0 1 --free num-rounds --target-advantage 1",
+        "--target-advantage 1: expected",
+    ),
+    (
+        f"calibrate {COINS} --epsilon0 1 --free num-rounds --target-epsilon 1e-9 --view local",
+        "--target-epsilon 1e-9: no num-rounds in",
+    ),
+    (
+        "calibrate --availability log.csv --free num-rounds --target-epsilon 1 --epsilon0 1",
+        "--free num-rounds:",
+    ),
+    (f"compare {RUN} --delta 1", "--delta 1: expected"),
+    (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
+    # Files that are to be written.
+    (f"compare {RUN} --out bounds.xls", "--out bounds.xls: expected a name ending in"),
+    (f"compare {RUN} --out .", "--out .: expected a name"),
+    (f"compare {RUN} --out nodir/x.png", "--out nodir/x.png: expected a file in a folder that is there"),
+    (f"epsilon {RUN} --trade-off nodir/x.png", "--trade-off nodir/x.png: expected a file in a folder"),
+    ("report good.json --out .", "--out .: expected a file"),
+    ("report good.json --out /", "--out /: expected a file"),
+    ("report good.json --out ..", "--out ..: expected a file"),
+    ("report good.json --out nodir/x.html", "--out nodir/x.html: expected a file in a folder that is there"),
+    ("report good.json --out good.json", "--out good.json: the page is made of that file"),
+    ("report good.json --out page.html", "page.html is there, and no page of this command"),
+    ("report good.toml --out .", "--out .: expected a file"),
+    ("ledger report good.json --out .", "--out .: expected a file"),
+    (f"ledger add nodir/led.json {RUN}", "nodir/led.json: No such file or directory"),
+    (f"ledger add . {RUN}", ".: Is a directory"),
+    # Files that are read.
+    (f"ledger add cut.json {RUN}", "cut.json: no ledger"),
+    (f"ledger add list.json {RUN}", "list.json: no ledger: [] is no object"),
+    ("ledger show missing.json", "missing.json: No such file"),
+    ("ledger show empty.json", "empty.json: no ledger"),
+    ("ledger show old.json", "old.json: no ledger: schema=1: expected 3"),
+    ("ledger show more.json", "more.json: no ledger"),
+    ("ledger show view.json", "view.json: no ledger: view='server'"),
+    ("ledger show count.json", "count.json: no ledger: count=0"),
+    ("ledger show nothing.json", "nothing.json: no guarantee: nothing was composed"),
+    ("ledger show good.json --delta 0", "--delta 0: expected"),
+    ("ledger show good.json --view local", "no option --view; checkin ledger add has it"),
+    ("ledger show", "LEDGER is needed"),
+    ("report good.json --attack", "--attack goes with the folder of a run"),
+    ("report good.json --deployment deployment.toml", "deployment.toml: "),
+    ("report good.toml --delta 1e-6", "--delta is given by the plan"),
+    ("report log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
+    ("report missing", "missing: there is no such folder or file"),
+    ("statement good.json", "checkin ledger show good.json --verbose"),
+    ("statement good.toml", "checkin plan good.toml"),
+    ("statement missing", "missing: no such folder"),
+    ("budget good.json", "checkin budget is for the folder of a run"),
+    ("budget .", "no such file; is this the folder of a run?"),
+    ("plan missing.toml", "missing.toml: No such file"),
+    ("plan typo.toml", "typo.toml: [fleet] has no availble; did you mean available?"),
+    ("plan cut.toml", "cut.toml: no plan"),
+    ("plan delta.toml", "delta.toml: delta=2.0: expected"),
+    ("plan good.json", "good.json: no plan"),
+    ("plan good.toml --json --markdown", "expected one of --json and --markdown"),
+    ("plan", "PLAN is needed"),
+    ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected one round at least"),
+    ("epsilon --availability header.csv --epsilon0 1", "header.csv: line 1 has the columns availble, coin"),
+    ("epsilon --availability coin.csv --epsilon0 1", "coin.csv: line 3: coin=1.5"),
+    ("epsilon --availability half.csv --epsilon0 1", "half.csv: line 2: available=9.5"),
+    ("epsilon --availability words.csv --epsilon0 1", "words.csv: line 2"),
+    ("epsilon --availability back.csv --epsilon0 1", "back.csv: line 3: round="),
+    ("epsilon --availability missing.csv --epsilon0 1", "missing.csv: No such file"),
+    (f"epsilon --availability log.csv {RUN}", "--availability goes with shuffled-check-in, and says"),
+    ("epsilon --rates 0.1,0.2,foo --epsilon0 1", "--rates 0.1,0.2,foo: expected numbers between commas"),
+    ("epsilon --rates 0.1,1.7 --epsilon0 1", "--rates 0.1,1.7: "),
+    ("epsilon --rates rates.csv --epsilon0 1", "--rates rates.csv: "),
+    ("epsilon --rates missing.csv --epsilon0 1", "--rates missing.csv: No such file"),
+    ("epsilon --rates 0.1,0.2 --num-clients 3 --epsilon0 1", "--num-clients 3: expected 2"),
+    # Other commands.
+    ("train digits", "--run-dir is needed"),
+    ("train digits --run-dir x --clip-norm 0", "--clip-norm 0: expected"),
+    (
+        "train digits --run-dir x --seed 1 --entropy-file /dev/null",
+        "at most one of --seed and --entropy-file",
+    ),
+    (
+        "train digits --run-dir x --num-processes 2",
+        "--coordinator, --num-processes and --process-id go together",
+    ),
+    ("audit --num-clients 9 --data-dir x", "--data-dir is for the audit of a run"),
+    (f"audit {RUN} --runs 1", "--runs 1: expected"),
+    (f"audit {RUN} --confidence 1", "--confidence 1: expected"),
+    ("flower-check --clipping-norm 1 --sensitivity 1 --epsilon 8", "--delta is needed"),
+    (
+        "flower-check --clipping-norm 0 --sensitivity 1 --epsilon 8 --delta 1e-6",
+        "--clipping-norm 0: expected",
+    ),
+]
+# A name of the library in place of an option's: name=value, at the beginning.
+PYTHON = re.compile(r"^checkin: [a-z]+\w*=")
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content.encode("latin-1"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("line", "told"), REFUSED, ids=[line for line, _ in REFUSED])
+def test_one_line_in_the_options_own_names(folder, capsys, line, told):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(line.split())
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("checkin: ")
+    assert told in err
+    assert len(err) < 400
+    assert "Traceback" not in err
+    assert "Errno" not in err
+    assert not PYTHON.match(err), "the library's name of an argument"
+    assert not re.search(r"\.\w+\.(tmp|lock)", err), "a file of our own"
+    assert {path.name for path in folder.iterdir()} <= {*FILES}
+    assert all((folder / name).read_bytes() == content.encode("latin-1") for name, content in FILES.items())
+
+
+@pytest.mark.parametrize("command", ["ledger show good.json", "report good.json", "statement ''", "plan"])
+def test_an_empty_word_names_nothing(folder, capsys, command):
+    words = [*command.replace("''", "").replace("good.json", "").split(), ""]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
+    assert "an empty word: expected a value" in err
+
+
+def test_what_cannot_be_written_is_named_as_typed(folder, capsys, monkeypatch):
+    """Neither the lock nor the temporary file."""
+    locked = folder / "locked"
+    locked.mkdir()
+
+    def denied(name, *rest):
+        raise PermissionError(13, "Permission denied", str(name))
+
+    monkeypatch.setattr("checkin_jax._files.os.open", denied)
+    for line in (f"ledger add locked/led.json {RUN}", "report good.json --out locked/x.html --bounds fast"):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(line.split())
+        err = capsys.readouterr().err
+        assert (stop.value.code, err.count("\n")) == (2, 1)
+        assert "Permission denied" in err
+        assert not re.search(r"\.\w+\.(tmp|lock|json\.lock|html\.tmp)", err)
+
+
+@pytest.mark.parametrize(("epsilon", "code"), [(0.5, 0), (1e-3, 1)])
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"]])
+def test_a_plan_that_nothing_meets_exits_with_1(folder, capsys, epsilon, code, form):
+    (folder / "plan.toml").write_text(FLEET + TARGET.replace("0.5", str(epsilon)))
+    try:
+        cli.main(["plan", "plan.toml", "--bounds", "fast", *form])
+        ended = 0
+    except SystemExit as stop:
+        ended = stop.code
+    out = capsys.readouterr().out
+    assert ended == code
+    if form != ["--json"]:
+        assert f"{'no' if code else 'yes'} (quick)" in out
+        assert "by quick theorems alone" in out
+
+
+@pytest.mark.parametrize("name", ["epsilon", "calibrate", "ledger show"])
+def test_an_answer_by_quick_theorems_says_so(folder, capsys, name):
+    line = {
+        "epsilon": f"epsilon {RUN}",
+        "calibrate": f"calibrate {COINS} --free epsilon0 --target-epsilon 1",
+        "ledger show": "ledger show good.json",
+    }[name]
+    cli.main([*line.split(), "--bounds", "fast"])
+    assert "by quick theorems alone" in " ".join(capsys.readouterr().out.split())
+    cli.main(line.split())
+    assert "quick" not in capsys.readouterr().out
+
+
+PROGRAMS = ["random_check_ins_figure_2", "shuffled_check_in_figure_1", "colluders"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("out", ["nodir/x.png", "."])
+def test_programs_refuse_where_they_cannot_write_in_one_line(folder, name, out):
+    path = Path(__file__).parents[2] / "accountants" / f"{name}.py"
+    environment = os.environ | {"PYTHONPATH": str(path.parents[1]), "XDG_CACHE_HOME": str(folder)}
+    ended = subprocess.run(
+        [sys.executable, path, "--out", out], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"{name}.py: ")
+    assert ended.stderr.count("\n") == 1
