@@ -14,7 +14,7 @@ from benchmarks.drawn_settings import PROTOCOLS, RANDOMIZERS, answer, draw, prot
 SETTINGS = 24
 # Of one setting; a first answer of its kind compiles.
 CPU_SECONDS = 20.0
-# Upper over lower end by kind of randomizer, of settings with both ends and an upper end of MOST nats at most.
+# Upper over lower end by kind of randomizer, of settings with both ends and an upper end from LEAST to MOST nats.
 LARGEST_TODAY = {
     "PureLDP": 10.0,
     "KaryResponse": 10.0,
@@ -49,7 +49,7 @@ def faults(each, setting):
         return found
     if not 0 <= each.lower <= each.upper:
         found.append("no bracket")
-    if each.outcome == census.BRACKET and each.upper <= census.MOST:
+    if each.outcome == census.BRACKET and census.LEAST <= each.upper <= census.MOST:
         if not each.ratio <= LARGEST_TODAY[each.randomizer]:
             found.append(f"a ratio of {each.ratio}")
         more = stronger(setting)
