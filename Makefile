@@ -62,6 +62,7 @@ pictures: $(STAMP)
 dist: $(STAMP)
 	rm -rf dist build/empty
 	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet "$$(ls $(CURDIR)/dist/*.whl)[train]"
 	cd build/empty && bin/checkin epsilon --num-clients 1000 --check-in-prob 0.1 --epsilon0 1

@@ -3,7 +3,7 @@
     python accountants/random_check_ins_figure_2.py --out figure_2.png
 
 Left: epsilon against epsilon0 for n = 1e3 to 1e6. Right: the clients Theorem 7 needs for one that Theorem 5.1 needs, at
-the same epsilon. Added on the left: the certified bracket.
+the same epsilon. On the left the line epsilon = epsilon0, of one message by itself; added: the certified bracket.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._looks import name_ends
+from checkin_jax._looks import COLORS, name_ends
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
 from checkin_jax.protocols import MAX_CLIENTS
@@ -25,7 +25,7 @@ def main(
     out: Path,
     delta: float = 1e-6,
     num_clients: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000),
-    points: int = 13,
+    points: int = 39,
 ) -> None:
     """Evaluates the bounds, writes the picture and a CSV of the same name.
 
@@ -63,6 +63,7 @@ def main(
                     "clients_factor": float(factor[i]),
                 }
             )
+    left.plot(epsilons, epsilons, color=COLORS["estimate"], label="$\\varepsilon$ = $\\varepsilon_0$")
     left.plot([], [], ":", color="black", label="Erlingsson et al., Theorem 7")
     left.plot([], [], "-", color="black", label="Theorem 5.1")
     left.fill_between([], [], [], color="black", alpha=0.35, label="certified bracket")

@@ -22,6 +22,8 @@ Plain = dict[str, Any]
 
 # The mechanism that a KnownProfile has its function from.
 PROFILE_OF = "profile_of"
+# A mechanism that is given by its table of probabilities.
+FINITE = "FiniteMechanism"
 
 
 def protocol_of(plain: list[Any]) -> cj.CheckInProtocol:
@@ -43,8 +45,6 @@ def randomizer_of(plain: list[Any]) -> cj.Randomizer:
     if PROFILE_OF in given:
         known = randomizer_of(given[PROFILE_OF])
         return cj.KnownProfile(function=known.profile, name="messages whose profile is given")
-    if name == "FiniteMechanism":
-        return getattr(cj, name)(np.asarray(given["probabilities"]))
     return getattr(cj, name)(**given)
 
 
@@ -251,7 +251,7 @@ def _finite(generator: np.random.Generator) -> list[Any]:
     shape = (int(generator.integers(2, 6)), int(generator.integers(2, 7)))
     logits = generator.normal(size=shape) * _log_uniform(generator, 0.05, 1.5)
     table = np.exp(logits)
-    return ["FiniteMechanism", {"probabilities": (table / table.sum(1, keepdims=True)).tolist()}]
+    return [FINITE, {"probabilities": (table / table.sum(1, keepdims=True)).tolist()}]
 
 
 PROTOCOLS: dict[str, Callable[[np.random.Generator], list[Any]]] = {
@@ -275,7 +275,7 @@ RANDOMIZERS: dict[str, Callable[[np.random.Generator], list[Any]]] = {
     "ApproximateLDP": _approximate,
     "KnownProfile": _known,
     "Gaussian": _gaussian,
-    **({"FiniteMechanism": _finite} if hasattr(cj, "FiniteMechanism") else {}),
+    **({FINITE: _finite} if hasattr(cj, FINITE) else {}),
 }
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
 # For curves of one kind. Of Okabe and Ito, told apart by every eye; their brightness differs, so in grey, too.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f")
+# Where there are more curves than those.
+EIGHT = (*SERIES, "#6b5b00", "#b03a5b", "#17a2b8")
 GRID = "#dddddd"
 # The same on a dark ground.
 DARK = {
@@ -35,6 +37,9 @@ DARK = {
     "#8e5ea2": "#c49bd8",
     "#cc79a7": "#e9a6c9",
     "#7f7f7f": "#a6a6a6",
+    "#17a2b8": "#5fd3e4",
+    "#b03a5b": "#f0839f",
+    "#6b5b00": "#cdb84a",
 }
 
 

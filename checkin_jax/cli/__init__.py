@@ -31,6 +31,7 @@ from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
+from checkin_jax.cli.explain import Explain
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
@@ -53,6 +54,7 @@ COMMANDS: dict[str, type] = {
     "audit": Audit,
     "ledger": Ledger,
     "flower-check": FlowerCheck,
+    "explain": Explain,
 }
 # Commands that have others below them.
 GROUPS: dict[str, dict[str, type]] = {"train": DATA_SETS, "ledger": ACTIONS}
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         | Audit
         | Ledger
         | FlowerCheck
+        | Explain
     )
 else:
     _KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())

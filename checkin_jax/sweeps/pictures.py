@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkin_jax._looks import SERIES
+from checkin_jax._looks import EIGHT
 from checkin_jax.plotting import DASHES, figure, legend
 from checkin_jax.sweeps.results import ANSWERS, KINDS
 
@@ -98,9 +98,6 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     return drawn
 
 
-_COLORS = (*SERIES, "#17a2b8", "#b03a5b", "#6b5b00")
-
-
 def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[str, str]:
     """A colour for the first name's value and dashes for the rest's; colours for all where dashes do not suffice."""
     places = [np.unique(axes[name]).tolist().index(value) for name, value in line.items()]
@@ -109,8 +106,8 @@ def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[s
     for place, size in zip(places[1:], sizes[1:]):
         rest = rest[0] * size + place, rest[1] * size
     if rest[1] > len(DASHES):
-        return _COLORS[first[0] * rest[1] + rest[0]], "-"
-    return _COLORS[first[0]], DASHES[rest[0]]
+        return EIGHT[first[0] * rest[1] + rest[0]], "-"
+    return EIGHT[first[0]], DASHES[rest[0]]
 
 
 def _values(axes: Mapping[str, np.ndarray], names: Sequence[str]) -> list[dict[str, object]]:

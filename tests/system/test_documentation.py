@@ -20,12 +20,15 @@ from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli import help
+from checkin_jax.cli.explain import WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 API = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
 # Drawn from real runs; what they show lies beside them.
 REAL_RUNS = {"mnist_paper_network.svg", "mnist_public_features.svg"}
+# The census of a seed, which takes minutes: `benchmarks/census.py`.
+RECORDED = REAL_RUNS | {"census.svg"}
 # A comment right below a print is what it prints; a longer output follows in further comments.
 PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
 
@@ -216,7 +219,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
     draw(tmp_path, monkeypatch)
     drawn = {picture.name for picture in tmp_path.iterdir()}
     shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
-    assert drawn == shown - REAL_RUNS
+    assert drawn == shown - RECORDED
     for name in drawn:
         kept = ROOT / "docs" / "pictures" / name
         assert kept.stat().st_size < 100_000
@@ -265,6 +268,14 @@ def test_the_glossary_has_every_theorem_of_the_table():
         assert sentence == bound.statement
         for proof in re.findall(r"docs/(\w+\.md)", bound.reference):
             assert f"({proof})" in links, (bound.label, proof)
+
+
+def test_the_glossary_has_the_words_that_the_command_explains():
+    """In its order, each with a text of at most two or three sentences."""
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    section = page.split("\n## Names of bounds")[0].split("## Words\n")[1]
+    assert re.findall(r"^\* \*\*(.+?)\*\*: (.*)$", section, re.MULTILINE) == [*WORDS.items()]
+    assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in WORDS.values())
 
 
 def test_formulae_are_formulae():

@@ -463,6 +463,17 @@ weights = st.one_of(spread(1e-9, 1e9).map(str), word)
 
 @case(
     CASES,
+    st.one_of(word, st.sampled_from(["epsilon", "T1", "view"])),
+    covers=("explain",),
+    few=20,
+    many=1_000,
+)
+def asking_for_a_word(term):
+    run(["explain", "--", term])
+
+
+@case(
+    CASES,
     st.tuples(weights, weights, weights, st.one_of(st.just("1e-5"), word)),
     covers=("flower-check",),
     few=20,

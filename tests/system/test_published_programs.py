@@ -111,6 +111,41 @@ def test_training_curves_read_run_directories(tmp_path):
     ]
     with pytest.raises(SystemExit, match="no run directories there"):
         curves.main(tmp_path / "nothing", tmp_path / "curves.png")
+    # The same picture from its own table.
+    curves.main(tmp_path / "curves.csv", tmp_path / "again.svg")
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "curves.csv").read_bytes()
+    assert re.findall(r"<!-- (a|b) -->", (tmp_path / "again.svg").read_text()) == ["a", "b"]
+    with pytest.raises(SystemExit, match="no table of curves in view 'aggregate'"):
+        curves.main(tmp_path / "curves.csv", tmp_path / "again.svg", view="aggregate")
+
+
+REAL_CURVES = ["mnist_paper_network", "mnist_public_features"]
+
+
+@pytest.mark.parametrize("name", REAL_CURVES)
+def test_curves_of_real_runs_have_names_in_words_and_a_colour_each(name, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plotting, "save", lambda figure, *_: drawn.append(figure) or ("", ""))
+    program("accountants/training_curves.py").main(
+        ROOT / "docs" / "pictures" / f"{name}.csv", tmp_path / "a.svg"
+    )
+    left = drawn[0].axes[0]
+    labels = [line.get_label() for line in left.lines]
+    assert len({line.get_color() for line in left.lines}) == len({*labels}) == len(labels)
+    assert not [label for label in labels if re.search(r"[a-z]_[a-z]|_of_", label)]
+    # The picture that is kept is this one.
+    kept = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
+    assert [label for label in labels if f"<!-- {label} -->" not in kept] == []
+
+
+def test_random_check_ins_figure_2_has_the_line_of_one_message(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plotting, "save", lambda figure, *_: drawn.append(figure) or ("", ""))
+    program("accountants/random_check_ins_figure_2.py").main(
+        tmp_path / "a.svg", num_clients=(1_000,), points=3
+    )
+    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) == 3]
+    assert [line for line in lines if list(line.get_xdata()) == list(line.get_ydata())]
 
 
 def test_runs_of_equal_settings_are_one_line_with_their_spread(tmp_path, capsys):
