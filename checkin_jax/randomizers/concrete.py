@@ -115,7 +115,7 @@ class KaryResponse(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet:
-        """All others at one of the two records, or at a third one."""
+        """Others, all of them, at one of the two records, or at a third one."""
         if self.num_values == 2:
             return one_bit_steps(self.epsilon0)
         loss, rare = self.epsilon0, 1.0 / (math.expm1(self.epsilon0) + self.num_values)
@@ -162,7 +162,7 @@ class HadamardResponse(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet:
-        """All others at one of the two records, or at a third one.
+        """Others, all of them, at one of the two records, or at a third one.
 
         Its half has an even or an odd number of the two records' halves in common with all labels: any third record is
         a mixture of one that is their sum and of one that is its complement.
@@ -216,7 +216,7 @@ class Rappor(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet:
-        """All others at one of the two records, or at a third one, whose bit then shows, too."""
+        """Others, all of them, at one of the two records, or at a third one, whose bit then shows, too."""
         half = 0.5 * self.epsilon0
         kept, flipped = 1.0 / (1.0 + math.exp(-half)), 1.0 / (1.0 + math.exp(half))
         # Log likelihood ratios of a bit that the target's record sets, and of one that the other clients' record sets.

@@ -54,7 +54,7 @@ class FiniteSteps(StepSet):
         return self.apart - moved, _ROUNDING * (np.abs(self.apart) + np.abs(moved))
 
     def knots(self, above: np.ndarray) -> np.ndarray:
-        """All places where these are few enough, else those between which the laws bend most."""
+        """Places of the laws: all where these are few, else those between which the laws bend most."""
         steps, errors = self._steps(above)
         with_mass = self.masses > 0.0
         weights = self.masses[with_mass]
