@@ -199,7 +199,7 @@ class _Composer(Search):
                 continue
             kept = one.smallest(losses)
             if best.method == "largest loss":
-                kept = [min(range(len(one.bounds)), key=lambda j: one.bounds[j].top)]
+                kept = [int(np.argmin([each.top for each in one.bounds]))]
             elif len(kept) > 1 and math.isfinite(best.upper):
                 most = finish(self._renyi(found.atoms))[0] * (1.0 + _UNMOVED)
                 for each in reversed(kept):
