@@ -153,7 +153,7 @@ def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum,
 
     The other nodes are taken by their moduli, which further steps only lower against M(t): a factor E e^{theta d} of a
     step has at most the modulus E e^{t d} that M(t) is multiplied by. It has been read in two ways, and holds in both.
-    Binomial number of steps: |sum_{K >= J} Pr[K] M^{K-J}| <= sum_{K >= J} Pr[K] M(t)^{K-J}, J steps being in `total`;
+    Binomial number of steps, J of them in `total`: |sum_{K >= J} Pr[K] M^{K-J}| <= sum_{K >= J} Pr[K] M(t)^{K-J};
     a phase for each step changes no modulus. A second kind of steps: tails of either kind's first steps bound the
     whole, so the smaller one does.
     """

@@ -164,3 +164,9 @@ class TestMethod:
         noise = cj.Gaussian(noise_multiplier=2.0)
         both = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6, before=[(run, noise)])
         assert both.method == "T1+; T** (Gaussian messages), PLD"
+
+    def test_where_one_message_by_itself_is_the_smallest(self):
+        """Nothing is gained from who else is there, and no theorem is named that says less."""
+        run = cj.FixedWindow(num_clients=60, num_slots=50, check_in_prob=0.4)
+        best = cj.account(run, cj.Gaussian(noise_multiplier=0.05), delta=1e-6, bounds="fast")
+        assert best.method.startswith("the Gaussian mechanism, sent at the check-in rate (exact)")

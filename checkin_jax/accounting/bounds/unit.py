@@ -407,12 +407,13 @@ class Least:
 
     def named(self, which: Iterable[int], loss: np.ndarray | None = None) -> str:
         """Names of these bounds; of what they are made of themselves, what is smallest at one of the losses."""
-        theorems = [each for each in (self.bounds[i] for i in which) if not isinstance(each, Local)]
+        chosen = [self.bounds[i] for i in which]
+        theorems = [each for each in chosen if not isinstance(each, Local)]
         names = [
             each.name
             if loss is None or not isinstance(each, Least)
             else each.named(each.smallest(loss), loss)
-            for each in theorems or self.bounds
+            for each in theorems or chosen
         ]
         return " and ".join(dict.fromkeys(names))
 

@@ -199,8 +199,7 @@ class _Composer(Search):
                 continue
             kept = one.smallest(losses)
             if best.method == "largest loss":
-                tops = [each.top for each in one.bounds]
-                kept = [tops.index(min(tops))]
+                kept = [int(np.argmin([each.top for each in one.bounds]))]
             elif len(kept) > 1 and math.isfinite(best.upper):
                 most = finish(self._renyi(found.atoms))[0] * (1.0 + _UNMOVED)
                 for each in reversed(kept):
