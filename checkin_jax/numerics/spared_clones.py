@@ -164,8 +164,10 @@ def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
 
     q (1-q) omega(q) bounds the sum of the largest q count of (rho_i - 1) over count, omega(q) = arcosh(1 + excess /
     (2 q (1-q))) / kappa, and is concave in q: the line that touches it at q bounds all partial sums. None if the
-    largest weight exceeds 2.
+    largest weight exceeds 2, or if there are fewer than two weights.
     """
+    if count < 2:
+        return None
     least = 1.0 / count
     q = np.array([0.5, *(share for share in _TOUCHING if share > 2.0 * least)])
     z = q * (1.0 - q)
