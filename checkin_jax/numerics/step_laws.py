@@ -47,11 +47,13 @@ def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return np.stack(found, axis=1)
 
 
-def _weights(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Masses at the knots, but for the one at zero, of the laws whose transforms are the least convex ones above these.
+def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places and masses, but for the one at zero, of laws whose transforms are convex and above these.
 
     Nothing is beyond the first and the last knot. Both sides get the larger of their two means: masses at zero become
-    masses elsewhere, which is upwards.
+    masses elsewhere, which is upwards. Where rounding of slopes makes masses of more than 1 in all, places move
+    outwards by that factor t and masses shrink by it, which is upwards as well: (w/t) (t x - k)_+ = w (x - k/t)_+ >=
+    w (x - k)_+ at k >= 0, and likewise below zero. So masses are those of a law, whatever the rounding.
     """
     at = knots[:, None, :]
     gaps = np.diff(at, axis=-1)
@@ -68,7 +70,9 @@ def _weights(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
     high, low = np.where(at > 0.0, high, 0.0), np.where(at < 0.0, low, 0.0)
     above, below = np.sum(high * at, axis=-1, keepdims=True), -np.sum(low * at, axis=-1, keepdims=True)
     most = np.maximum(above, below)
-    return high * (most / above) + low * (most / below)
+    masses = high * (most / above) + low * (most / below)
+    whole = np.maximum(np.sum(masses, axis=-1, keepdims=True) * (1.0 + 1e-14), 1.0)
+    return knots * np.max(whole, axis=1), masses / whole
 
 
 class StepSet(Protocol):
@@ -106,7 +110,8 @@ class OwnSteps:
         values = np.pad(values, ((0, 0), (0, count - values.shape[1]), (0, 0)), mode="edge")
         values = np.concatenate([values, values.max(axis=1, keepdims=True)], axis=1)
         alone = np.asarray(self.profile(losses)) * (1.0 + _MARGIN)
-        return OwnLaws(host(knots / math.expm1(self.epsilon0)), host(_weights(values, knots)), host(alone))
+        places, masses = _placed(values, knots)
+        return OwnLaws(host(places / math.expm1(self.epsilon0)), host(masses), host(alone))
 
     @functools.cached_property
     def _variance(self) -> float:

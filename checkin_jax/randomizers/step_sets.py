@@ -19,6 +19,8 @@ import numpy as np
 # Numbers of places at which the laws of a step set are told apart; laws with more places are dilated onto the last.
 _KNOTS = (16, 32)
 _ROUNDING = 4.0 * 2.0**-53
+# Places this near to another one, as a share of their span, are one place.
+_TWINS = 1e-9
 
 
 class StepSet(abc.ABC):
@@ -99,16 +101,37 @@ def one_bit_steps(epsilon0: float, differ: float = 1.0) -> FiniteSteps:
     )
 
 
+def _distinct(places: np.ndarray) -> np.ndarray:
+    """Sorted places and zero, without those that are next to another one, to `_TWINS` of the span.
+
+    Equal places that are computed in two ways differ by rounding, and a slope between them would be rounding alone. The
+    ends and zero stay. Chords between fewer knots are larger.
+    """
+    places = np.unique(np.append(places, 0.0))
+    apart = _TWINS * (places[-1] - places[0])
+    kept = [places[0]]
+    for place in places[1:]:
+        stays = place in (0.0, places[-1])
+        while stays and len(kept) > 1 and kept[-1] != 0.0 and place - kept[-1] <= apart:
+            kept.pop()
+        if stays or place - kept[-1] > apart:
+            kept.append(place)
+    return np.array(kept)
+
+
 def _spread(places: np.ndarray, weights: np.ndarray, error: float) -> np.ndarray:
     """At most as many as there may be of these places and zero, the ends moved outwards by an error of theirs."""
-    places, at = np.unique(np.append(places, 0.0), return_inverse=True)
+    knots = _distinct(places)
+    at = np.minimum(np.searchsorted(knots, places), knots.size - 1)
+    places = knots
     most = _KNOTS[-1]
     if places.size > most:
         # Chords of a convex function cost least with knots in proportion to the cube root of its second derivative.
-        mass, gaps = np.bincount(at[:-1], weights, places.size), np.diff(places)
+        mass, gaps = np.bincount(at, weights, places.size), np.diff(places)
         bend = np.cbrt(0.5 * (mass[1:] + mass[:-1]) * np.square(gaps))
         number = np.append(0.0, np.cumsum(bend + 1e-9 * bend.max()))
         nearest = np.searchsorted(number, np.linspace(0.0, number[-1], most - 1) * (1.0 - 1e-12))
-        places = places[np.unique(np.append(nearest, np.searchsorted(places, 0.0)))]
+        ends = [0, np.searchsorted(places, 0.0), places.size - 1]
+        places = places[np.unique(np.append(nearest, ends))]
     places[0], places[-1] = places[0] - error, places[-1] + error
     return places

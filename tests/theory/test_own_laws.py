@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds
+from scipy import stats
 
 import checkin_jax as cj
 from checkin_jax.kernels import host
@@ -186,3 +187,78 @@ def test_a_step_set_of_one_order_of_the_records_is_exceeded():
     assert right <= 1.0
     assert max(wrong[:2]) > 1.02, (right, wrong)
     assert max(wrong[2:]) > 1.02, (right, wrong)
+
+
+def normalised(odds):
+    """A matrix whose equal entries are computed in different ways, as users write it: rows divided by their sums."""
+    odds = np.asarray(odds)
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def subsets(size, chosen, epsilon0):
+    rows = itertools.combinations(range(size), chosen)
+    inside = np.array([[record in row for record in range(size)] for row in rows]).T
+    return normalised(np.exp(epsilon0 * inside))
+
+
+def unary(size, epsilon0):
+    bits = np.array(list(itertools.product((0, 1), repeat=size)))
+    odds = [np.prod(np.exp(0.5 * epsilon0 * (bits == (np.arange(size) == x))), axis=1) for x in range(size)]
+    return normalised(odds)
+
+
+THREE_LEVELS = np.array(
+    [[0.2689414213699951, 0.7310585786300048], [0.5, 0.5], [0.7310585786300049, 0.26894142136999516]]
+)
+TWINS = {
+    "three levels": THREE_LEVELS,
+    **{f"2-of-5 subsets, {e}": subsets(5, 2, e) for e in (0.3, 1.0, 4.0)},
+    **{f"unary, {e}": unary(3, e) for e in (0.3, 0.5, 1.0, 4.0)},
+}
+
+
+@pytest.mark.parametrize("matrix", TWINS.values(), ids=TWINS)
+def test_masses_are_those_of_laws_where_equal_places_differ_by_rounding(matrix):
+    """Slopes between twins are rounding: masses of thousands, and upper bounds below zero, were the consequence."""
+    mechanism = cj.FiniteMechanism(probabilities=matrix)
+    losses = np.log1p(np.append(0.0, np.geomspace(1e-5, 0.9, 51)) * np.expm1(mechanism.largest_loss))
+    laws = own(mechanism).message(host(losses)).own
+    masses = np.asarray(laws.laws)
+    assert masses.min() >= 0.0
+    assert masses.sum(axis=-1).max() <= 1.0
+    # Places are in units of p - 1, from -p to p: they are hardly moved.
+    assert np.abs(laws.at).max() <= 1.001 * np.exp(mechanism.largest_loss)
+
+
+def exact_delta_in_visible_slots(row, other, third, epsilon, clients=400, slots=200, coin=0.5):
+    """Hockey-stick divergence of one bit (likelier under `row` or not), all others at one record, by occupancy."""
+    occupied = np.zeros(slots + 1)
+    occupied[0] = 1.0
+    taken = np.arange(slots + 1) / slots
+    for _ in range(clients):
+        after = occupied * (1.0 - coin + coin * taken)
+        after[1:] += occupied[:-1] * coin * (1.0 - taken[:-1])
+        occupied = after
+    up = row > other
+    a, b, h = (float(each[up].sum()) for each in (row, other, third))
+    total = 0.0
+    for count in range(1, slots + 1):
+        chance = count / clients
+        without = np.append(stats.binom.pmf(np.arange(count), count - 1, h), 0.0)
+        with_one = np.append(0.0, without[:-1])
+        base = (1.0 - chance) * stats.binom.pmf(np.arange(count + 1), count, h)
+        first, second = (base + chance * (without * (1.0 - z) + with_one * z) for z in (a, b))
+        total += occupied[count] * np.maximum(first - np.exp(epsilon) * second, 0.0).sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("matrix", "pair"), [(subsets(5, 2, 0.3), (0, 1)), (THREE_LEVELS, (0, 2))], ids=["subsets", "levels"]
+)
+def test_the_accountant_is_above_what_twins_leak(matrix, pair):
+    run = cj.FixedWindow(num_clients=400, num_slots=200, check_in_prob=0.5, empty_slots="visible")
+    found = cj.account(run, cj.FiniteMechanism(probabilities=matrix), delta=1e-5)
+    row, other = (matrix[i] for i in pair)
+    truth = exact_delta_in_visible_slots(row, other, other, found.epsilon)
+    assert truth <= 1e-5 * (1.0 + 1e-9)
+    assert exact_delta_in_visible_slots(row, other, other, 0.0) > 1e-3

@@ -48,9 +48,11 @@ def _one(
         return (end.stop_loss(every.total, x) + debt) * unit / clients
 
     alone = message.alone(loss)
-    value = seen.masses @ jnp.minimum(jax.vmap(part)(seen.clients), alone) + seen.lost * alone
+    parts = jax.vmap(part)(seen.clients)
+    parts = jnp.where(parts >= 0.0, jnp.minimum(parts, alone), alone)
+    value = seen.masses @ parts + seen.lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @compiled(static=("rules", "nodes"))

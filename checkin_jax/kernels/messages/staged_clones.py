@@ -426,7 +426,7 @@ def _one(
     alone = message.alone(loss)
     value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @compiled(static=("rules", "binomial", "nodes"))
@@ -495,7 +495,7 @@ def _pooled(
     most = seen.rate * alone * (1.0 + ROUNDING)
     # Beyond, the rounding of the shift's phase is not counted.
     turned = jnp.max(jnp.imag(end.game.theta)) * shift
-    return jnp.where(jnp.isfinite(value) & (turned < 16.0), jnp.minimum(value, most), most)
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
 
 
 @compiled(static=("rules", "nodes"))

@@ -85,7 +85,7 @@ def _one(
     alone = message.alone(loss)
     value = value * unit / seen.clients + jnp.sum(jnp.where(late, 0.0, seen.masses)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @compiled(static=("rules", "nodes"))
