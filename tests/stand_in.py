@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.disclosure import evidence
 from checkin_jax.protocols import REPLACE
+from checkin_jax.reports import evidence
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
@@ -25,11 +25,19 @@ for _name in (
     "auditing.auditor",
     "sweeps.evaluate",
     "training.loop",
-    "training.reports.html_report",
+    "training.reports.run_page",
 ):
     importlib.import_module(f"checkin_jax.{_name}")
 
 _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
+
+
+class Imagined(Guarantee):
+    """A guarantee without an attacker's terms: its epsilon is of no run."""
+
+    @property
+    def attack(self):
+        return None
 
 
 def quick_account(
@@ -48,7 +56,7 @@ def quick_account(
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     about = {"protocol": protocol, "randomizer": randomizer, "neighboring_relation": neighboring_relation}
     about["client_rate"] = client_rate
-    return Guarantee(epsilon=epsilon, lower=epsilon / 2, before=tuple(before), **about, **common)
+    return Imagined(epsilon=epsilon, lower=epsilon / 2, before=tuple(before), **about, **common)
 
 
 def image_training(**settings) -> ImageTraining:

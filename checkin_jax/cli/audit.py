@@ -65,8 +65,8 @@ class Audit(RunOptions):
         from checkin_jax.accounting.account import account
         from checkin_jax.auditing.auditor import FEWEST_RUNS, MOST_RUNS, audit
         from checkin_jax.auditing.setting import check_auditable
-        from checkin_jax.disclosure import evidence
         from checkin_jax.protocols import VIEWS
+        from checkin_jax.reports import evidence
         from checkin_jax.training.run import PrivateRun
 
         given = {name: getattr(self, name) for name in ("clip_norm", "simulate")}

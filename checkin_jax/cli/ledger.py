@@ -136,19 +136,23 @@ class LedgerReport:
     def prepare(self) -> Job:
         """Reads the files; the job accounts for everything in the ledger and writes the page."""
         from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.disclosure import declared, evidence, subjects
-        from checkin_jax.disclosure.checklist import Disclosure
-        from checkin_jax.disclosure.declared import Deployment
+        from checkin_jax.reports import declared, evidence, subjects
+        from checkin_jax.reports.declared import Deployment
+        from checkin_jax.reports.record import Record
 
         deployment = Deployment() if self.deployment is None else declared.read(self.deployment)
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
         found, others = _in_views(self.ledger, bounds_of(self.bounds))
+        relied_on = deployment.view or "local"
 
-        def made() -> Disclosure:
+        def made() -> Record:
             return subjects.of_ledger(
                 self.ledger.stem,
-                found.guarantee(delta),
-                {view: each.guarantee(delta) for view, each in others.items()},
+                found.guarantee(delta, attack=delta < 1 and relied_on not in others),
+                {
+                    view: each.guarantee(delta, attack=delta < 1 and view == relied_on)
+                    for view, each in others.items()
+                },
                 files=evidence.digests([self.ledger]),
                 source=self.ledger.resolve().name,
                 deployment=deployment,

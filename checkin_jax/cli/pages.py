@@ -12,7 +12,7 @@ from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.options import Job, UsageError
 
 if TYPE_CHECKING:
-    from checkin_jax.disclosure.checklist import Disclosure
+    from checkin_jax.reports.record import Record
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
@@ -23,12 +23,12 @@ def say(*lines: str, to: TextIO | None = None) -> None:
 
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
     """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
-    from checkin_jax.disclosure import page
+    from checkin_jax.reports import render
 
     for read in (subject, deployment):
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: the page is made of that file")
-    about = page.source_of(out)
+    about = render.source_of(out)
     own = subject / "report.html"  # a run's own page is replaced whatever it holds
     if out.is_file() and not about and out != own:
         raise UsageError(f"{out} is there, and no page of this command; expected another --out, or delete it")
@@ -38,18 +38,18 @@ def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
         )
 
 
-def page_of(subject: Path, out: Path | None, made: Callable[[], Disclosure], deployment: Path | None) -> Job:
+def page_of(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> Job:
     """The job of writing the page about a file, beside it under its whole name where `out` is None."""
     # With its suffix: a ledger and a plan of one fleet have pages of their own.
     out = subject.with_name(f"{subject.name}.html") if out is None else out
     check_free(out, subject, deployment)
 
     def job() -> None:
-        from checkin_jax.disclosure import checklist
+        from checkin_jax.reports import render
 
         with replacing(out) as stream:
             try:
-                stream.write(checklist.build(made()).encode())
+                stream.write(render.page(made()).encode())
             # What only accounting can tell: an empty ledger, checks of nothing.
             except ValueError as error:
                 raise UsageError(f"{subject}: {error}") from error

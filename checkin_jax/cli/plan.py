@@ -22,9 +22,9 @@ from checkin_jax._names import did_you_mean
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import broken, columns, markdown, terminal_width
 from checkin_jax.cli.options import MECHANISMS, OWN, Job, RandomizerOptions, UsageError, bounds_of
-from checkin_jax.disclosure.declared import Deployment, of_table
 from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
+from checkin_jax.reports.declared import Deployment, of_table
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee

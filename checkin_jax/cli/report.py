@@ -14,8 +14,8 @@ from checkin_jax.cli.options import Job, UsageError, bounds_of
 from checkin_jax.cli.pages import check_free, page_of, say
 
 if TYPE_CHECKING:
-    from checkin_jax.disclosure.checklist import Disclosure
-    from checkin_jax.disclosure.declared import Deployment
+    from checkin_jax.reports.declared import Deployment
+    from checkin_jax.reports.record import Record
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -79,7 +79,7 @@ class ReportPage:
 
     def prepare(self) -> Job:
         """Reads the subject; the job accounts for it and writes the page."""
-        from checkin_jax.disclosure import declared
+        from checkin_jax.reports import declared
 
         deployment = None if self.deployment is None else declared.read(self.deployment)
         if not self.subject.exists():
@@ -97,7 +97,7 @@ class ReportPage:
 
     def _of_run(self, deployment: Deployment | None) -> Job:
         from checkin_jax.accounting.remembered import account
-        from checkin_jax.training.reports import html_report, recorded
+        from checkin_jax.training.reports import recorded, run_page
 
         for name in ("delta", "bounds"):
             if getattr(self, name) is not None:
@@ -112,7 +112,7 @@ class ReportPage:
 
         def job() -> None:
             try:
-                print(html_report.write(run, out, account, attack=self.attack, deployment=deployment))
+                print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
             except ValueError as error:  # declarations that fit nothing
                 raise UsageError(str(error)) from error
 
@@ -126,19 +126,20 @@ class ReportPage:
 
     def _of_plan(self, deployment: Deployment | None) -> Job:
         from checkin_jax.cli import plan
-        from checkin_jax.disclosure import evidence, page, subjects
+        from checkin_jax.reports import evidence, subjects
+        from checkin_jax.reports.record import sentence
 
         if self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
         wanted, bounds = plan.read(self.subject), bounds_of(self.bounds or "best")
 
-        def made() -> Disclosure:
+        def made() -> Record:
             return subjects.of_plan(
                 self.subject.stem,
                 wanted.protocol,
                 plan.answers(wanted, bounds),
                 target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
-                notes=[page.sentence(plan.QUICK)] if bounds == "fast" else [],
+                notes=[sentence(plan.QUICK)] if bounds == "fast" else [],
                 files=evidence.digests([self.subject]),
                 source=self.subject.resolve().name,
                 deployment=deployment or wanted.deployment,
@@ -156,9 +157,9 @@ class Statement:
 
     run_dir: tyro.conf.Positional[Path]
     """Folder of the run; one that was killed or goes on will do."""
-    format: Literal["text", "json", "registry", "model-card", "html"] = "text"
+    format: Literal["text", "json", "registry", "model-card"] = "text"
     """text; json: the versioned record (its schema is in the documentation); registry: the answers that a registry of
-    deployments wants; model-card: a section in Markdown; html: one page."""
+    deployments wants; model-card: a section in Markdown. `checkin report` writes a page."""
     no_attack: bool = False
     """Leave out mu and other terms of an attacker's, which take a few seconds."""
 

@@ -153,22 +153,37 @@ def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: 
     deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(seen.clients)
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     binomial, message = bool(float(seen.rate) < 1.0), steps.message(losses)
-    arguments = (seen, message, host(everybody), chosen, losses, steps.rules(message), binomial, _nodes(mean))
+    arguments = (
+        seen,
+        message,
+        host(everybody),
+        chosen,
+        losses,
+        steps.rules(message),
+        binomial,
+        nodes_for(mean),
+    )
     return Problem(staged_clones.profile_upper, arguments, above)
 
 
 def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
     """Losses at which the bound is computed, and c - 1 there; deviation: of the loss."""
+    above = distances(deviation, p_minus_1, log_inverse_mass, _LOSSES)
+    return host(np.log1p(above)), above
+
+
+def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, number: int) -> np.ndarray:
+    """So many values of c - 1 from 0 on at which a bound is worth computing; deviation: of the loss."""
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
     x = np.linspace(0.0, far / deviation, 2001)
     matters = x < math.sqrt(2.0 * max(log_inverse_mass - _BELOW_DELTA, 1.0))
     apart = np.minimum(_NEAR * np.exp(np.square(x) / 6.0), np.where(matters, _TAIL, _FAR))
-    number = np.append(0.0, np.cumsum(0.5 * (1.0 / apart[1:] + 1.0 / apart[:-1])))
-    above = deviation * np.interp(np.linspace(0.0, number[-1], _LOSSES), number, x)
-    return host(np.log1p(above)), above
+    before = np.append(0.0, np.cumsum(0.5 * (1.0 / apart[1:] + 1.0 / apart[:-1])))
+    return deviation * np.interp(np.linspace(0.0, before[-1], number), before, x)
 
 
-def _nodes(mean: float) -> int:
+def nodes_for(mean: float) -> int:
+    """Nodes of a contour for about so many steps."""
     return staged_clones.MANY if mean > _MANY_STEPS else staged_clones.USUAL
 
 
@@ -210,7 +225,7 @@ def pool(
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
     message = steps.message(losses)
-    nodes = _nodes(theta * float(number[-1]))
+    nodes = nodes_for(theta * float(number[-1]))
     arguments = seen, message, host(lost), chosen, losses, steps.rules(message), nodes
     return Problem(staged_clones.pool_upper, arguments, above)
 
@@ -245,7 +260,7 @@ def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem |
     deviation = math.sqrt(squares * steps.variance) * p_minus_1 / seen.clients
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     laws = weighted_clones.WeightedCounts(*(host(each) for each in seen))
-    nodes = _nodes(float(seen.masses @ (seen.whole + seen.part)))
+    nodes = nodes_for(float(seen.masses @ (seen.whole + seen.part)))
     message = steps.message(losses)
     arguments = laws, message, tuple(plans), losses, steps.rules(message), nodes
     return Problem(weighted_clones.profile_upper, arguments, above)
@@ -268,7 +283,7 @@ def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) 
     )
     counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *seen)))
     message = steps.message(losses)
-    arguments = counts, message, chosen, losses, steps.rules(message), _nodes(float(slots))
+    arguments = counts, message, chosen, losses, steps.rules(message), nodes_for(float(slots))
     return Problem(labelled_clones.profile_upper, arguments, above)
 
 

@@ -286,7 +286,7 @@ def begin(moves, weights, sd, first):
     game = staged_clones.laws_on(
         host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd, staged_clones.USUAL
     )
-    return game, staged_clones._begin(game, first)
+    return game, staged_clones.begin(game, first)
 
 
 @jax.jit
@@ -294,7 +294,7 @@ def failure(game, begun, share):
     return staged_clones._failure(game, begun, staged_clones._grid(game, begun), share)
 
 
-stage = jax.jit(staged_clones._stage)
+stage = jax.jit(staged_clones.stage_law)
 
 
 def played(epsilon0, c_minus_1, first):

@@ -14,7 +14,7 @@ from checkin_jax.protocols import FixedWindow, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.budget import budget_of
 from checkin_jax.training.examples import data, images
-from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.runs.run_directory import ResumeError
 
 CHECK_IN = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
@@ -64,7 +64,7 @@ def test_a_run_that_halts_is_the_run_that_planned_so_few_rounds(tmp_path, protoc
     assert "known before the first one" in note
     assert not report.planned
     assert report.guarantees["messages"].epsilon <= target
-    assert note in html_report.build(recorded.read(tmp_path / "run"), quick_account).replace("&#x27;", "'")
+    assert note in run_page.build(recorded.read(tmp_path / "run"), quick_account).replace("&#39;", "'")
 
 
 def test_lines_that_report_say_what_is_spent_in_every_view(tmp_path):

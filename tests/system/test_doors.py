@@ -22,7 +22,7 @@ from stand_in import quick_account
 import checkin_jax as cj
 from checkin_jax.accounting.account import account
 from checkin_jax.auditing import one_run
-from checkin_jax.training.reports import html_report
+from checkin_jax.training.reports import run_page
 from checkin_jax.training.schedules import draws
 
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
@@ -545,7 +545,7 @@ def test_a_foreign_randomizer_is_trained_reported_read_back_and_audited(tmp_path
     assert report.message[1] == pytest.approx(ROUNDS.num_clients**-1.5)
     read = cj.training.read(folder)
     assert read.run == run
-    assert "noise_multiplier" in html_report.build(read, foreign_account)
+    assert "noise_multiplier" in run_page.build(read, foreign_account)
     small = dataclasses.replace(
         run, protocol=cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
     )
@@ -592,7 +592,7 @@ def test_a_foreign_protocol_is_trained_reported_read_back_and_audited(tmp_path):
     assert all(lines[t]["check_ins"] + lines[t + 1]["check_ins"] == 300 for t in range(0, 12, 2))
     read = cj.training.read(folder)
     assert read.run == run
-    assert html_report.build(read, foreign_account)
+    assert run_page.build(read, foreign_account)
     found = cj.auditing.audit(run, runs=300, views=("aggregate",), seed=1, account_fn=foreign_account)
     assert found.passed
     assert type(found.findings[0].protocol) is EverybodyTwice

@@ -20,7 +20,7 @@ from checkin_jax._looks import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
 from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.sweeps import pictures
-from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.trace import SpentEnds
 from checkin_jax.training.run import PrivateRun
 
@@ -148,7 +148,7 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
 
 
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
-    html_report.build(recorded.read(run_of(tmp_path / "run")))
+    run_page.build(recorded.read(run_of(tmp_path / "run")))
     assert len(drawn) == 5
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.training.budget import budget_of
-from checkin_jax.training.reports import html_report, statement
+from checkin_jax.training.reports import run_page, statement
 from checkin_jax.training.schedules.schedule import schedule_of
 
 # What takes longest is left out.
@@ -103,7 +103,7 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
     schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
     jsonschema.validate(stated, schema)
     assert statement.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
-    page = html_report.build(read, FAST)
+    page = run_page.build(read, FAST)
     assert "What it costs whom" in page
     assert "a sum of 30 coins of different rates" in page
     assert page.count("<svg") == page.count("</svg>") >= 5

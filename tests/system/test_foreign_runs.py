@@ -12,7 +12,7 @@ import optax
 
 import checkin_jax as cj
 from checkin_jax.protocols import VIEWS, Cover
-from checkin_jax.training.reports import html_report
+from checkin_jax.training.reports import run_page
 from checkin_jax.training.schedules import draws
 
 
@@ -130,7 +130,7 @@ def test_what_is_trained_is_what_is_accounted_for_and_all_say_the_same(tmp_path)
     assert read.run == run
     statement = (folder / "report.txt").read_text()
     saved = json.loads((folder / "report.json").read_text())["guarantees"]
-    page = html.unescape(html_report.build(read))
+    page = html.unescape(run_page.build(read))
     for view in VIEWS:
         g = cj.account(protocol, run.randomizer, delta=1e-4, view=view)
         assert 0.0 <= g.lower <= g.epsilon < math.inf

@@ -39,7 +39,7 @@ from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.loop import train as train_any
-from checkin_jax.training.reports import html_report, recorded
+from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.recorded import load, predictor
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
@@ -647,7 +647,7 @@ def training(protocol, randomizer, values, options):
     with tempfile.TemporaryDirectory() as folder:
         report = call(train, config, data.digits(), Path(folder) / "run", account_fn=quick_account, **options)
         assert recorded.read(Path(folder) / "run").report == json.loads(json.dumps(report.as_dict()))
-        assert html_report.build(recorded.read(Path(folder) / "run"), quick_account)
+        assert run_page.build(recorded.read(Path(folder) / "run"), quick_account)
         model = config.model(data.digits())
         assert call(load, Path(folder) / "run", model)
         applied = dataclasses.replace(model, apply=lambda parameters, x: x)

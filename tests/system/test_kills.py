@@ -271,7 +271,7 @@ from pathlib import Path
 from stand_in import quick_account
 from checkin_jax import cli
 from checkin_jax.accounting import account
-from checkin_jax.training.reports import html_report
+from checkin_jax.training.reports import run_page
 from checkin_jax.training.runs import checkpoints
 import test_kills
 account.account = quick_account

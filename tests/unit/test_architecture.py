@@ -23,7 +23,7 @@ LEVELS = (
     ("numerics",),
     ("rates", "protocols", "randomizers"),
     ("accounting",),
-    ("plotting", "disclosure"),
+    ("plotting", "reports"),
     ("sweeps", "training"),
     ("auditing", "flower"),
     ("cli",),

@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kar
 from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
 from checkin_jax.accounting.bounds.messages.spared import SparedGaussian
+from checkin_jax.accounting.bounds.messages.spared_pure import SparedPureLDP
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
@@ -289,6 +290,18 @@ def e_star(unit: Unit) -> UnitBound | None:
         return None
     everybody = SparedGaussian(cover.num_clients, mu, unit.log_inverse_mass)
     return everybody if cover.rate == 1.0 else Least((everybody,))
+
+
+def e_plus(unit: Unit) -> UnitBound | None:
+    """Needs: eps0-LDP messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if randomizer.kary is not None or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedPureLDP(cover.num_clients, unit.epsilon0, unit.log_inverse_mass, randomizer.one_bit)
+    return everybody if everybody.gains else None
 
 
 def g4(unit: Unit) -> UnitBound | None:

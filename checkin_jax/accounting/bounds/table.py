@@ -118,6 +118,15 @@ BOUNDS: tuple[Bound, ...] = (
         families.t1_plus,
     ),
     Bound(
+        "E+",
+        "eps0-LDP messages of all clients: T1+ for the client's message in the place of another one, whose own message "
+        "joins those of a few clients that are spared",
+        "docs/theory_shuffle.md",
+        1.2,
+        families.e_plus,
+        assumes=("no client's message depends on another message of the same round",),
+    ),
+    Bound(
         "T2",
         "one message a slot, the client's own in a uniform slot: clones of the two records among the slots",
         _SAMPLE + "; compare [RCI], Theorem 3.2",

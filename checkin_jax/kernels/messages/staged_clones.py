@@ -27,6 +27,7 @@ from jaxtyping import Float64
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.ahead import compiled
+from checkin_jax.kernels.execution.engine import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message, OwnLaws
 
@@ -79,65 +80,76 @@ class Played(NamedTuple):
 
 def _mixture(shares: Array, laws: Array) -> Array:
     """shares [..., laws] times complex laws [laws, nodes]; by parts: XLA's complex products take many times as long."""
-    return jax.lax.complex(shares @ jnp.real(laws), shares @ jnp.imag(laws))
+    return complex_of(shares @ xp.real(laws), shares @ xp.imag(laws))
 
 
-def laws_on(candidates: Array, at: Array, weights: Array, deviation: Array, order: Array, nodes: int) -> Laws:
-    """The game with these laws on a contour for sums of this standard deviation."""
+def laws_on(
+    candidates: Array,
+    at: Array,
+    weights: Array,
+    deviation: Array,
+    order: Array,
+    nodes: int,
+    first: int | None = None,
+) -> Laws:
+    """The game with these laws on a contour for sums of this standard deviation; at its `first` nodes alone, if any."""
     contour = stop_loss.Contour(order, nodes / _PER_DEVIATION * deviation, _SMOOTHING * deviation)
-    theta = stop_loss.nodes(contour, nodes)
-    squares = jnp.square(at)
+    theta = stop_loss.nodes(contour, nodes if first is None else first)
+    squares = xp.square(at)
     laws = _mixture(
         weights * squares[None, :], stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
     )
-    orders = jnp.stack([order, order + 5.0 / deviation, -3.0 / deviation])
-    real = weights @ (
-        squares[:, None] * jnp.real(stop_loss.second(jnp.outer(at, orders).astype(theta.dtype)))
-    )
+    orders = xp.stack([order, order + 5.0 / deviation, -3.0 / deviation])
+    real = weights @ (squares[:, None] * xp.real(stop_loss.second(xp.outer(at, orders).astype(theta.dtype))))
     return Laws(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
 
 
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
     """`count` steps with the mixture `share` [laws] of the laws; domination fails by failed e^{t x} M_S(t) each."""
     step, real = _mixture(share, game.laws), share @ game.real
-    square = jnp.square(game.contour.order)
-    largest = jnp.max(game.real[:-1])
+    square = xp.square(game.contour.order)
+    largest = xp.max(game.real[:-1])
     # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
-    growth = log1p(square * jnp.maximum(largest, real)) - log1p(square * real)
+    growth = log1p(square * xp.maximum(largest, real)) - log1p(square * real)
     total = stop_loss.add(played.total, game.contour, game.theta, step, real, count)
     return Played(
         total,
-        jnp.exp(total.log_ratio),
-        played.far + count * log1p(jnp.square(game.orders) * (share @ game.reach)),
-        (played.debt + count * failed) * jnp.exp(count * growth),
+        xp.exp(total.log_ratio),
+        played.far + count * log1p(xp.square(game.orders) * (share @ game.reach)),
+        (played.debt + count * failed) * xp.exp(count * growth),
         played.growth + count * growth,
     )
 
 
-def _begin(game: Laws, first: Array) -> Played:
+def t1_alone(game: Laws) -> Array:
+    """The mixture of laws that is T1's."""
+    return xp.concatenate([xp.zeros_like(game.real[:-1]), xp.ones_like(game.real[-1:])])
+
+
+def begin(game: Laws, first: Array) -> Played:
     """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
-    nothing = jnp.zeros_like(first)
+    nothing = xp.zeros_like(first)
     normal = stop_loss.start(game.contour, game.theta)
     alone = Played(
         normal,
-        jnp.exp(normal.log_ratio),
-        0.5 * jnp.square(game.contour.smoothing * game.orders),
+        xp.exp(normal.log_ratio),
+        0.5 * xp.square(game.contour.smoothing * game.orders),
         nothing,
         nothing,
     )
-    return add(game, alone, jnp.zeros_like(game.real).at[-1].set(1.0), first, nothing)
+    return add(game, alone, t1_alone(game), first, nothing)
 
 
-def _grid(game: Laws, played: Played) -> Array:
+def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
     """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, points]."""
-    points = _POINTS * game.theta.size
+    points = per_node * game.theta.size
     ratio = played.ratio * (points / game.contour.period).astype(game.laws.dtype)
-    return jnp.fft.irfft(ratio[None, :] * game.laws, n=points, axis=1)
+    return irfft(ratio[None, :] * game.laws, points)
 
 
 def _larger(a: Array, b: Array | float) -> Array:
     """The larger number, in a third of the time of XLA's maximum on a CPU. NaN may be lost: noise is NaN then, too."""
-    return jnp.where(a > b, a, b)
+    return xp.where(a > b, a, b)
 
 
 def _largest(rows: Array) -> Array:
@@ -151,41 +163,45 @@ def _peak(values: Array) -> Array:
     def inside(values: Array) -> Array:
         bend = _larger(2.0 * values[:, 1:-1] - values[:, :-2] - values[:, 2:], 0.0)
         ends = _larger(values[:, 1:-2], values[:, 2:-1])
-        return jnp.max(_largest(ends + 0.125 * _larger(bend[:, :-1], bend[:, 1:])))
+        return xp.max(_largest(ends + 0.125 * _larger(bend[:, :-1], bend[:, 1:])))
 
-    seam = jnp.concatenate([values[:, -3:], values[:, :3]], axis=1)
+    seam = xp.concatenate([values[:, -3:], values[:, :3]], axis=1)
     return _larger(inside(values), inside(seam))
 
 
-def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
+def _failure(
+    game: Laws, played: Played, grid: Array, share: Array, left_out: Array | float | None = None
+) -> Array:
     """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d; w has the mixture `share`.
 
     The largest excess on the grid, with second differences and fourth derivatives for what lies between; Chernoff's
-    bound for what lies beyond the period; and rounding.
+    bound for what lies beyond the period; and rounding. left_out: at most the sum of |M_S| / M_S(t) over positive
+    frequencies beyond the nodes; if it is not given, what the normal variable tells.
     """
     period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
-    size = stop_loss.multiplicity(nodes) * jnp.exp(jnp.real(total.log_ratio))
-    frequency = jnp.imag(game.theta)
+    size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
+    frequency = xp.imag(game.theta)
     here = _peak(grid[:-1] - (share @ grid)[None, :])
     apart = _mixture(share, game.laws)[None, :] - game.laws[:-1]
-    apart = jnp.sqrt(jnp.square(jnp.real(apart)) + jnp.square(jnp.imag(apart)))
-    fourth = jnp.max(apart @ (size * jnp.square(frequency * frequency))) / period
+    apart = xp.sqrt(xp.square(xp.real(apart)) + xp.square(xp.imag(apart)))
+    fourth = xp.max(apart @ (size * xp.square(frequency * frequency))) / period
     between = _FOURTH * (period / points) ** 4 * fourth
 
-    largest = jnp.max(game.real)
+    largest = xp.max(game.real)
     noise = size * (round_off.of_fft(points) * math.sqrt(points))
     noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
     # A half more, for second differences of rounded values.
-    unresolved = 3.0 * largest / period * (jnp.sum(noise) + 2.0 * stop_loss.beyond(game.contour, nodes))
+    left_out = stop_loss.beyond(game.contour, nodes) if left_out is None else left_out
+    unresolved = 3.0 * largest / period * (xp.sum(noise) + 2.0 * left_out)
 
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
     # where both are equal.
-    left, right = jnp.abs(game.orders - game.contour.order)
-    steps = log1p(jnp.square(game.orders) * jnp.max(game.reach, axis=0))
-    log_left, log_right = played.far + steps - 1.0 - jnp.log(jnp.abs(game.orders)) - total.log_mgf
+    left, right = xp.abs(game.orders - game.contour.order)
+    steps = log1p(xp.square(game.orders) * xp.max(game.reach, axis=0))
+    log_left, log_right = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf
     outside = (left * log_right + right * log_left - left * right * period) / (left + right)
-    wrapped = 4.0 * jnp.exp(outside) / -jnp.expm1(-jnp.minimum(left, right) * period)
-    return jnp.maximum(here, 0.0) + between + unresolved + wrapped
+    wrapped = 4.0 * xp.exp(outside) / -xp.expm1(-xp.minimum(left, right) * period)
+    return xp.maximum(here, 0.0) + between + unresolved + wrapped
 
 
 def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
@@ -200,22 +216,42 @@ def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
         main = candidates @ grid[:among]
         missing = _largest(grid[:-1])[None, :] - main - allowed
         room = grid[-1][None, :] - main
-        shares = jnp.where(missing < room, missing / room, 1.0)
-        return jnp.max(jnp.where(missing > 0, shares, 0.0), axis=1)
+        shares = xp.where(missing < room, missing / room, 1.0)
+        return xp.max(xp.where(missing > 0, shares, 0.0), axis=1)
 
     rough = least(tried, grid[:, ::_PART])
-    best = jnp.argmin((1.0 - rough) * (tried @ game.real[:among]) + rough * game.real[-1])
+    best = xp.argmin((1.0 - rough) * (tried @ game.real[:among]) + rough * game.real[-1])
     eta = least(tried[best][None, :], grid)[0]
-    others = jnp.zeros(game.real.size - 1 - among)
-    return jnp.concatenate([(1.0 - eta) * tried[best], others, eta[None]])
+    others = xp.zeros(game.real.size - 1 - among)
+    return xp.concatenate([(1.0 - eta) * tried[best], others, eta[None]])
 
 
-def _stage(game: Laws, played: Played, allowed: Array) -> tuple[Array, Array]:
-    """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each."""
-    grid = _grid(game, played)
+def stage_law(
+    game: Laws,
+    played: Played,
+    allowed: Array,
+    per_node: int = _POINTS,
+    left_out: Array | float | None = None,
+) -> tuple[Array, Array]:
+    """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each.
+
+    per_node: points of the grid a node. left_out: as in `_failure`.
+    """
+    grid = _grid(game, played, per_node)
     share = _choose(game, grid, allowed)
     # T1's law dominates by theorem.
-    return share, jnp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share))
+    return share, xp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
+
+
+def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
+    """The game at the contour's first nodes alone, and at most the sum of |M_S| / M_S(t) over the others.
+
+    Further steps only lower that.
+    """
+    size = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
+    few = game._replace(theta=game.theta[:nodes], laws=game.laws[:, :nodes])
+    total = played.total._replace(log_ratio=played.total.log_ratio[:nodes], drift=played.total.drift[:nodes])
+    return few, played._replace(total=total, ratio=played.ratio[:nodes]), xp.sum(size[nodes:])
 
 
 class Staged(NamedTuple):
@@ -322,8 +358,8 @@ def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Ar
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
     """An order for a normal sum of this deviation from x on, its saddle point; and about E(x + S)_+ e^{-t x} / M(t)."""
     distance = -x / deviation
-    saddle = 0.5 * (distance + jnp.sqrt(distance * distance + 8.0))
-    worth = jnp.exp(-0.5 * jnp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
+    saddle = 0.5 * (distance + xp.sqrt(distance * distance + 8.0))
+    worth = xp.exp(-0.5 * xp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
     return saddle / deviation, worth * deviation
 
 
@@ -334,11 +370,11 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
 
     def stage(played: Played, spent: tuple[Array, Array]) -> tuple[Played, None]:
         count, allowed = spent
-        share, failed = _stage(game, played, allowed)
+        share, failed = stage_law(game, played, allowed)
         return add(game, played, share, count, failed), None
 
-    played, _ = jax.lax.scan(stage, _begin(game, stages.first), (stages.sizes, allowed[:-1]))
-    share, failed = _stage(game, played, allowed[-1])
+    played, _ = jax.lax.scan(stage, begin(game, stages.first), (stages.sizes, allowed[:-1]))
+    share, failed = stage_law(game, played, allowed[-1])
     total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
     few = game._replace(theta=game.theta[:_TURNED], laws=game.laws[:, :_TURNED])
     return Staged(few, played._replace(total=total, ratio=played.ratio[:_TURNED]), share, failed, tail)

@@ -17,9 +17,9 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._plain import from_plain
-from checkin_jax.disclosure import evidence
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+from checkin_jax.reports import evidence
 from checkin_jax.training.run import PrivateRun
 
 if TYPE_CHECKING:

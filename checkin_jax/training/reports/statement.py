@@ -1,4 +1,4 @@
-"""A run's statement for a file: one versioned record, and the same as text, registry entry, model card or page.
+"""A run's statement for a file: one versioned record, and the same as text, registry entry or model card.
 
 The fields are those that the Differential Privacy Deployments Registry, NIST SP 800-226 and "How to DP-fy ML" ask for;
 what no guarantee covers is in the record, as not covered. Its schema is docs/statement.schema.json.
@@ -6,7 +6,6 @@ what no guarantee covers is in the record, as not covered. Its schema is docs/st
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +15,8 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
-from checkin_jax.disclosure import evidence, page, theorems
-from checkin_jax.disclosure.checklist import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING
+from checkin_jax.reports import evidence, theorems
+from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
 
@@ -196,39 +195,6 @@ def as_model_card(values: dict[str, Any]) -> str:
     return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
 
 
-def _html_table(values: dict[str, Any]) -> str:
-    """Epsilon of every view, its lower end and who is trusted: what is read first."""
-    rows = []
-    for each in values["guarantees"]:
-        upper = "no finite bound" if each["epsilon"] is None else up(each["epsilon"], 4)
-        least = f"at least {down(each['epsilon_lower'] or 0.0, 4)}, at delta {each['delta']!r}"
-        rows.append(
-            (
-                html.escape(each["view"]),
-                f"<b>{upper}</b><br><small>{least}</small>",
-                html.escape(each["trusted"]),
-            )
-        )
-    return page.table(("View", "Epsilon, at most", "Who has to be trusted"), rows)
-
-
-def as_html(values: dict[str, Any]) -> str:
-    """One page that loads nothing."""
-    parts, said = [], dict(sections(values))
-    for head, lines in said.items():
-        table = ""
-        if head == THEOREMS:
-            text = theorems.listed(lines[:-1]) + page.paragraphs(lines[-1:])
-        elif head == GUARANTEES:
-            table = _html_table(values)
-            text = "".join(f"<p>{theorems.linked(line, said.get(THEOREMS, ())[:-1])}</p>" for line in lines)
-        else:
-            text = page.bullets(lines) if len(lines) > 1 else page.paragraphs(lines)
-        parts.append(page.section(head, table, text))
-    title = "Statement of differential privacy"
-    return page.document(title, [f"<h1>{title}</h1>", *parts])
-
-
 def as_registry(values: dict[str, Any]) -> str:
     """The answers that an entry in a registry of deployments wants, as JSON; what a run cannot know is null."""
     unit = values["unit"]
@@ -266,5 +232,4 @@ FORMATS: dict[str, Callable[[dict[str, Any]], str]] = {
     "json": as_json,
     "registry": as_registry,
     "model-card": as_model_card,
-    "html": as_html,
 }

@@ -1,10 +1,9 @@
-"""The page about a run that was trained here: the checklist of `disclosure`, and what its metrics say, in pictures."""
+"""The page about a run that was trained here: its record, and its metrics in pictures."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import html
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,11 +17,21 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.disclosure import checklist, declared, evidence, page
-from checkin_jax.disclosure.checklist import Disclosure
-from checkin_jax.disclosure.declared import Deployment
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
+from checkin_jax.reports import declared, evidence, render
+from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.record import (
+    Figure,
+    Promise,
+    Record,
+    Section,
+    Table,
+    beliefs,
+    number,
+    reliable_view,
+    sentence,
+)
 from checkin_jax.training.reports import trace
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
@@ -30,11 +39,11 @@ from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
 # Points of a curve of epsilon, where the run left none: with the tight bounds each may take a second.
 _POINTS = 10
-# What of a run's folder the page names with hashes, and where its deployer declares what no program can know.
+# Files of a run's folder that the page names with hashes, and the file of its deployer's declarations.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
 DEPLOYMENT = "deployment.toml"
 # Characters of a setting that are shown.
@@ -61,8 +70,8 @@ def build(
     Args:
       run: of at least one round.
       account_fn: the accountant.
-      attack: with a section of what an attacker can do, which takes about as long again.
-      deployment: what the deployer declares; None: what deployment.toml in the run's folder says, if it is there.
+      attack: with a section of an attacker's rates in every view, which takes about as long again.
+      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it is there.
       made: the day on the page; None: today, UTC.
 
     Raises:
@@ -74,39 +83,32 @@ def build(
     final = every_view(run.run, ran, account_fn=account_fn)
     points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     early = ran.repeats < planned.repeats and run.report is not None
-    # What is quoted holds however the moment of ending was chosen.
+    # The figures to quote hold however the moment of ending was chosen.
     whole, leading = ran, final
     if early:
         whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
-    figures = (
-        _accuracy_over_rounds(run),
-        _accuracy_over_epsilon(points),
-        _epsilon_over_rounds(points),
-        _check_ins(run),
-        _update_norms(run),
-    )
-    missing = page.paragraphs([] if plotting.available() else [_NO_FIGURES])
-    shown = [
-        _attack(leading) if attack else "",
-        _by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
-        page.section("How it went", f'{missing}<div class="figures">{"".join(figures)}</div>'),
-    ]
     if deployment is None:
         declared_there = run.path / DEPLOYMENT
         deployment = declared.read(declared_there) if declared_there.is_file() else Deployment()
-    subject = _subject(run, leading, deployment)
+    sections = (
+        *([_attack(leading)] if attack else []),
+        *_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
+        _course(run, points),
+        _statement(run, final),
+        Section(title="Settings and versions", pairs=_settings(run)),
+    )
+    subject = _record(run, leading, deployment)
+    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if early else ()}
     if made is not None:
-        subject = dataclasses.replace(subject, made=made)
-    below = [_statement(run, final), _settings(run)]
-    return checklist.build(subject, promised=[_ran(run, final)] if early else [], shown=shown, below=below)
+        more["made"] = made
+    return render.page(dataclasses.replace(subject, **more))
 
 
 def _name(run: RecordedRun) -> str:
     return str(run.about.get("dataset", "unknown data"))
 
 
-def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deployment) -> Disclosure:
-    """The run in the words of the checklist."""
+def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deployment) -> Record:
     tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
     accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
     measured = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
@@ -118,26 +120,28 @@ def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploy
     )
     held = run.about.get("records_per_client")
     tuning = run.about.get("tuning")
-    return Disclosure(
+    return Record(
         title=f"Private training on {_name(run)}",
         lead=f"{measured} after {run.rounds:,} rounds, {protocol.num_clients:,} clients",
         state=tuple(notes),
-        promises=(checklist.Promise(guarantees=leading),),
+        promises=(
+            Promise(guarantees=leading, beliefs=beliefs(leading[reliable_view(leading, deployment)].attack)),
+        ),
         clients=protocol.num_clients,
-        unit=page.sentence(
+        unit=sentence(
             f"{PROTECTED}{f' ({held:,} each)' if isinstance(held, int) else ''}, over the whole run"
         ),
         mechanism=(
-            page.sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
-            page.sentence(f"{private.randomizer.words}; clip norm {private.clip_norm:g}"),
+            sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
+            sentence(f"{private.randomizer.words}; clip norm {private.clip_norm:g}"),
             *(f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before),
         ),
         covered=(
             f"All {run.rounds:,} rounds of training on the clients' records, and what ran before as stated.",
         ),
         tuning=None if tuning is None else f"Tuning, as the run's settings say: {tuning}.",
-        evaluation=page.sentence(METRICS),
-        released=(page.sentence(RELEASED), page.sentence(POST_PROCESSING)),
+        evaluation=sentence(METRICS),
+        released=(sentence(RELEASED), sentence(POST_PROCESSING)),
         randomness=f"Secret bits came from {run.about.get('entropy', 'a source that was not recorded')}.",
         audit=evidence.audited(run.audit),
         software=f"checkin-jax {__version__} accounted and made this page; the run was made by checkin-jax "
@@ -150,44 +154,68 @@ def _subject(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploy
 
 def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     """The figures of a run that ended early, which do not hold if a result had a part in that."""
-    shown = ", ".join(
-        f"epsilon at most {checklist.number(g.epsilon, up)} in view {view}" for view, g in final.items()
-    )
+    shown = ", ".join(f"epsilon at most {number(g.epsilon, up)} in view {view}" for view, g in final.items())
     return (
-        f"<p>These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
-        f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there.</p>"
+        f"These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
+        f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there."
     )
 
 
-def _attack(final: dict[str, Guarantee]) -> str:
-    """Rates and beliefs, both ends certified, and the curve they are on."""
+def _attack(final: dict[str, Guarantee]) -> Section:
+    """Rates and beliefs, both ends certified, and the trade-off curve."""
     delta = up(final["messages"].delta, 3)
-    heads = ("view", "advantage", "true positives at 1% false", "at 10% false", "belief from 10%", "mu")
     rows = []
     for view, g in final.items():
         cells = (g.advantage, g.tpr(0.01), g.tpr(0.1), g.posterior(0.1), g.mu)
-        most = (checklist.number(ends.upper, up) for ends in cells)
-        rows.append((f"{view}<br><small>at most</small>", *most))
-        rows.append(("<small>no less than</small>", *(down(ends.lower, 4) for ends in cells)))
+        rows.append(((view, "at most"), *((number(ends.upper, up), "") for ends in cells)))
+        rows.append((("", "no less than"), *((down(ends.lower, 4), "") for ends in cells)))
     caption = (
         "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
-        "certified, bands reach down to what some attack attains."
+        "certified, bands reach down to the rates that some attack attains."
     )
     told = (
         "The best attack on one client's record, whatever it knows besides. Advantage is its true positive rate minus "
         "its false positive rate; belief is how sure it can become of one of two candidates, starting at 10%, but for "
         f"a part {delta} of all runs; mu is that of Gaussian differential privacy but for {delta}."
     )
-    table = page.table(heads, rows, numbers=range(1, 6))
     attacks = {view: g.attack for view, g in final.items()}
-    drawn = _picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)[0])
-    return page.section("What an attacker can do", page.paragraphs([told]), table, drawn)
+    return Section(
+        title="What an attacker can do",
+        paragraphs=(told,),
+        table=Table(
+            heads=(
+                "view",
+                "advantage",
+                "true positives at 1% false",
+                "at 10% false",
+                "belief from 10%",
+                "mu",
+            ),
+            rows=tuple(rows),
+        ),
+        figures=_picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)[0]),
+    )
 
 
-def _accuracy_over_rounds(run: RecordedRun) -> str:
+def _course(run: RecordedRun, points: Sequence[trace.Point]) -> Section:
+    """The run's metrics in pictures."""
+    return Section(
+        title="How it went",
+        paragraphs=() if plotting.available() else (_NO_FIGURES,),
+        figures=(
+            *_accuracy_over_rounds(run),
+            *_accuracy_over_epsilon(points),
+            *_epsilon_over_rounds(points),
+            *_check_ins(run),
+            *_update_norms(run),
+        ),
+    )
+
+
+def _accuracy_over_rounds(run: RecordedRun) -> tuple[Figure, ...]:
     lines = [line for line in run.metrics if "accuracy" in line]
     if not lines:
-        return ""
+        return ()
 
     def draw(axis: Axes) -> None:
         axis.plot(
@@ -201,7 +229,7 @@ def _accuracy_over_rounds(run: RecordedRun) -> str:
     return _figure("Accuracy over the rounds", "On the public test set.", draw)
 
 
-def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
+def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
             kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
@@ -215,7 +243,7 @@ def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
         axis.legend(frameon=False)
 
     if not points:
-        return ""
+        return ()
     return _figure(
         "What accuracy cost",
         "Accuracy against the epsilon spent when it was reached; bands are brackets.",
@@ -223,9 +251,9 @@ def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> str:
     )
 
 
-def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
+def _epsilon_over_rounds(points: Sequence[trace.Point]) -> tuple[Figure, ...]:
     if len(points) < 2:
-        return ""
+        return ()
 
     def draw(axis: Axes) -> None:
         for view in VIEWS:
@@ -239,15 +267,14 @@ def _epsilon_over_rounds(points: Sequence[trace.Point]) -> str:
     return _figure("What the rounds cost", "Lines are guarantees, bands reach down to the lower ends.", draw)
 
 
-def _check_ins(run: RecordedRun) -> str:
+def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
     """The realised numbers of messages a round beside their law."""
     schedule = run.run.schedule
     counts = np.array([line["check_ins"] for line in run.metrics])
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
     number, rate = schedule.check_ins
     if rate == 1.0:
-        told = page.paragraphs([f"{caption} Their number is fixed by the protocol."])
-        return f"<section>{page.section('Check-ins', told, level=3)}</section>"
+        return (Figure(title="Check-ins", caption=f"{caption} Their number is fixed by the protocol."),)
     likely = np.array([-4.0, 4.0]) * np.sqrt(number * rate) + number * rate
     low, high = max(0, min(counts.min(), int(likely[0]))), min(number, max(counts.max(), int(likely[1])))
     width = max(1, (high - low) // 40)
@@ -263,44 +290,40 @@ def _check_ins(run: RecordedRun) -> str:
     return _figure("Check-ins", f"{caption} Expected by their law, {law}.", draw)
 
 
-def _by_rate(run: RecordedRun, tables: ByRate) -> str:
-    """Epsilon against the check-in rate, the worst client first, and how many clients have which rate."""
+def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
+    """Epsilon against the check-in rate, the worst client first, and the numbers of clients by rate."""
     coins = run.run.protocol.coins
     if not tables or not isinstance(coins, Rates):
-        return ""
-    rows = [
+        return ()
+    rows = tuple(
         (
-            f"{row.client_rate:.6g}",
+            (f"{row.client_rate:.6g}", ""),
             *(
-                f"{checklist.number(each[i].epsilon, up)}<br><small>at least {down(each[i].lower, 4)}</small>"
+                (number(each[i].epsilon, up), f"at least {down(each[i].lower, 4)}")
                 for each in tables.values()
             ),
         )
         for i, row in enumerate(tables[VIEWS[0]])
-    ]
-    heads = ("check-in rate up to", *(f"epsilon, {view}" for view in tables))
+    )
     caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
     told = (
-        "Clients check in at rates of their own; who comes most often is worst off, and every figure elsewhere on this "
-        "page is for that client."
+        "Clients check in at rates of their own; the client who comes most often is worst off, and every figure "
+        "elsewhere on this page is for that client."
     )
-    return page.section(
-        "What it costs whom",
-        page.paragraphs([told]),
-        page.table(heads, rows, numbers=range(len(heads))),
-        _picture(
-            "Epsilon by check-in rate",
-            caption,
-            lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
-        ),
+    drawn = _picture(
+        "Epsilon by check-in rate",
+        caption,
+        lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
     )
+    table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
+    return (Section(title="What it costs whom", paragraphs=(told,), table=table, figures=drawn),)
 
 
-def _update_norms(run: RecordedRun) -> str:
+def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
     """Norms of the updates that were released: those of single clients are not covered by any guarantee."""
     lines = [line for line in run.metrics if line.get("update_norm") and line.get("noise_norm")]
     if not lines:
-        return ""
+        return ()
     rounds = [line["round"] for line in lines]
 
     def draw(axis: Axes) -> None:
@@ -325,17 +348,13 @@ def _update_norms(run: RecordedRun) -> str:
     )
 
 
-def _statement(run: RecordedRun, final: dict[str, Guarantee]) -> str:
+def _statement(run: RecordedRun, final: dict[str, Guarantee]) -> Section:
     text = run.statement or "\n\n".join(str(final[view]) for view in VIEWS)
-    return page.section("The statement", f"<pre>{html.escape(text)}</pre>")
+    return Section(title="The statement", verbatim=text)
 
 
-def _settings(run: RecordedRun) -> str:
-    rows = [
-        (html.escape(name), f"<code>{html.escape(_short(json.dumps(value)))}</code>")
-        for name, value in run.about.items()
-    ]
-    return page.section("Settings and versions", page.table(("", ""), rows, pairs=True))
+def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:
+    return tuple((name, _short(json.dumps(value))) for name, value in run.about.items())
 
 
 def _short(text: str) -> str:
@@ -343,13 +362,11 @@ def _short(text: str) -> str:
     return text if len(text) <= _ROOM else f"{text[:_ROOM]} ... ({len(text):,} characters, see config.json)"
 
 
-def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> str:
-    """A section with one picture; nothing where there is nothing to draw with."""
-    drawn = _picture(title, caption, lambda: _drawn(draw))
-    return f"<section>{page.section(title, drawn, level=3)}</section>" if drawn else ""
+def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> tuple[Figure, ...]:
+    return _picture(title, caption, lambda: _drawn(draw))
 
 
-def _drawn(draw: Callable[[Axes], None]) -> Figure:
+def _drawn(draw: Callable[[Axes], None]) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
     drawn, (axis,) = plotting.figure()
@@ -363,9 +380,9 @@ def _drawn(draw: Callable[[Axes], None]) -> Figure:
     return drawn
 
 
-def _picture(title: str, caption: str, drawn: Callable[[], Figure]) -> str:
-    """A picture as inline SVG; nothing where there is nothing to draw with."""
-    return page.picture(drawn(), title, caption) if plotting.available() else ""
+def _picture(title: str, caption: str, drawn: Callable[[], Drawing]) -> tuple[Figure, ...]:
+    """The picture; none where matplotlib is not installed."""
+    return (render.figure(drawn(), title, caption),) if plotting.available() else ()
 
 
 def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:

@@ -22,7 +22,7 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
-from checkin_jax.training.reports import html_report, recorded, trace
+from checkin_jax.training.reports import recorded, run_page, trace
 from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [
@@ -80,7 +80,7 @@ class Collector(HTMLParser):
 @pytest.mark.parametrize("run_dir", PROTOCOLS, indirect=True, ids=lambda each: type(each).__name__)
 def test_the_page_says_it_all_and_loads_nothing(run_dir):
     run = recorded.read(run_dir)
-    text = html_report.write(run, run_dir / "report.html").read_text()
+    text = run_page.write(run, run_dir / "report.html").read_text()
     parsed = Collector()
     parsed.feed(text)
     parsed.check_links()
@@ -103,12 +103,16 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
 
 def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(
-        html_report.page, "picture", lambda drawing, title, _: drawn.update({title: drawing}) or ""
-    )
+    drawn_for_page = run_page.render.figure
+
+    def kept(drawing, title, caption):
+        drawn[title] = drawing
+        return drawn_for_page(drawing, title, caption)
+
+    monkeypatch.setattr(run_page.render, "figure", kept)
     run = recorded.read(run_dir)
     few = [line for line in run.metrics if "accuracy" not in line or line["round"] == 40]
-    html_report.build(dataclasses.replace(run, metrics=few), quick_account)
+    run_page.build(dataclasses.replace(run, metrics=few), quick_account)
     axes = {title: drawing.axes[0] for title, drawing in drawn.items()}
     rounds = [axes["Accuracy over the rounds"].xaxis, axes["Check-ins"].yaxis]
     for ticks in rounds:
@@ -122,7 +126,7 @@ def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithm
     close = [
         line | {"update_norm": 0.2, "noise_norm": 0.1} if "update_norm" in line else line for line in few
     ]
-    html_report.build(dataclasses.replace(run, metrics=close), quick_account)
+    run_page.build(dataclasses.replace(run, metrics=close), quick_account)
     assert drawn["Updates against clip norm and noise"].axes[0].get_yscale() == "linear"
 
 
@@ -174,7 +178,7 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
     (run_dir / "report.json").unlink()
     (run_dir / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="no round was logged"):
-        html_report.build(recorded.read(run_dir))
+        run_page.build(recorded.read(run_dir))
 
 
 def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_again(run_dir):
@@ -191,7 +195,7 @@ def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_agai
         return quick_account(protocol, *args, **how)
 
     run = recorded.read(run_dir)
-    html_report.build(run, counted)
+    run_page.build(run, counted)
     assert set(asked) == {run.run.schedule.so_far(40)}
     (first, last) = trace.points(run.run, run.metrics, 10, {}, counted)
     assert (first.round, last.round) == (20, 40)
@@ -206,15 +210,15 @@ def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_agai
 
 def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):
     with pytest.raises(OSError, match="nowhere"):
-        html_report.write(recorded.read(run_dir), run_dir / "nowhere" / "report.html")
+        run_page.write(recorded.read(run_dir), run_dir / "nowhere" / "report.html")
 
 
 def test_the_page_says_what_an_attacker_can_do_when_asked(run_dir):
     run = recorded.read(run_dir)
-    page = html_report.build(run, functools.partial(account, bounds="fast"), attack=True)
+    page = run_page.build(run, functools.partial(account, bounds="fast"), attack=True)
     assert "What an attacker can do" in page
     assert page.count("no less than</small>") == 3
-    assert "What an attacker can do" not in html_report.build(run, quick_account)
+    assert "What an attacker can do" not in run_page.build(run, quick_account)
 
 
 def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
@@ -232,9 +236,9 @@ def test_the_command_writes_the_page_beside_the_run(run_dir, capsys):
 
 def test_without_matplotlib_the_page_has_all_but_figures(run_dir, monkeypatch):
     made = datetime.date(2026, 11, 22)
-    drawn = html_report.build(recorded.read(run_dir), quick_account, made=made)
+    drawn = run_page.build(recorded.read(run_dir), quick_account, made=made)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    text = html_report.build(recorded.read(run_dir), quick_account, made=made)
+    text = run_page.build(recorded.read(run_dir), quick_account, made=made)
     assert "matplotlib is not installed where this page was made" in text
     assert "<svg" not in text
     assert "matplotlib is not installed" not in drawn
@@ -247,7 +251,7 @@ def test_without_matplotlib_the_page_has_all_but_figures(run_dir, monkeypatch):
 def test_the_page_says_who_declared_what_and_what_an_audit_found(run_dir):
     audited(recorded.read(run_dir))
     (run_dir / "deployment.toml").write_text("[deployment]\nview = 'aggregate'\noperator = 'Example Ltd'\n")
-    text = as_read(html_report.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22)))
+    text = as_read(run_page.build(recorded.read(run_dir), quick_account, made=datetime.date(2026, 11, 22)))
     assert (
         "The code of checkin-jax 0.0 was attacked by checkin audit on 2026-11-20: no attack proved more"
         in text
@@ -358,7 +362,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
         assert g.compared in html.unescape(texts["ledger"])
     assert up(found.epsilon, 4) in texts["ledger"]
-    assert "has not been declared" in texts["ledger"]
+    assert "Nobody has stated yet" in texts["ledger"]
     assert texts["ledger"].count("<small>view ") == 4
     seen = re.findall("<small>view (.*?)</small>", texts["ledger"])
     assert [view for view in seen if view in cj.protocols.VIEWS] == [*cj.protocols.VIEWS]
@@ -450,7 +454,7 @@ def probed(text, width, file):
 @pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
 @pytest.mark.parametrize("width", [1100, 390])
 def test_a_browser_shows_the_page_whole_and_loads_nothing(run_dir, width):
-    text = html_report.write(recorded.read(run_dir), run_dir / "report.html").read_text()
+    text = run_page.write(recorded.read(run_dir), run_dir / "report.html").read_text()
     right = {"faults": [], "loaded": [], "inner": width, "scroll": width, "out": []}
     assert probed(text, width, run_dir / "probed.html") == (right, False)
     # It would have told.
@@ -473,7 +477,7 @@ def test_a_browser_shows_the_pages_of_a_plan_and_a_ledger_on_a_phone(pages, tmp_
 
 @pytest.mark.skipif(CHROMIUM is None, reason="neither chromium nor google-chrome is installed")
 def test_a_browser_prints_the_page(run_dir):
-    written = html_report.write(recorded.read(run_dir), run_dir / "report.html")
+    written = run_page.write(recorded.read(run_dir), run_dir / "report.html")
     log = browse(written, f"--print-to-pdf={run_dir / 'page.pdf'}")[1]
     assert "CONSOLE" not in log
     printed = (run_dir / "page.pdf").read_bytes()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from checkin_jax._rounding import up
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
-from checkin_jax.disclosure import page
-from checkin_jax.disclosure.checklist import Disclosure, Promise
-from checkin_jax.disclosure.declared import COMPOSED, Deployment
-from checkin_jax.disclosure.evidence import Digest
 from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.reports.declared import COMPOSED, Deployment
+from checkin_jax.reports.evidence import Digest
+from checkin_jax.reports.record import Promise, Record, beliefs, reliable_view, sentence
 
 _UNIT = "One client, with all records it holds, over {}."
 _RELEASED = (
@@ -28,13 +26,14 @@ def of_ledger(
     files: tuple[Digest, ...] = (),
     source: str = "",
     deployment: Deployment,
-) -> Disclosure:
+) -> Record:
     """The page about a ledger. That its entries name views declares nothing: they may have been left as they were.
 
     Args:
       name: what the ledger is called.
-      found: everything in it, seen as it says.
-      others: view -> the same if all of it were seen in that view.
+      found: the guarantee of all entries in their own views.
+      others: view -> the guarantee if all entries were seen in that view. Beliefs are those of the guarantee that may
+        be relied on, where it has an attacker's terms.
       files: hashes of what was read.
       source: name of the file.
       deployment: what the deployer declares.
@@ -45,16 +44,18 @@ def of_ledger(
         each[next(iter(views))] = found
     if len(views) != 1 or found.central or deployment.view == COMPOSED:
         each[COMPOSED] = found
+    guarantees = {view: each[view] for view in (*VIEWS, COMPOSED) if view in each}
+    relied_on = guarantees.get(reliable_view(guarantees, deployment))
     units = sum(count for _, count in (*found.units, *found.central))
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
-    return Disclosure(
+    return Record(
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed",
-        promises=(Promise(guarantees={view: each[view] for view in (*VIEWS, COMPOSED) if view in each}),),
+        promises=(Promise(guarantees=guarantees, beliefs=beliefs(relied_on.terms if relied_on else None)),),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(page.sentence(each) for each in found.composed),
+        mechanism=tuple(sentence(each) for each in found.composed),
         covered=(
             "What the ledger lists, once each, whether its results were used or thrown away. Whoever keeps the ledger "
             "answers for its being complete.",
@@ -76,7 +77,7 @@ def of_plan(
     files: tuple[Digest, ...] = (),
     source: str = "",
     deployment: Deployment,
-) -> Disclosure:
+) -> Record:
     """The page about a plan.
 
     Args:
@@ -98,13 +99,15 @@ def of_plan(
     promises = []
     for each in kinds:
         first = next(iter(each.values()))
-        met = ""
-        if target is not None:
-            epsilon, view = target
-            meets = "Meets" if each[view].epsilon <= epsilon else "Does not meet"
-            met = f"{meets} epsilon at most {up(epsilon, 6)} in view {view}."
-        message = page.sentence(first.randomizer.words).rstrip(".")
-        promises.append(Promise(name=message, note=met, guarantees=each))
+        relied_on = each.get(reliable_view(each, deployment))
+        promises.append(
+            Promise(
+                name=sentence(first.randomizer.words).rstrip("."),
+                met=None if target is None else each[target[1]].epsilon <= target[0],
+                guarantees=each,
+                beliefs=beliefs(relied_on.attack if relied_on else None),
+            )
+        )
     state = [
         "This is a plan: nothing has run. The figures hold for the run that is described, if it is made so."
     ]
@@ -114,17 +117,18 @@ def of_plan(
             "is met says nothing of it."
         )
     state += [*notes, *(each for each in found if isinstance(each, str))]
-    return Disclosure(
+    return Record(
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
         state=tuple(state),
         promises=tuple(promises),
+        target=target,
         clients=protocol.num_clients,
         clients_at_once=True,
         unit=_UNIT.format("the whole run"),
         mechanism=(
-            page.sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
-            *(page.sentence(next(iter(each.values())).randomizer.words) for each in kinds),
+            sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
+            *(sentence(next(iter(each.values())).randomizer.words) for each in kinds),
         ),
         covered=("The rounds that are planned, all of them, also if the run ends before.",),
         released=(_RELEASED,),

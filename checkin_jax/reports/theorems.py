@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-# Where each name has a sentence and a proof.
+# The page with a sentence and a proof for each name.
 GLOSSARY = "Every name in a sentence, and where it is proved: docs/glossary.md."
 
 
@@ -17,25 +17,17 @@ def mentions(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, longest_first))})(?![\w*+]|'(?!s\b)|\()")
 
 
-def listed(theorems: Iterable[str]) -> str:
-    """Statements such as "T1: ..." as a list in HTML, to which `linked` leads."""
-    items = []
-    for name, sentence in _split(theorems):
-        shown = html.escape(name)
-        items.append(f'<li id="{shown}"><b>{shown}</b>: {html.escape(sentence)}</li>')
-    return f"<ul>{''.join(items)}</ul>" if items else ""
-
-
 def linked(text: str, theorems: Iterable[str]) -> str:
-    """A text in HTML whose mentions of these theorems lead to `listed`."""
+    """A text in HTML whose mentions of these theorems lead to the items of those names."""
     shown = html.escape(text, quote=False)
-    names = [name for name, _ in _split(theorems)]
+    names = [name for name, _ in split(theorems)]
     if not names:
         return shown
     return mentions(names).sub(lambda found: f'<a href="#{quote(found[1])}">{found[1]}</a>', shown)
 
 
-def _split(theorems: Iterable[str]) -> Iterable[tuple[str, str]]:
+def split(theorems: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Name and sentence of each statement such as "T1: ...", once each."""
     for theorem in dict.fromkeys(theorems):
         name, _, sentence = theorem.partition(": ")
         yield name, sentence

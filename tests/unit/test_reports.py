@@ -10,9 +10,10 @@ import pytest
 from stand_in import as_read, quick_account
 
 import checkin_jax as cj
-from checkin_jax.disclosure import checklist, declared, evidence, page, subjects, theorems
-from checkin_jax.disclosure.declared import Checked, Deployment
+from checkin_jax._rounding import down, up
 from checkin_jax.protocols import VIEWS
+from checkin_jax.reports import declared, evidence, record, render, subjects, theorems
+from checkin_jax.reports.declared import Checked, Deployment
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -37,7 +38,7 @@ def guarantees(randomizer=PURE, delta=1e-6):
 def built(found, **more):
     """The page as it reads: without what keeps numbers on one line."""
     made = subjects.of_plan("fleet", RUN, found, deployment=more.pop("deployment", Deployment()), **more)
-    return as_read(html.unescape(checklist.build(made)))
+    return as_read(html.unescape(render.page(made)))
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def test_every_epsilon_has_its_delta_and_every_assumption_room_for_a_name(found)
     rows = re.findall(r"<tr[^>]*><td.*?</tr>", text)
     for view, g in found.items():
         (row,) = (each for each in rows if f"<small>view {view}</small>" in each)
-        assert checklist.number(g.epsilon, checklist.up) in row
-        assert checklist.number(g.lower, checklist.down) in row
+        assert record.number(g.epsilon, up) in row
+        assert record.number(g.lower, down) in row
         assert ">1e-06<" in row
         for each in g.assumptions:
             assert any(each in row and 'class="blank"' in row for row in rows), each
@@ -70,7 +71,7 @@ def test_what_guidelines_ask_is_on_the_page_in_order(found):
         "protected",
         "adjacency",
         "trusted",
-        "which delta",
+        "delta small enough",
         "done to the data",
         "are covered",
         "not covered",
@@ -93,11 +94,11 @@ def test_what_guidelines_ask_is_on_the_page_in_order(found):
 
 
 def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path):
-    assert "has not been declared" in built([found])
+    assert "Nobody has stated yet" in built([found])
     assert 'class="applies"' not in built([found])
     (tmp_path / "x.toml").write_text(FULL)
     text = built([found], deployment=declared.read(tmp_path / "x.toml"))
-    assert "has not been declared" not in text
+    assert "Nobody has stated yet" not in text
     (marked,) = re.findall(r'<tr class="applies">.*?</tr>', text)
     assert "view messages" in marked
     for words in (
@@ -129,14 +130,15 @@ def of_ledgers():
 def ledger_page(of_ledgers, *views, view=None):
     others = {"local": of_ledgers["local",]}
     made = subjects.of_ledger("x", of_ledgers[views], others, deployment=Deployment(view=view))
-    return as_read(html.unescape(checklist.build(made)))
+    return as_read(html.unescape(render.page(made)))
 
 
 @pytest.mark.parametrize("views", [("messages",), ("messages", "aggregate")])
 def test_that_entries_name_views_declares_nothing(of_ledgers, views):
     text = ledger_page(of_ledgers, *views)
     assert (
-        "has not been declared. Until it is, only the first line may be relied on: it trusts nobody." in text
+        "Until somebody does ([deployment] view), only the first row may be relied on: it trusts nobody."
+        in text
     )
     assert 'class="applies"' not in text
     assert "applies here" not in text
@@ -166,19 +168,19 @@ def test_a_ledgers_view_is_the_deployers_to_declare(of_ledgers, views, view, tol
 def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers):
     text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here." in text
-    assert "Without them only the first line may be relied on: it trusts nobody." in text
+    assert "Without them only the first row may be relied on: it trusts nobody." in text
     assert "applies here" not in text
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
     with pytest.raises(ValueError, match="message='1-LDP': goes with a plan"):
-        checklist.build(made)
+        render.page(made)
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
-    assert "none of these lines may be relied on: each trusts somebody" in checklist.build(made)
+    assert "none of these rows may be relied on: each trusts somebody" in render.page(made)
 
 
 def test_a_plan_of_several_messages_asks_which_is_used_and_how_many_clients_there_are(found):
     other = guarantees(cj.PureLDP(epsilon0=2.0))
     text = built([found, other])
-    blank = page.BLANK.replace("&nbsp;", "\xa0")
+    blank = '<span class="blank">\xa0</span>'
     assert f"The message that is chosen:</small> {blank}" in text
     assert "Delta times 300 clients that take part in one round at most is 0.0003;" in text
     assert f"Clients in all:</small> {blank}" in text
@@ -226,8 +228,9 @@ def test_checks_of_nothing_are_refused(found):
 def test_a_target_is_said_to_be_met_or_not(found):
     other = {view: quick_account(RUN, PURE, delta=1e-6, view=view) for view in VIEWS}
     epsilon = found["messages"].epsilon
-    text = built([found, other], target=(epsilon, "messages"))
-    assert text.count("Meets epsilon") == int(other["messages"].epsilon <= epsilon) + 1
+    declared = Deployment(view="messages")
+    text = built([found, other], target=(epsilon, "messages"), deployment=declared)
+    assert text.count(", is met. ") == int(other["messages"].epsilon <= epsilon) + 1
     with pytest.raises(ValueError, match="nothing to report: hopeless"):
         built(["hopeless"])
     assert "hopeless" in built([found, "hopeless"])
@@ -300,7 +303,7 @@ def test_an_audit_is_read_as_it_was_kept(tmp_path):
 
 def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
     made = subjects.of_plan("fleet", RUN, [found], deployment=Deployment())
-    text = checklist.build(made)
+    text = render.page(made)
     shown = {name for name, _ in (each.split(": ", 1) for g in found.values() for each in g.theorems)}
     assert shown
     for name in shown:
@@ -310,9 +313,7 @@ def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
 
 def test_a_name_is_linked_where_it_stands_by_itself():
     stated = ("T1: one", "T1+: two", "T2': three <x>", "T*: four")
-    listed = theorems.listed([*stated, *stated])
-    assert listed.count("<li") == 4
-    assert "three &lt;x&gt;" in listed
+    assert len(list(theorems.split([*stated, *stated]))) == 4
     text = "T1+ and T1, T1h, T1's, T2', T2'h, T**, BT1, T1(x) < T*"
     linked = theorems.linked(text, stated)
     assert re.findall(r'<a href="#([^"]*)">([^<]*)</a>', linked) == [
@@ -329,14 +330,11 @@ def test_a_name_is_linked_where_it_stands_by_itself():
 def test_numbers_are_not_broken_where_they_are_text():
     drawn = '<svg d="1e-05"><text>1e-06</text></svg><pre>2-LDP</pre><a href="#1e-07">3-ary</a>'
     drawn += "<script>n = 1e-09 < 2</script>"
-    text = page.document("1e-06", [f"<p>at 1e-06, 1.5e-8; 10.6142-LDP on 2026-11-20, SP 800-226</p>{drawn}"])
+    written = f"<title>1e-06</title><p>at 1e-06, 1.5e-8; 10.6142-LDP on 2026-11-20, SP 800-226</p>{drawn}"
+    text = render.tied(written)
     tied = re.findall(r'<span class="number">(.*?)</span>', text)
     assert tied == ["1e-06", "1.5e-8", "10.6142-LDP", "3-ary"]
-    assert (
-        re.sub(r"</?span[^>]*>", "", text)
-        .partition("<body>\n")[2]
-        .startswith("<p>at 1e-06, 1.5e-8; 10.6142-LDP on")
-    )
+    assert re.sub(r"</?span[^>]*>", "", text) == written
     assert "<script>n = 1e-09 < 2</script>" in text
     assert '<svg d="1e-05"><text>1e-06</text></svg><pre>2-LDP</pre><a href="#1e-07">' in text
 

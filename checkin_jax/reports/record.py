@@ -1,0 +1,296 @@
+"""The record of a run, a ledger or a plan: the one source of every page about it.
+
+The questions are those of "How to DP-fy ML" [PHK23] (facts to report beside epsilon) and of NIST SP 800-226 [NDL25]
+(the layers below it). The deployer declares the facts that no program can know; a page leaves room for the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
+from checkin_jax.accounting.attack import AttackTerms, Ends
+from checkin_jax.accounting.stated import Stated, in_short
+from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.evidence import Digest
+
+TRUSTED = {
+    "local": "nobody but the client's own device",
+    "messages": "the devices, and whoever removes names and order from the messages (a shuffler)",
+    "aggregate": "the devices, and whoever adds the messages up (a server, or secure aggregation)",
+}
+TUNING = (
+    "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds "
+    "up"
+)
+NOT_COVERED = (
+    TUNING,
+    "preparing, selecting or labelling the data",
+    "anything else that was released about the same clients, before or after",
+    "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
+)
+ACCOUNTING = "brackets of epsilon: composed privacy profiles, every rounding on the safe side"
+# Suspicions in the table of beliefs.
+PRIORS = (0.01, 0.1, 0.5)
+# From this factor on a page says in words that odds may change without limit.
+_MOST_FACTOR = 1_000.0
+# Largest epsilon of the tiers of [PHK23], section 5.2, and their names there.
+_TIERS = ((1.0, "strong"), (10.0, "reasonable"))
+_WEAKEST_TIER = "weak to none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Promise:
+    """Guarantees of one run under one kind of message.
+
+    Attributes:
+      name: the kind of message, on a page about several; else empty.
+      met: whether the target is met; None: there is no target.
+      guarantees: by view, or under "as composed" where units are seen in different views; the view that trusts nobody
+        comes first.
+      beliefs: bounds on an adversary's belief in one of two candidates, by the belief it began with, in the view that
+        may be relied on; empty: not worked out.
+    """
+
+    name: str = ""
+    met: bool | None = None
+    guarantees: Mapping[str, Stated]
+    beliefs: Mapping[float, Ends] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of texts: column heads, and rows of cells; a cell may have a note of its own below it."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, str], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture as inline SVG, its title, and a caption; without a picture the caption stands alone."""
+
+    title: str
+    caption: str
+    svg: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section of a page beyond the questions: paragraphs, a table, names and values, figures, and verbatim text."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    table: Table | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
+    figures: tuple[Figure, ...] = ()
+    verbatim: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """Facts about a run, a ledger or a plan.
+
+    Attributes:
+      title: of the page. lead: a sentence below it.
+      state: warnings that come first: nothing has run yet, or the run has not ended.
+      promises: at least one.
+      target: the epsilon wanted and its view; None: there is no target.
+      clients: number of clients; None: not known.
+      clients_at_once: `clients` is the largest number that takes part in a round; there may be more in all.
+      unit: the unit of privacy, as far as a program knows.
+      mechanism: operations on the data, a sentence each.
+      covered: accesses to the data that the figures are about.
+      also: sentences below the promises.
+      tuning, evaluation: statements of the run's own files about these; None: nothing.
+      released: results that leave the protected part.
+      randomness: source of the secret bits; None: not known here.
+      audit: findings of an audit, a sentence each.
+      software: versions, a sentence.
+      sections: further sections, after the questions.
+      files: files that the page was made of.
+      source: name of the file or folder that the page is about.
+      deployment: declarations of the deployer.
+      made: the day.
+    """
+
+    title: str
+    lead: str
+    state: tuple[str, ...] = ()
+    promises: tuple[Promise, ...]
+    target: tuple[float, str] | None = None
+    clients: int | None = None
+    clients_at_once: bool = False
+    unit: str
+    mechanism: tuple[str, ...]
+    covered: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    tuning: str | None = None
+    evaluation: str | None = None
+    released: tuple[str, ...] = ()
+    randomness: str | None = None
+    audit: tuple[str, ...] = ()
+    software: str = f"checkin-jax {__version__}"
+    sections: tuple[Section, ...] = ()
+    files: tuple[Digest, ...] = ()
+    source: str = ""
+    deployment: Deployment = dataclasses.field(default_factory=Deployment)
+    made: datetime.date = dataclasses.field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).date()
+    )
+
+    @property
+    def stated(self) -> tuple[Stated, ...]:
+        """All guarantees."""
+        return tuple(g for promise in self.promises for g in promise.guarantees.values())
+
+    @property
+    def applies(self) -> str | None:
+        """Key of the guarantees that apply, as the deployer declares; None: undeclared, or they are not here."""
+        view = self.deployment.view
+        return view if view in self.promises[0].guarantees else None
+
+    @property
+    def chosen(self) -> str | None:
+        """Name of the kind of message that the deployer declares to be used; None: undeclared.
+
+        Raises:
+          ValueError: the declaration is not the first words of one of them.
+        """
+        said, names = self.deployment.message, [each.name for each in self.promises]
+        if said is not None and not any(names):
+            raise ValueError(f"message={_validate.shown(said)}: goes with a plan, which may have several")
+        found = [name for name in names if said is not None and name.startswith(said)]
+        found = [name for name in found if name == said] or found
+        if said is not None and len(found) != 1:
+            raise ValueError(
+                f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
+            )
+        return found[0] if found else None
+
+    @property
+    def theorems(self) -> tuple[str, ...]:
+        """Theorems behind the upper ends, in a sentence each: once each."""
+        return tuple(dict.fromkeys(each for g in self.stated for each in g.theorems))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Assumptions of the guarantees that may apply: once each."""
+        return tuple(dict.fromkeys(each for g in self.stated for each in g.assumptions))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of all guarantees: once each."""
+        return tuple(dict.fromkeys(each for g in self.stated for each in g.warnings))
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The answer in a sentence for each kind of message: epsilon in the view that applies, its tier, the target."""
+        view = self.applies
+        if view is None:
+            return ()
+        return tuple(self._verdict(each, view) for each in self.promises)
+
+    def _verdict(self, promise: Promise, view: str) -> str:
+        g = promise.guarantees[view]
+        name = f"{promise.name}: " if promise.name else ""
+        if not np.isfinite(g.epsilon):
+            return f"{name}nothing is proved against {in_short(g.against)}."
+        met = ""
+        if self.target is not None and promise.met is not None:
+            wanted = f"epsilon at most {up(self.target[0], 6)} in view {self.target[1]}"
+            met = f"The target, {wanted}, is {'met' if promise.met else 'not met'}. "
+        return sentence(
+            f"{name}{met}Formal protection is {tier(g.epsilon)}, in the tiers of [PHK23]: epsilon is at most "
+            f"{number(g.epsilon, up)} at delta {g.delta!r} against {in_short(g.against)}"
+        )
+
+    @property
+    def blanks(self) -> tuple[str, ...]:
+        """Names of the questions that are still the deployer's to answer."""
+        said = self.deployment
+        names = {
+            field.name.replace("_", " "): getattr(said, field.name) for field in dataclasses.fields(said)
+        }
+        for name in ("checked", "message", "num clients"):
+            names.pop(name)
+        if self.audit:
+            names.pop("audit")
+        if len(self.promises) > 1:
+            names["message"] = self.chosen
+        if self.clients_at_once:
+            names["number of clients"] = said.num_clients
+        return tuple(name for name, value in names.items() if value is None)
+
+    @property
+    def delta_among(self) -> str | None:
+        """Delta against the number of clients, in a sentence; None where that number is not known.
+
+        Raises:
+          ValueError: the declared number is below the number that takes part at once.
+        """
+        declared, delta = self.deployment.num_clients, self.stated[0].delta
+        clients = declared or self.clients
+        if clients is None:
+            return None
+        if self.clients is not None and clients < self.clients:
+            raise ValueError(
+                f"num_clients={clients}: expected {self.clients} or more, as many take part at once"
+            )
+        at_once = " that take part in one round at most" if self.clients_at_once and declared is None else ""
+        return f"Delta times {clients:,} clients{at_once} is {up(delta * clients, 3)}; it should be well below 1."
+
+    @property
+    def delta_is_large(self) -> bool:
+        """Whether delta is 1 in the number of declared clients or more, although below 1 in those known here."""
+        in_all, delta = self.deployment.num_clients, self.stated[0].delta
+        return in_all is not None and delta * in_all >= 1.0 > delta * (self.clients or 0)
+
+
+def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> str:
+    """The view whose guarantee may be relied on: the declared one if it is there, else the one that trusts nobody."""
+    declared = deployment.view
+    return declared if declared is not None and declared in guarantees else "local"
+
+
+def number(value: float, cut: Callable[[float, int], str]) -> str:
+    """An end of epsilon to four digits, rounded by `cut`."""
+    return cut(value, 4) if np.isfinite(value) else "no finite bound"
+
+
+def factor(epsilon: float) -> str:
+    """The largest factor e^epsilon between odds, rounded up; in words from 1,000 on."""
+    if epsilon > np.log(_MOST_FACTOR):
+        return "no protection to speak of"
+    return up(float(np.exp(epsilon)), 3)
+
+
+def tier(epsilon: float) -> str:
+    """Name of epsilon's tier in [PHK23], section 5.2."""
+    return next((name for most, name in _TIERS if epsilon <= most), _WEAKEST_TIER)
+
+
+def percent(belief: float) -> str:
+    """A belief in [0, 1] as a percentage, rounded up."""
+    return f"{up(100.0 * belief, 3)}%"
+
+
+def lower_percent(belief: float) -> str:
+    """A belief in [0, 1] as a percentage, rounded down."""
+    return f"{down(100.0 * belief, 3)}%"
+
+
+def beliefs(terms: AttackTerms | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
+    """Bounds on an adversary's belief by the belief that it began with; empty where there are no terms."""
+    return {} if terms is None else {prior: terms.posterior(prior) for prior in priors}
+
+
+def sentence(text: str) -> str:
+    """A text that begins with a capital and ends with a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,0 +1,117 @@
+"""Self-contained HTML pages: one style for screen, phone, dark mode and paper; a page loads nothing.
+
+The templates beside this file hold the words; `record` holds the facts.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import io
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+import jinja2
+from markupsafe import Markup
+
+from checkin_jax._rounding import down, up
+from checkin_jax.accounting.stated import in_short
+from checkin_jax.reports import evidence, record, references, theorems
+from checkin_jax.reports.record import Figure, Record
+
+# Colours of figures that change with the page, and their names in its style.
+_THEMED = {"#123a6b": "var(--deep)", "#dddddd": "var(--rule)", "#000000": "currentColor"}
+# Numbers that stay on one line, "1e-06" and "3-ary", outside of code and pictures.
+_TIED = re.compile(
+    r"(<(style|script|title|svg|pre|code)\b.*?</\2>|<[^>]*>)|(?<![\w.&#;+-])(\d[\d.]*(?:e-\d+|-[A-Za-z]{2,4}))\b",
+    re.DOTALL,
+)
+# The subject of a page in its head, and the number of first characters that hold it.
+_SOURCE, _END, _HEAD = '<meta name="checkin-source" content="', '">', 4_000
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("checkin_jax.reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "trusted": record.TRUSTED,
+        "not_covered": record.NOT_COVERED,
+        "accounting": record.sentence(record.ACCOUNTING),
+        "glossary": theorems.GLOSSARY,
+    }
+    environment.filters |= {
+        "at_most": lambda value: record.number(value, up),
+        "at_least": lambda value: record.number(value, down),
+        "up": up,
+        "factor": record.factor,
+        "percent": record.percent,
+        "lower_percent": record.lower_percent,
+        "in_short": in_short,
+        "sentence": record.sentence,
+        "linked": lambda text, stated: Markup(theorems.linked(text, stated)),
+        "safe_svg": Markup,
+    }
+    return environment
+
+
+def page(subject: Record) -> str:
+    """The page about a run, a ledger or a plan.
+
+    Raises:
+      ValueError: a declared check fits none of the assumptions, or another declaration does not fit the record.
+    """
+    written = (
+        _templates()
+        .get_template("page.html")
+        .render(
+            subject=subject,
+            said=subject.deployment,
+            first=subject.stated[0],
+            chosen=subject.chosen,
+            checked=list(zip(subject.assumptions, subject.deployment.checks(subject.assumptions))),
+            identity=evidence.identity(subject.files),
+            stated=list(theorems.split(subject.theorems)),
+            cited=references.cited,
+        )
+    )
+    return tied(written)
+
+
+def tied(page: str) -> str:
+    """HTML whose numbers with a unit or an exponent are not broken over lines."""
+    return _TIED.sub(lambda found: found[1] or f'<span class="number">{found[3]}</span>', page)
+
+
+def source_of(path: Path) -> str:
+    """Name of the subject of the page in a file; empty where the file is no such page, or not there."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        _, found, rest = stream.read(_HEAD).partition(_SOURCE)
+    return html.unescape(rest.partition(_END)[0]) if found else ""
+
+
+class Drawn(Protocol):
+    """A figure that can be written, such as matplotlib's."""
+
+    def savefig(self, fname: Any, *, format: str, transparent: bool, metadata: dict[str, Any]) -> None:
+        """Writes the figure."""
+        ...
+
+
+def figure(drawn: Drawn, title: str, caption: str) -> Figure:
+    """A picture as inline SVG that takes its text, grid and dark colour from the page."""
+    stream = io.StringIO()
+    drawn.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for color, name in _THEMED.items():
+        svg = svg.replace(color, name)
+    return Figure(title=title, caption=caption, svg=svg)

@@ -1,0 +1,338 @@
+"""E+ evaluated: weights, the pool's law, the game and whole rounds against exact ones; what it is used for."""
+
+import functools
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from oracles import spared_pure as oracle
+from scipy.stats import binom
+
+import checkin_jax as cj
+from checkin_jax.kernels import host, stop_loss
+from checkin_jax.kernels.execution.engine import run
+from checkin_jax.kernels.messages.games import HEXAGON, ONE_BIT, Message
+from checkin_jax.numerics import spared_clones as ours
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+
+
+def hexagon(p: float) -> ours.Steps:
+    return ours.of_game(HEXAGON, Message(host(math.log(p)), host(1.0)))
+
+
+def t1_pool(clients: int, p: float) -> ours.LogProfile:
+    """T1's profile of so many clients."""
+    return ours.Link(hexagon(p), clients, MASS, links=0).profile()
+
+
+# --- nearly even weights
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_majorize_all_that_are_even_enough(seed):
+    rng = np.random.default_rng(seed)
+    tight, half = 0.0, 0.0
+    for _ in range(200):
+        count, kappa = int(rng.integers(3, 80)), math.exp(rng.uniform(-1.0, 3.0))
+        rho = np.exp(rng.normal(0.0, rng.uniform(0.01, 0.4), count))
+        if rng.random() < 0.3:
+            rho = np.where(np.arange(count) < rng.integers(1, count), 1.0 + rng.uniform(0.0, 0.5), 1.0)
+        rho = -np.sort(-rho / rho.mean())
+        excess = float(np.cosh(kappa * (rho[:, None] - rho[None])).mean()) - 1.0
+        for factor in (1.0, 0.5):
+            weights = ours.nearly_even(factor * excess, kappa, count)
+            if weights is None:
+                continue
+            each = np.repeat(weights.values, weights.counts.astype(int))
+            assert each.size == count
+            assert (np.diff(each) <= 0.0).all()
+            apart = np.max(np.cumsum(rho - each))
+            if factor == 1.0:
+                assert apart <= 1e-9
+                sums = np.cumsum(rho - 1.0)[:-1] / np.maximum(np.cumsum(each - 1.0)[:-1], 1e-12)
+                tight = max(tight, float(np.max(sums)))
+            else:
+                half = max(half, float(apart))
+    assert tight > 0.9
+    assert half > 1e-3  # half of Lambda - 1 is too little
+
+
+def test_very_uneven_weights_are_refused():
+    assert ours.nearly_even(1e6, 1.0, 50) is None
+
+
+# --- the pool's law
+
+
+@pytest.mark.parametrize(("p", "clients"), [(1.3, 40), (2.7, 300), (7.4, 1000)])
+@pytest.mark.parametrize("share", [0.0, 1e-4, 0.02, 0.3])
+def test_the_pools_law_is_that_of_chords(p, clients, share):
+    """Its stop-loss transform by mpmath is above D's perspective everywhere, and no more than chords say at knots."""
+    profile, above = t1_pool(clients, p), share * (p - 1.0)
+    pool = ours.pool_law(profile, above, clients, p - 1.0)
+    with mp.workdps(40):
+        places = [mp.mpf(float(y)) * (p - 1) / clients for y in pool.places]
+        masses = [mp.exp(mp.mpf(float(each))) for each in pool.log_masses]
+        assert abs(sum(masses) - 1) < 1e-9
+        assert abs(sum(mass * y for mass, y in zip(masses, places))) < 1e-9
+        assert all(
+            math.exp(error) < 1e-6 * math.exp(mass) + 1e-10
+            for error, mass in zip(pool.log_errors, pool.log_masses)
+        )
+
+        def at(c: float) -> float:
+            return (
+                math.exp(profile.log_at(c - 1.0))
+                if c >= 1.0
+                else 1.0 - c + c * math.exp(profile.log_at(1.0 / c - 1.0))
+            )
+
+        deviation = math.sqrt(float(sum(mass * y**2 for mass, y in zip(masses, places))))
+        for t in np.linspace(-4.0, 4.0, 33) * deviation:
+            # T* = y + 1 - c, and y is centred.
+            shift = float(t) - (1.0 - (1.0 + above))
+            exact = (1.0 - t) * at((1.0 + above) / (1.0 - t)) if t < 0.0 else at(1.0 + above + t)
+            found = float(sum(mass * max(y - shift, mp.mpf(0)) for mass, y in zip(masses, places)))
+            assert exact * (1.0 - 1e-7) <= found <= exact * 1.05 + 1e-12
+
+
+@pytest.mark.parametrize(("p", "clients"), [(1.3, 40), (7.4, 1000)])
+def test_the_pools_moments_by_mpmath(p, clients):
+    profile = t1_pool(clients, p)
+    pool = ours.pool_law(profile, 0.05 * (p - 1.0), clients, p - 1.0)
+    deviation = math.sqrt(clients * 2.0 / (p + 1.0))
+    for order in (0.5 / deviation, 5.0 / deviation):
+        contour = stop_loss.Contour(host(order), host(12.5 * deviation), host(0.02 * deviation))
+        theta = run(stop_loss.nodes, contour, 8)
+        start = run(stop_loss.start, contour, theta)
+        found = run(ours._with_pool, start, pool, theta)
+        with mp.workdps(40):
+            masses = [mp.exp(mp.mpf(float(each))) for each in pool.log_masses]
+            whole = sum(mass * mp.exp(mp.mpf(order) * float(y)) for mass, y in zip(masses, pool.places))
+            assert 0 <= float(found.log_mgf - start.log_mgf - mp.log(whole)) < 1e-6
+            for k in range(8):
+                at = mp.mpf(order) + mp.mpf(float(theta[k].imag)) * mp.j
+                exact = sum(mass * mp.exp(at * float(y)) for mass, y in zip(masses, pool.places)) / whole
+                ratio = complex(np.exp(found.log_ratio[k] - start.log_ratio[k]))
+                assert abs(complex(exact) - ratio) <= float(found.absolute)
+
+
+@pytest.mark.parametrize(("p", "clients"), [(1.3, 40), (2.7, 300)])
+def test_the_mean_of_the_hyperbolic_cosine_by_mpmath(p, clients):
+    profile = t1_pool(clients, p)
+    kappas = np.array([0.5, 3.0, 8.0]) * math.sqrt(clients) / (p - 1.0)
+    with mp.workdps(30):
+        for kappa, found in zip(kappas, ours._log_cosh_excess(profile, kappas)):
+            exact = mp.mpf(0)
+            for a, b, at_a, at_b in zip(profile.above, profile.above[1:], profile.logs, profile.logs[1:]):
+                left, right = (
+                    mp.exp(mp.mpf(float(at_a))),
+                    mp.exp(mp.mpf(float(at_b))) if at_b > -1e300 else mp.mpf(0),
+                )
+                a, b, k = mp.mpf(float(a)), mp.mpf(float(b)), mp.mpf(float(kappa))
+                slope = (right - left) / (b - a)
+                # int cosh(k t) (left + slope (t - a)) dt, by parts.
+                exact += right * mp.sinh(k * b) / k - left * mp.sinh(k * a) / k
+                exact -= slope * (mp.cosh(k * b) - mp.cosh(k * a)) / k**2
+            exact = 2 * mp.mpf(float(kappa)) ** 2 * exact
+            assert 0 <= float(found) - float(mp.log(exact)) < 1e-8
+
+
+@pytest.mark.parametrize("p", [1.4, 3.0, 12.0])
+def test_profiles_of_pools_are_above_t1(p):
+    """Contours, Chernoff's bound and chords, from the middle to p."""
+    clients = 14
+    exact, _ = oracle.t1_profile(clients, p)
+    profile = t1_pool(clients, p)
+    c = 1.0 + (p - 1.0) * np.linspace(0.0, 0.999, 200)
+    found = np.exp([profile.log_at(each - 1.0) for each in c.tolist()])
+    assert (found >= exact(c) * (1.0 - 1e-9)).all()
+    assert found[0] <= 1.02 * exact(c)[0]
+    assert (np.diff(profile.log_slopes) < 0.0).all()
+
+
+# --- the game with weights and a pool
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 5.0])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.4, 1.0, 0.6), (1.2, 1.2, 1.0, 0.8, 0.8)])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.4])
+def test_played_out_is_above_the_exact_game(p, weights, share):
+    clients, above = 3, share * (p - 1.0)
+    c, unit = 1.0 + above, p - 1.0
+    steps = hexagon(p)
+    pool = ours.pool_law(t1_pool(clients, p), above, clients, unit)
+    value = oracle.game(weights, p, c)
+    masses = np.exp(pool.log_masses)
+    exact = sum(
+        mass * value(unit * y - clients * above) for mass, y in zip(masses, pool.places) if mass > 1e-14
+    )
+    kinds = np.array(sorted(set(weights), reverse=True))
+    counts = np.array([float(weights.count(each)) for each in kinds])
+    start = host(-(sum(weights) + clients) * above / unit)
+    tried = host(steps.candidates)
+    found = ours._played_out(
+        steps.laws(above), tried, ours.Weights(kinds, counts), pool, host(clients * 2.0 / (p + 1.0)), start
+    )
+    assert unit * float(found) >= exact * (1.0 - 1e-9)
+    # Without the pool, too.
+    alone = ours._played_out(
+        steps.laws(above),
+        tried,
+        ours.Weights(kinds, counts),
+        None,
+        host(0.0),
+        host(-sum(weights) * above / unit),
+    )
+    assert unit * float(alone) >= value(0.0) * (1.0 - 1e-9)
+
+
+# --- whole rounds
+
+
+def forced(monkeypatch, pooled: int, steps: ours.Steps, clients: int) -> ours.Link:
+    """A link that spares clients whether it pays or not, with T1 for the pool."""
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ours,
+            "_plan",
+            lambda n, *_: ours._Plan(2.0 / (math.exp(steps.epsilon0) + 1.0), pooled * (n == clients)),
+        )
+        return ours.Link(steps, clients, MASS)
+
+
+@pytest.mark.parametrize(("epsilon0", "clients", "pooled"), [(0.2, 60, 20), (0.5, 400, 150), (0.1, 30, 15)])
+def test_a_link_is_above_shuffled_binary_responses(monkeypatch, epsilon0, clients, pooled):
+    """Others at both records in any proportion, both orders."""
+    p = math.exp(epsilon0)
+    link = forced(monkeypatch, pooled, hexagon(p), clients)
+    up, down = p / (p + 1.0), 1.0 / (p + 1.0)
+    reached = 0.0
+    for share in (0.0, 0.01, 0.1):
+        above = share * (p - 1.0)
+        bound = link._of_pool(above)
+        for at_x in {0, clients // 2, clients - 1}:
+            rest = np.convolve(
+                binom.pmf(np.arange(at_x + 1), at_x, up),
+                binom.pmf(np.arange(clients - at_x), clients - 1 - at_x, down),
+            )
+            laws = [np.append(rest * (1 - q), 0.0) + np.append(0.0, rest * q) for q in (up, down)]
+            for a, b in (laws, laws[::-1]):
+                truth = np.maximum(a - (1.0 + above) * b, 0.0).sum()
+                assert bound >= truth * (1.0 - 1e-12)
+                reached = max(reached, truth / bound)
+    assert reached > 0.5
+
+
+@pytest.mark.parametrize(("epsilon0", "clients"), [(0.25, 1000), (1.0, 10_000), (2.0, 10_000)])
+def test_a_profile_is_convex_and_below_t1(epsilon0, clients):
+    losses, upper = ours.profile(clients, epsilon0, MASS)
+    link = ours._link(clients, epsilon0, MASS, None)
+    assert link.pooled > 0
+    slopes = np.diff(upper) / np.diff(np.expm1(losses))
+    assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[:-1])).all()
+    assert losses[0] == 0.0
+    assert upper[-1] == 0.0
+    assert upper[0] < 0.99 * link._of_t1(0.0)
+    # The normal limit is a lower end, nearly.
+    p = math.exp(epsilon0)
+    limit = math.sqrt(max(2.0 / (p + 2.0), 1.0 / p) / (2.0 * math.pi * clients)) * (p - 1.0)
+    assert 0.995 * limit < upper[0] < 1.06 * limit
+
+
+def test_one_bit_messages_have_a_game_of_their_own():
+    _, upper = ours.profile(10_000, 2.0, MASS, 1.0)
+    _, any_message = ours.profile(10_000, 2.0, MASS)
+    assert upper[0] < 0.9 * any_message[0]
+    p = math.exp(2.0)
+    limit = math.sqrt(1.0 / p / (2.0 * math.pi * 10_000)) * (p - 1.0)
+    assert upper[0] > 0.995 * limit
+
+
+@pytest.mark.parametrize("rules", [HEXAGON, ONE_BIT])
+def test_any_choice_is_above_what_binary_responses_leak(monkeypatch, rules):
+    """What is chosen is no part of the proof."""
+    epsilon0, clients = 1.0, 4000
+    p = math.exp(epsilon0)
+    steps = ours.of_game(rules, Message(host(epsilon0), host(1.0)))
+    deviation = math.sqrt(1.0 / p / clients) * (p - 1.0)
+    rest = binom.pmf(np.arange(clients), clients - 1, 1.0 / (p + 1.0))
+    laws = [
+        np.append(rest * (1 - q), 0.0) + np.append(0.0, rest * q) for q in (p / (p + 1.0), 1.0 / (p + 1.0))
+    ]
+    for name, value in (
+        ("_UNEVEN", 0.1),
+        ("_TOUCHING", (0.01,)),
+        ("_KAPPAS", np.array([2.0])),
+        ("_SHARES", (0.5,)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(ours, name, value)
+            link = ours.Link(steps, clients, MASS)
+            for above in (0.0, 3.0 * deviation, 4.5 * deviation):
+                truth = max(np.maximum(a - (1.0 + above) * b, 0.0).sum() for a, b in (laws, laws[::-1]))
+                assert link.value(above) >= truth
+
+
+# --- what it is used for
+
+
+@functools.cache
+def bracket(clients: int, rounds: int, epsilon0: float):
+    return cj.account(
+        cj.Shuffle(num_clients=clients, num_rounds=rounds), cj.PureLDP(epsilon0=epsilon0), delta=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "epsilon0", "most"),
+    [
+        (1000, 1, 0.25, 1.035),
+        (10_000, 1, 0.25, 1.02),
+        (10_000, 1, 0.5, 1.025),
+        (10_000, 1, 1.0, 1.03),
+        (10_000, 1, 2.0, 1.06),
+        (10_000, 100, 1.0, 1.03),
+        (1_000_000, 1, 1.0, 1.01),
+        (1_000_000, 100, 2.0, 1.01),
+    ],
+)
+def test_near_the_lower_end(clients, rounds, epsilon0, most):
+    found = bracket(clients, rounds, epsilon0)
+    assert found.lower <= found.epsilon <= most * found.lower
+    assert "E+" in found.method
+
+
+def test_where_it_is_used():
+    pure, one = cj.PureLDP(epsilon0=0.5), 10_000
+    everybody = cj.Shuffle(num_clients=one)
+    ((text, bound),) = [(a, a) for a in bracket(one, 1, 0.5).assumptions if "same round" in a]
+    assert text == bound == "no client's message depends on another message of the same round"
+    check_in = cj.ShuffledCheckIn(num_clients=one, check_in_prob=1.0)
+    assert cj.account(check_in, pure, delta=1e-6).epsilon == pytest.approx(
+        bracket(one, 1, 0.5).epsilon, rel=1e-9
+    )
+    averages = cj.AveragedUpdates(num_clients=one, num_slots=10, check_in_prob=1.0)
+    # Later slots may depend on earlier ones.
+    assert "E+" not in cj.account(averages, pure, delta=1e-6).method
+    assert "E+" not in cj.account(everybody, pure, delta=1e-6, bounds="fast").method
+    # Whoever drops out leaves fewer messages: at a rate at which nobody may well be missing everybody is a bound.
+    nearly = cj.ShuffledCheckIn(num_clients=one, check_in_prob=1.0, drop_out_prob=1e-6)
+    assert "E+" in cj.account(nearly, pure, delta=1e-6).method
+    some = cj.ShuffledCheckIn(num_clients=one, check_in_prob=1.0, drop_out_prob=0.1)
+    assert "E+" not in cj.account(some, pure, delta=1e-6).method
+
+
+def test_bad_arguments():
+    for arguments in (
+        (0, 1.0, MASS),
+        (10, -1.0, MASS),
+        (10, math.nan, MASS),
+        (10, 1.0, 0.0),
+        (10, 1.0, MASS, 2.0),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            ours.profile(*arguments)
