@@ -249,7 +249,7 @@ def variants(count: int, peers: bool) -> dict[str, Variant]:
         )
         buffer, place = np.zeros((microbatches * size, 1), np.int32), np.zeros((2,), np.int32)
         program = functools.partial(
-            compiled, step._sum_messages, mechanism, performance, loss, *arguments, buffer, place, key
+            compiled, step._sum_messages, mechanism, performance, loss, *arguments, buffer, place, key, key
         )
         out[name] = Variant(call, program, microbatches)
     if peers:

@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting import guarantee as genuine
 from checkin_jax.protocols import REPLACE
 from checkin_jax.reports import evidence
 from checkin_jax.training.examples.images import ImageTraining
@@ -32,7 +32,7 @@ for _name in (
 _FACTORS = {"local": 3e-3, "messages": 2e-3, "aggregate": 1e-3}
 
 
-class Imagined(Guarantee):
+class Guarantee(genuine.Guarantee):
     """A guarantee without an attacker's terms: its epsilon is of no run."""
 
     @property
@@ -56,7 +56,7 @@ def quick_account(
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     about = {"protocol": protocol, "randomizer": randomizer, "neighboring_relation": neighboring_relation}
     about["client_rate"] = client_rate
-    return Imagined(epsilon=epsilon, lower=epsilon / 2, before=tuple(before), **about, **common)
+    return Guarantee(epsilon=epsilon, lower=epsilon / 2, before=tuple(before), **about, **common)
 
 
 def image_training(**settings) -> ImageTraining:

@@ -31,7 +31,7 @@ from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.explain import Explain
+from checkin_jax.cli.help import Explain
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed

@@ -253,6 +253,9 @@ class Rappor(ConcreteLDP):
 class Laplace(ConcreteLDP):
     """A number clipped to an interval, plus Laplace noise.
 
+    A dummy, which is the zero update, may be any number of the interval: lower ends of hidden dummies have it at an
+    end.
+
     Attributes:
       epsilon0: length of the interval over the noise's scale, in nats, in (0, 50]: the epsilon0 of one message.
 

@@ -193,7 +193,7 @@ def test_the_command_takes_it(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([*run, "--view", "local"])
     assert stopped.value.code == 2
-    assert "neighboring_relation='add-or-remove-one'" in capsys.readouterr().err
+    assert "--neighboring-relation add-or-remove-one: expected" in capsys.readouterr().err
     calibrate = ["calibrate", *run[1:7], "--neighboring-relation", ADDED, "--free", "noise-multiplier"]
     cli.main([*calibrate, "--target-epsilon", "0.5"])
     assert ADDED in capsys.readouterr().out

@@ -14,7 +14,7 @@ def run(n, rate, rounds=1):
     return cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.01, 1e-300])
+@pytest.mark.parametrize("noise", [1e-300])
 def test_a_loss_beyond_float64_is_infinity_not_the_end_of_the_grid(noise):
     g = cj.account(run(1, 1.0), cj.Gaussian(noise_multiplier=noise), delta=1e-6, view="local", bounds="fast")
     assert g.epsilon == math.inf

@@ -582,8 +582,8 @@ def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp
         "--noise-multiplier",
         "2",
     ]
-    options += ["--view", "local", "--runs", "100", "--seed", "1"]
-    cli.main([*options, "--json"])
+    options += ["--view", "local", "--seed", "1"]
+    cli.main([*options, "--runs", "100", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["passed"]
     assert [f["view"] for f in found["findings"]] == ["local", "local"]
@@ -597,7 +597,7 @@ def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([*SMALL_OPTIONS, "--runs", "5"], "runs=5"),
+        ([*SMALL_OPTIONS, "--runs", "5"], "--runs 5: expected"),
         (["--epsilon0", "1", "--check-in-prob", "0.5"], "needs --num-clients"),
         (["--num-clients", "3", "--check-in-prob", "0.5"], "exactly one of"),
         (["nowhere"], "nowhere"),

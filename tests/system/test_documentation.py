@@ -20,7 +20,7 @@ from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli import help
-from checkin_jax.cli.explain import WORDS
+from checkin_jax.cli.help import WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -33,6 +33,7 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
 from checkin_jax.auditing.auditor import Audit, Finding, OperatingPoint, audit
+from checkin_jax.auditing.placement import Placement
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
@@ -618,7 +619,7 @@ small_protocol = st.sampled_from(
         confidence=spread(0.01, 0.99),
         seed=st.integers(0, 2**128),
     ),
-    covers=(audit, Audit, Finding, PrivateRun),
+    covers=(audit, Audit, Finding, Placement, PrivateRun),
     few=2,
     many=100,
 )

@@ -224,7 +224,7 @@ def test_processes_that_nobody_can_find_are_refused(tmp_path):
         [process(COMMAND, *["train", "digits", "--run-dir", "run", "--coordinator", "auto"], cwd=tmp_path)]
     )
     assert code == 2
-    assert said.startswith("checkin: coordinator='auto'"), said
+    assert said.startswith("checkin: --coordinator auto"), said
     assert "JAX finds no cluster here" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -38,7 +38,7 @@ MECHANISMS = {
     "3-ary": (cj.KaryResponse(epsilon0=E0, num_values=3), KARY3, True),
     "4-ary": (cj.KaryResponse(epsilon0=E0, num_values=4), KARY4, True),
     "Hadamard": (cj.HadamardResponse(epsilon0=E0), np.asarray(known.hadamard_channel(P)), True),
-    "RAPPOR": (cj.Rappor(epsilon0=E0), np.asarray(known.rappor_channel(2, P)), True),
+    "RAPPOR": (cj.Rappor(epsilon0=E0), np.asarray(known.rappor_channel(3, P)), True),
     "Laplace": (cj.Laplace(epsilon0=E0), np.asarray(known.laplace_channel([0, 0.4, 1], E0, 6)), False),
     "total variation": (
         cj.PureLDP(epsilon0=E0, total_variation=BETA),

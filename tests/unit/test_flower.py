@@ -80,7 +80,7 @@ def test_the_command_says_it(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["holds"] is True
     with pytest.raises(SystemExit):
         check(clipping_norm="0", sensitivity="2", epsilon="0.9", delta="1e-5")
-    assert "clipping_norm=0.0" in capsys.readouterr().err
+    assert "--clipping-norm 0: expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ be there instead, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -162,11 +163,10 @@ def _own_candidates(count: int) -> tuple[tuple[float, ...], ...]:
     """Each of the first laws by itself, and mixtures of two and of three of them."""
     first = min(count, 4)
     rows = [np.eye(count)[i] for i in range(first)]
-    for i in range(first):
-        for j in range(i):
-            rows += [
-                share * np.eye(count)[i] + (1.0 - share) * np.eye(count)[j] for share in (0.5, 0.25, 0.75)
-            ]
+    for i, j in itertools.product(range(first), repeat=2):
+        if j < i:
+            for share in (0.5, 0.25, 0.75):
+                rows.append(share * np.eye(count)[i] + (1.0 - share) * np.eye(count)[j])
     rows.append(np.append(np.full(3, 1.0 / 3.0), np.zeros(count - 3)))
     return tuple(tuple(float(share) for share in row) for row in rows)
 
