@@ -165,7 +165,7 @@ def _rows(given: Any) -> tuple[tuple[float, ...], ...]:
     """The matrix as tuples of floats, checked."""
     try:
         table = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(
             f"probabilities={_validate.shown(given)}: expected a matrix of numbers, a row for every record"
         ) from None

@@ -41,6 +41,7 @@ import checkin_jax as cj
 from checkin_jax import flower, protocols
 from checkin_jax.accounting import published
 from checkin_jax.accounting.attack import AttackTerms, Ends
+from checkin_jax.accounting.bounds.table import Bound, register
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.record import PublishedBound
@@ -324,6 +325,32 @@ def making_parts_for_flower(values, config):
         raise AssertionError("an accountant of anything")
     values = dict(values)
     assert call(flower.ClientMod, values.pop("randomizer"), **values).num_rounds >= 1
+
+
+some_matrix = st.one_of(
+    odd,
+    st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=3), max_size=3),
+    st.lists(st.floats(0.01, 0.99), min_size=2, max_size=4).map(lambda heads: [[p, 1.0 - p] for p in heads]),
+)
+
+
+@case(CASES, some_matrix, covers=(cj.FiniteMechanism,), few=80, many=4_000)
+def giving_a_mechanism_by_its_matrix(matrix):
+    mechanism = call(cj.FiniteMechanism, probabilities=matrix)
+    assert 0.0 < mechanism.epsilon0 < math.inf
+    assert mechanism == cj.FiniteMechanism(probabilities=mechanism.probabilities)
+
+
+@case(CASES, st.text("abc", min_size=1).map(Path), covers=(cj.training.mnist,), few=20, many=200)
+def reading_images_that_are_not_there(folder):
+    call(cj.training.mnist, folder)
+
+
+@case(CASES, odd, covers=(Bound, register), few=40, many=2_000)
+def registering_a_theorem(bound):
+    with contextlib.suppress(Refused):
+        call(register, bound)
+        raise AssertionError("a theorem of anything")
 
 
 @case(CASES, odd, covers=(cj.training.batch_selection,), few=40, many=2_000)

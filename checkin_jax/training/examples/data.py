@@ -122,7 +122,9 @@ def mnist(data_dir: str | Path | None = None) -> LabelledImages:
         return _mnist_from_tfds()
     folder = Path(data_dir)
     if not folder.is_dir():
-        raise FileNotFoundError(f"data_dir={str(folder)!r}: no such folder")
+        raise FileNotFoundError(
+            f"data_dir={str(folder)!r}: no such folder; expected one with the four IDX files"
+        )
     arrays = {key: _read_idx(folder, name) for key, name in _MNIST_FILES.items()}
     for key, array in arrays.items():
         if key.endswith("_images") and (array.ndim != 3 or array.shape[1:] != (28, 28)):
