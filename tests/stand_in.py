@@ -77,8 +77,9 @@ def audited(run: RecordedRun, **found) -> Path:
 
 
 def without_progress(said: str) -> str:
-    """Standard error without the line an evaluation that training writes where that is no terminal."""
-    return "".join(line for line in said.splitlines(keepends=True) if not re.match(r"round [\d,]+ of ", line))
+    """Standard error without lines that say that work goes on: of evaluations, and after some seconds."""
+    going_on = re.compile(r"round [\d,]+ of |checkin: .*\.\.\.$")
+    return "".join(line for line in said.splitlines(keepends=True) if not going_on.match(line))
 
 
 def as_read(page: str) -> str:
