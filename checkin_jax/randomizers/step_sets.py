@@ -131,7 +131,7 @@ def _spread(places: np.ndarray, weights: np.ndarray, error: float) -> np.ndarray
         bend = np.cbrt(0.5 * (mass[1:] + mass[:-1]) * np.square(gaps))
         number = np.append(0.0, np.cumsum(bend + 1e-9 * bend.max()))
         nearest = np.searchsorted(number, np.linspace(0.0, number[-1], most - 1) * (1.0 - 1e-12))
-        ends = [0, np.searchsorted(places, 0.0), places.size - 1]
-        places = places[np.unique(np.append(nearest, ends))]
+        nearest[-1] = places.size - 1
+        places = places[np.unique(np.append(nearest, np.searchsorted(places, 0.0)))]
     places[0], places[-1] = places[0] - error, places[-1] + error
     return places
