@@ -211,7 +211,9 @@ def test_gaussian_messages_without_tight_are_never_above_the_local_bound_and_say
         assert any("no gain" in warning for warning in g.warnings)
     else:
         assert 0.0 < g.lower <= g.epsilon <= local.epsilon
-        assert "R1" in g.method
+        # Everybody checks in where windows slide: the local bound itself is the answer then, and is named.
+        assert ("R1" in g.method) == (rate < 1.0)
+        assert rate < 1.0 or g.epsilon == local.epsilon
         assert any("only subsampling" in warning for warning in g.warnings)
 
 
