@@ -115,7 +115,9 @@ def _call(name: str, arguments: dict) -> str:
 @functools.cache
 def tables() -> dict[str, Table]:
     """The tables of published values by name, in the order of the page."""
-    text = (importlib.resources.files(__package__) / "literature.json").read_text(encoding="utf-8")
+    text = (importlib.resources.files("checkin_jax.accounting.published") / "literature.json").read_text(
+        encoding="utf-8"
+    )
     return {
         table["name"]: Table(**table | {"rows": tuple(table["rows"])}) for table in json.loads(text)["tables"]
     }
