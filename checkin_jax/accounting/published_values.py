@@ -38,7 +38,7 @@ class PublishedValue:
 
     @property
     def verdict(self) -> str:
-        """Whether the value can be true, and which of the two bounds is sharper.
+        """The value beside the bracket, in a word.
 
         "contradicted": an upper bound below the epsilon of a concrete run, or a lower bound above a proved one.
         "sharper" or "looser": the published bound, beside the end of the bracket in its direction.
