@@ -90,9 +90,8 @@ class Table:
 
 def _bracket(row: dict) -> tuple[str, float, float]:
     if "allocation" in row:
-        from checkin_jax.accounting.interop.allocation import (
-            random_allocation,
-        )  # dp_accounting takes a second
+        # Here, as dp_accounting takes a second to import.
+        from checkin_jax.accounting.interop.allocation import random_allocation
 
         arguments = row["allocation"]
         found = random_allocation(**arguments, delta=row["delta"])
@@ -131,7 +130,7 @@ def literature(table: str | None = None) -> list[PublishedValue]:
     """Values that others have published, each beside the certified bracket, which is computed now.
 
     Args:
-      table: a name in `tables()`; all of them if None, which takes about a minute.
+      table: a name in `tables()`; all of them if None, which takes half a minute.
 
     Returns:
       The rows, in the order of their table.
