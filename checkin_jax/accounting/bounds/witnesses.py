@@ -11,6 +11,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
@@ -39,6 +41,11 @@ from checkin_jax.accounting.bounds.windows import slots
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
+
+# Of so many messages laws are told apart by their variance; so many are tried that are nearly as good.
+_FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
+# Labels that nobody shows, and what matters a little, in nats above what does not.
+_NEVER, _MATTERS = 1e-18, 10.0
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
 _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
@@ -162,15 +169,55 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
 
 def _of_labels(unit: Unit) -> list[Instance]:
     """All other clients at one record, seen through labels."""
-    return [
-        instance
+    laws = [
+        law
         for law in unit.randomizer.label_laws
         # A client that is not there leaves its place to the record of all others.
         if unit.relation == REPLACE or law.others is None
         # What sums tell, single messages tell, too, and mostly more.
         if _singles_told(unit) != law.of_sums
-        for instance in _of_law(unit, law)
     ]
+    return [instance for law in _promising(unit, laws) for instance in _of_law(unit, law)]
+
+
+def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
+    """Of many messages, the laws of the largest variance, and those with losses that are rare and large."""
+    cover, company, shown = unit.cover, builders.crowd(unit), unit.slots
+    number = 0.0
+    if cover is not None:
+        number = cover.num_clients * cover.rate
+    elif company is not None:
+        number = float(company.theirs.trials.mean)
+    elif shown is not None:
+        number = float(shown.number)
+    if number < _FEW or len(laws) < 2:
+        return list(laws)
+    variances = [_variance(law) for law in laws]
+    most = sorted(variances)[-_TRIED:]
+    best = max(_NEARLY * most[-1], most[0])
+    return [
+        law
+        for law, variance in zip(laws, variances)
+        if variance >= best or _is_shown(law, unit.log_inverse_mass)
+    ]
+
+
+def _variance(law: LabelLaws) -> float:
+    """Of a step, without labels that nobody else ever shows."""
+    apart, others = _steps(law)
+    seen = others > _NEVER
+    return float(np.sum(np.square(apart[seen]) / others[seen]))
+
+
+def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
+    apart = np.asarray(law.target) - np.asarray(law.other) if law.apart is None else np.asarray(law.apart)
+    return apart, np.asarray(law.other if law.others is None else law.others)
+
+
+def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:
+    """True if the record is shown by labels that nobody else ever shows, and often enough to matter."""
+    apart, others = _steps(law)
+    return float(np.sum(apart[(others <= _NEVER) & (apart > 0.0)])) > math.exp(_MATTERS - log_inverse_mass)
 
 
 def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:

@@ -33,6 +33,8 @@ _NEAR = 0.5
 # places are accurate enough.
 _CELL_COUNT, SMALL_MU = 128, 1e-3
 _NODES = 16
+# Steps beside a third record are no larger than so many deviations of the sum, found in so many passes.
+_MOST_STEP, _PASSES = 3.0, 4
 
 
 def _label_cells(
@@ -62,6 +64,31 @@ def _label_cells(
         return hidden_messages_lower.Cells(*right[:2], *left[:2], right[2], left[2], host(drawn))
 
     return cells(difference, other), cells(-difference, target)
+
+
+def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
+    """Labels whose steps are large beside the deviation of a sum of so many are put together with what tells nothing.
+
+    A post-processing: contours of such sums would have to stay where the rare steps are flat.
+    """
+    others = np.asarray(laws.others, dtype=np.float64)
+    apart = np.asarray(laws.target - laws.other if laws.apart is None else laws.apart, dtype=np.float64)
+    size, kept = np.abs(apart) / others, np.ones(others.size, dtype=bool)
+    for _ in range(_PASSES):
+        deviation = math.sqrt(max(number * float(np.sum(size * np.abs(apart), where=kept)), 1e-300))
+        kept = size <= max(_MOST_STEP * deviation, float(np.min(size, where=size > 0.0, initial=math.inf)))
+    if kept.all():
+        return laws
+
+    def merged(part: np.ndarray) -> np.ndarray:
+        return np.append(part[kept], np.sum(part[~kept]))
+
+    return laws._replace(
+        target=merged(np.asarray(laws.target)),
+        other=merged(np.asarray(laws.other)),
+        others=merged(others),
+        apart=merged(apart),
+    )
 
 
 class _OneRecord(abc.ABC):
@@ -177,8 +204,9 @@ class LabelMessages(_OneRecord):
 
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-        clients, count, _ = self.messages.terms
-        return _label_cells(self.laws, min(count / clients, 1.0) * (1.0 - 1e-14))
+        clients, count, rate = self.messages.terms
+        laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
+        return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
