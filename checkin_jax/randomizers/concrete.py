@@ -159,7 +159,7 @@ class KaryResponse(ConcreteLDP):
 class HadamardResponse(ConcreteLDP):
     """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
 
-    Of three values or more, as lower ends have it.
+    Of three values or more, as lower ends have it; where sums of messages are seen, labels count as one-hot vectors.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
