@@ -17,7 +17,6 @@ from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution import batching
-from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -165,7 +164,7 @@ def _at_once(
     return task
 
 
-@family
+@functools.cache
 def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
     return functools.partial(kernels.log_moments, choice=choice)
 

@@ -49,10 +49,6 @@ class Staged(abc.ABC):
     def top(self) -> float:
         return self.epsilon0
 
-    def prepare(self) -> None:
-        if self._problem is not None:
-            self._problem.prepare()
-
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))

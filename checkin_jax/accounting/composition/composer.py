@@ -27,8 +27,8 @@ from checkin_jax.accounting.composition.search import Search, at_once, finish
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.execution.engine import quietly
 
 _MIN_LOSS = 1e-9
 
@@ -142,7 +142,7 @@ class _Composer(Search):
 
     @at_once
     def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
-        return engine.run(kernel, *columns)
+        return quietly(kernel)(*columns)
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
         """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""

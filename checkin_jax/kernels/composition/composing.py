@@ -17,7 +17,6 @@ from checkin_jax.kernels.clones import Cut
 from checkin_jax.kernels.composition import invert_profile, pld
 from checkin_jax.kernels.composition.invert_profile import Lane
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import family
 from checkin_jax.kernels.execution.engine import xp
 from checkin_jax.kernels.execution.losses import in_blocks
 from checkin_jax.kernels.messages import subsampled_gaussian
@@ -29,13 +28,13 @@ BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
 Lines = tuple[Array, Array]
 
 
-@family
+@functools.cache
 def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
     """A kernel: `invert_profile.tabulated`, for T1 (upper) or 3-ary randomized response."""
     return lambda lane: invert_profile.tabulated(lane, cut, upper)
 
 
-@family
+@functools.cache
 def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
     """A kernel: the messages of binary randomized response and the tables of both directions."""
 
@@ -52,19 +51,19 @@ def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], Bina
     return kernel
 
 
-@family
+@functools.cache
 def profile(exact: bool) -> Callable[..., Array]:
     """A kernel (parts, losses, count, epsilon0): `clones.profile_upper`."""
     return functools.partial(clones.profile_upper, exact=exact)
 
 
-@family
+@functools.cache
 def ternary_lines(exact: bool) -> Callable[..., Lines]:
     """A kernel (parts, losses, count, epsilon0): `clones.lines_lower`."""
     return functools.partial(clones.lines_lower, exact=exact)
 
 
-@family
+@functools.cache
 def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
     """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
 
@@ -85,7 +84,7 @@ def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
     return kernel
 
 
-@family
+@functools.cache
 def gaussian_parts(buckets: int, upper: bool) -> Callable[..., tuple[GaussianBuckets]]:
     """A kernel (n, rate, mu, log_inverse_mass): the buckets of a Gaussian sum, above or below."""
     cut = subsampled_gaussian.buckets_upper if upper else subsampled_gaussian.buckets_lower
@@ -164,7 +163,7 @@ class End(NamedTuple):
     variance: Array
 
 
-@family
+@functools.cache
 def end(points: int, upper: bool) -> Callable[..., End]:
     """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
 
@@ -185,7 +184,7 @@ def end(points: int, upper: bool) -> Callable[..., End]:
     return kernel
 
 
-@family
+@functools.cache
 def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
     """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +12,6 @@ from jax import Array
 
 from checkin_jax.kernels import binary_response, clones, mixtures, tails
 from checkin_jax.kernels.clones import Cut
-from checkin_jax.kernels.execution.ahead import family
 
 # Relative width to which a crossing is enclosed, and how far beyond an estimate the next point is put.
 TOLERANCE = 1e-9
@@ -103,7 +103,7 @@ def tabulated(lane: Lane, cut: Cut, upper: bool) -> tuple[mixtures.Buckets, tail
     return clones.tabulated(law, lane.log_inverse_mass, cut, upper)
 
 
-@family
+@functools.cache
 def upper_end(cut: Cut) -> Callable[[Lane], Array]:
     """A kernel: the least loss found at which T1's profile is at most delta; 0 if it is at once."""
 
@@ -124,7 +124,7 @@ def _line(difference: Array, far: Array, loss: Array) -> Array:
     return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
 
-@family
+@functools.cache
 def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
     """A kernel: the largest loss found at which 3-ary randomized response leaks more than delta; 0 if none."""
 
@@ -139,7 +139,7 @@ def ternary_end(cut: Cut) -> Callable[[Lane], Array]:
     return kernel
 
 
-@family
+@functools.cache
 def binary_end(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], Array]:
     """A kernel: the same for binary randomized response, the better of P||Q and Q||P; table: of the tables."""
 

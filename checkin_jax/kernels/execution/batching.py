@@ -6,6 +6,7 @@ wanted cost nothing. Either way one size of block is compiled, however many lane
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.devices import in_use
 
 
-@compiled(static=("kernel", "one_by_one"))
+@functools.partial(jax.jit, static_argnames=("kernel", "one_by_one"))
 def _lanes(
     count: Array, held: Any, place: Array, columns: Any, kernel: Callable[..., Any], one_by_one: bool
 ) -> Any:
@@ -58,7 +58,7 @@ def over(kernel: Callable[..., Any], columns: Any, held: Any = (), place: Any = 
     """Runs the kernel on every lane; [size, ...]. Entries beyond the number of lanes given are undefined.
 
     Args:
-      kernel: a function of the arrays of one lane, `held`'s first; of a module, or one of a family (`ahead.family`).
+      kernel: a function of the arrays of one lane, `held`'s first; of a module, or one of a family.
       columns: tuple of pytrees of arrays [lanes, ...], lanes <= size.
       held: tuple of pytrees of arrays [any number, ...], lane i's are at place[i]; results of this function, say.
       size: static number of lanes, the same in as many calls as can be.

@@ -19,7 +19,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
@@ -52,7 +51,7 @@ def _one(nodes: int, seen: LabelledCounts, message: Message, stages: Stages, los
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("nodes",))
+@functools.partial(jax.jit, static_argnames="nodes")
 def profile_upper(
     seen: LabelledCounts,
     message: Message,
