@@ -5,7 +5,7 @@
 
 Without --data-dir on the embedded digits. Every client reads its own records, throws its own coin, takes a few steps on
 a linear model, clips, adds its own noise (`checkin_jax.flower.ClientMod`); the server adds up what comes
-(`checkin_jax.flower.strategy`).
+(`CheckInStrategy` of flower_strategy.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 
 import checkin_jax as cj
-from checkin_jax.flower import ClientMod, strategy
+from checkin_jax.flower import ClientMod
 from checkin_jax.training.examples import data
 
 
@@ -89,6 +89,7 @@ def client_app(folder: str, mod: ClientMod) -> Any:
 
 def main(experiment: Experiment) -> None:
     """Deals out the records, runs flwr's simulation and prints the accuracy."""
+    from flower_strategy import CheckInStrategy
     from flwr.app import Array, ArrayRecord, MetricRecord  # pyright: ignore[reportMissingImports]
     from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
     from flwr.simulation import run_simulation  # pyright: ignore[reportMissingImports]
@@ -120,12 +121,14 @@ def main(experiment: Experiment) -> None:
 
     @server.main()
     def run(grid: Any, context: Any) -> None:
-        chosen = strategy(
-            protocol,
-            randomizer,
-            delta=experiment.delta,
-            view="aggregate",
-            target_epsilon=experiment.target_epsilon,
+        chosen = CheckInStrategy(
+            cj.training.PrivateRun(
+                protocol=protocol,
+                randomizer=randomizer,
+                delta=experiment.delta,
+                target_epsilon=experiment.target_epsilon,
+                target_view="aggregate",
+            )
         )
         initial = ArrayRecord({"weights": Array(np.zeros((train.shape[1] + 1, 10), np.float32))})
         found = chosen.start(grid, initial, experiment.num_rounds, evaluate_fn=evaluate)

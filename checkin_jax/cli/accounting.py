@@ -239,8 +239,6 @@ class Compare(RunOptions):
     """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
     out: Path | None = None
     """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots."""
-    banded: bool = False
-    """Instead: sums of Gaussian messages beside DP-SGD and DP-FTRL (BandMF) at their epsilon; wants jax-privacy."""
     json: bool = False
     """Print one JSON array instead of a table."""
     markdown: bool = False
@@ -248,8 +246,6 @@ class Compare(RunOptions):
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the certified answer, and then the table."""
-        if self.banded:
-            return self._beside_banded()
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.compare import beside
@@ -273,28 +269,6 @@ class Compare(RunOptions):
                 print(json.dumps([_plain(row) for row in rows], allow_nan=False))
                 return
             print("", _table(rows, in_markdown=self.markdown), sep="\n")
-
-        return job
-
-    def _beside_banded(self) -> Job:
-        from checkin_jax.accounting.peers import beside_banded, table
-        from checkin_jax.protocols import Shuffle, ShuffledCheckIn
-        from checkin_jax.randomizers import Gaussian
-
-        protocol, randomizer = self.build_protocol(), self.build_randomizer()
-        if not isinstance(protocol, ShuffledCheckIn | Shuffle) or not isinstance(randomizer, Gaussian):
-            raise UsageError("--banded needs rounds of check-ins and --noise-multiplier")
-        if self.out is not None or self.delta0 is not None:
-            raise UsageError("--banded goes without --out and --delta0")
-        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
-
-        def job() -> None:
-            try:
-                rows = beside_banded(protocol, randomizer, delta=delta)
-            except (ImportError, ValueError, TypeError) as error:
-                raise UsageError(str(error)) from None
-            found = [dataclasses.asdict(row) for row in rows]
-            print(json.dumps(found, allow_nan=False) if self.json else table(rows))
 
         return job
 

@@ -1,4 +1,4 @@
-"""Check-in privacy in Flower: an accountant, a client mod and a strategy for flwr (extra `flower`).
+"""Check-in privacy in Flower: an accountant and a client mod for flwr (extra `flower`).
 
 flwr is imported when something needs it: what a `LocalDpMod` setting is worth is told without it.
 """
@@ -10,7 +10,6 @@ from checkin_jax import _later
 if _TYPE_CHECKING:
     from checkin_jax.flower.accountant import Accountant as Accountant
     from checkin_jax.flower.client import ClientMod as ClientMod
-    from checkin_jax.flower.server import strategy as strategy
     from checkin_jax.flower.worth import LocalDpWorth as LocalDpWorth
     from checkin_jax.flower.worth import local_dp_worth as local_dp_worth
 
@@ -19,7 +18,6 @@ __getattr__, __dir__ = _later.attach(
     {
         "Accountant": "accountant",
         "ClientMod": "client",
-        "strategy": "server",
         "LocalDpWorth": "worth",
         "local_dp_worth": "worth",
     },

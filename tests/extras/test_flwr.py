@@ -32,7 +32,8 @@ from flwr.serverapp.strategy import (  # pyright: ignore[reportMissingImports]
 from flwr.supercore.task_identity import TaskIdentity  # pyright: ignore[reportMissingImports]
 
 import checkin_jax as cj
-from checkin_jax.flower import Accountant, ClientMod, strategy
+from checkin_jax.flower import Accountant, ClientMod
+from train.flower_strategy import CheckInStrategy
 
 CONFIG = {
     "target_delta": 1e-5,
@@ -103,6 +104,12 @@ def mod(**changes):
     return ClientMod(NOISE, **(settings | changes))
 
 
+def private_run(target_epsilon=None):
+    return cj.training.PrivateRun(
+        protocol=RUN, randomizer=NOISE, delta=1e-5, target_epsilon=target_epsilon, target_view="aggregate"
+    )
+
+
 def test_it_is_an_accountant_of_theirs_and_below_renyi():
     ours: PrivacyAccountant = Accountant(PrivacyConfig(**CONFIG, max_epsilon=3.0))
     theirs = RdpAccountant(PrivacyConfig(**CONFIG, max_epsilon=3.0))
@@ -140,7 +147,7 @@ def test_their_fixed_clipping_strategy_halts_on_our_epsilon():
 
 
 def test_a_run_of_check_ins_ends_with_its_budget_and_learns():
-    chosen = strategy(RUN, NOISE, delta=1e-5, view="aggregate", target_epsilon=3.0)
+    chosen = CheckInStrategy(private_run(target_epsilon=3.0))
     assert isinstance(chosen, Strategy)
     grid = Grid(client_app([mod()]), 40)
     result = chosen.start(grid, initial(), num_rounds=50)
@@ -150,7 +157,7 @@ def test_a_run_of_check_ins_ends_with_its_budget_and_learns():
     last = result.train_metrics_clientapp[rounds]
     assert last["epsilon"] == cj.account(RUN.repeated(rounds), NOISE, delta=1e-5, view="aggregate").epsilon
     assert last["epsilon"] <= 3.0
-    assert chosen.epsilon(rounds + 1) > 3.0
+    assert chosen.guarantee(rounds + 1).epsilon > 3.0
     with pytest.raises(PrivacyBudgetExhausted):
         chosen.configure_train(rounds + 1, initial(), ConfigRecord(), grid)
     # Everybody's clipped update points the same way: 203 coordinates, 0.5 in all.
@@ -164,7 +171,7 @@ def test_a_run_of_check_ins_ends_with_its_budget_and_learns():
 
 
 def test_what_leaves_a_device_is_a_message_or_nothing():
-    chosen = strategy(RUN, NOISE, delta=1e-5, view="aggregate")
+    chosen = CheckInStrategy(private_run())
     for app in (client_app([mod()]), client_app([mod()], step=1e9), client_app([mod()], fail=True)):
         grid = Grid(app, 40)
         chosen.start(grid, initial(), num_rounds=2)

@@ -35,7 +35,7 @@ OWNERS = {
     "dp_accounting": ("accounting", "flower"),
     "flax": ("training.examples",),
     "flwr": ("flower",),
-    "jax_privacy": ("accounting.peers", "training.schedules"),
+    "jax_privacy": ("training.schedules",),
     "matplotlib": ("plotting", "sweeps.pictures", "training.reports"),
     "optax": ("training",),
     "orbax": ("training.runs",),

@@ -2,15 +2,12 @@
 
 import dataclasses
 import math
-import sys
 
-import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax import cli
 from checkin_jax.accounting import compare as comparison
-from checkin_jax.accounting import peers, published
+from checkin_jax.accounting import published
 from checkin_jax.protocols import PROTOCOLS, Analysis, Throws
 from tests.oracles import gaussian
 
@@ -187,24 +184,3 @@ def test_bad_input():
         comparison.compare(run, cj.Gaussian(noise_multiplier=9.0), delta=0.1, delta0=0.0)
     with pytest.raises(TypeError, match=r"^randomizer="):
         comparison.compare(run, 3.0, delta=0.1)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("strategy", [[1.0], [0.8, 0.6], [0.7, 0.5, 0.4, 0.3]])
-def test_noise_in_prefix_sums_is_that_of_the_matrices(strategy):
-    toeplitz = sum(np.diag(np.full(12 - i, value), -i) for i, value in enumerate(strategy))
-    rows = np.tril(np.ones((12, 12))) @ np.linalg.inv(toeplitz)
-    expected = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
-    assert peers._prefix_error(np.asarray(strategy), 12) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.thorough
-def test_banded_matrices_want_jax_privacy(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "jax_privacy", None)
-    monkeypatch.setitem(sys.modules, "jax_privacy.matrix_factorization", None)
-    run = ["compare", "--banded", "--num-clients", "400", "--check-in-prob", "0.2", "--num-rounds", "4"]
-    with pytest.raises(SystemExit):
-        cli.main([*run, "--noise-multiplier", "1"])
-    assert ".[jax-privacy]" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main([*run, "--epsilon0", "1"])
-    assert "--noise-multiplier" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import dataclasses
 import enum
 import json
 import math
-import sys
 
 import mpmath
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import cli
-from checkin_jax.flower import Accountant, ClientMod, client, local_dp_worth, server
+from checkin_jax.flower import Accountant, ClientMod, client, local_dp_worth
 from checkin_jax.training.private.samplers import mechanism_of
 
 NOISE = cj.Gaussian(noise_multiplier=4.0)
@@ -195,14 +194,3 @@ def test_state_survives_and_what_does_not_fit_is_refused():
         again.compose(Event(population_size=7))
     with pytest.raises(ValueError, match="without-replacement"):
         Accountant(Config(Sampling.WITHOUT, Relation.REPLACED))
-
-
-def test_a_strategy_wants_flwr(monkeypatch):
-    monkeypatch.setitem(sys.modules, "flwr", None)
-    monkeypatch.setitem(sys.modules, "flwr.app", None)
-    server._kind.cache_clear()
-    run = cj.ShuffledCheckIn(num_clients=50, check_in_prob=0.5, num_rounds=2)
-    with pytest.raises(ImportError, match=r"\.\[flower\]"):
-        server.strategy(run, NOISE, delta=1e-5, view="aggregate")
-    with pytest.raises(TypeError, match="protocol="):
-        server.strategy(cj.SlidingWindow(num_clients=9, window=3), NOISE, delta=1e-5, view="local")  # type: ignore[arg-type]
