@@ -2,7 +2,7 @@
 
     python accountants/large_sweep.py --out large_sweep.parquet
 
-Clients from 1e3 to 1e9, rates, local epsilons and rounds on fine grids; one Parquet, NPZ or CSV file of all rows, and a
+Clients from 1e3 to 1e9, rates, local epsilons and rounds on fine grids; one Parquet or CSV file of all rows, and a
 table by number of clients. Rows are evaluated in blocks; a run that was stopped goes on with --resume.
 """
 
@@ -17,14 +17,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax.sweeps.table import load
 
 
 def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) -> None:
     """Sweeps and prints the table.
 
     Args:
-      out: File to write: .parquet, .npz or .csv.
+      out: File to write: .parquet or .csv.
       steps: Values of each of four axes; 26 give about a million rows with both bounds.
       delta: Delta of every run.
       resume: Go on with the finished blocks of a run that was stopped.
@@ -43,7 +42,7 @@ def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) 
             delta=delta,
             bound="theorem-2,theorem-3",
         )
-    rows = load(out).columns
+    rows = cj.finished_rows(out).columns
     second, third = (rows["epsilon"][rows["bound"] == bound] for bound in ("theorem-2", "theorem-3"))
     clients = rows["num_clients"][rows["bound"] == "theorem-2"]
     table = Table("clients", "within a factor of two", "median ratio", title="Theorem 2 over Theorem 3")

@@ -26,7 +26,7 @@ from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax.accounting import published as cj_published
-from checkin_jax.sweeps.published import DEFAULT_ORDERS
+from checkin_jax.sweeps.formulas import DEFAULT_ORDERS
 
 DELTA = 1e-6
 
@@ -221,7 +221,7 @@ def main(
         return
     timed: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "sweep.npz"
+        out = Path(folder) / "sweep.parquet"
         for name, what, make, count, _ in sweeps:
             tables = [make(count, seed) for seed in (1, 2)]
             # The second table again: whatever it needs is compiled by then.

@@ -61,7 +61,7 @@ if _TYPE_CHECKING:
     from checkin_jax.sweeps.store import finished_rows as finished_rows
     from checkin_jax.sweeps.sweep import sweep as sweep
     from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
-    from checkin_jax.sweeps.table import Sweep as Sweep
+    from checkin_jax.sweeps.tables import Sweep as Sweep
 
 # Imported when they are used: who wants a protocol's page should not wait for the trainer, nor the shell for JAX.
 __getattr__, __dir__ = _later.attach(
@@ -103,7 +103,7 @@ __getattr__, __dir__ = _later.attach(
         "finished_rows": "sweeps.store",
         "sweep": "sweeps.sweep",
         "sweep_to_file": "sweeps.sweep",
-        "Sweep": "sweeps.table",
+        "Sweep": "sweeps.tables",
         "auditing": "auditing",
         "training": "training",
         "published": "accounting.published",

@@ -42,7 +42,7 @@ class Sweep(ProcessOptions):
     )
 
     out: Path
-    """File to write: .csv, .npz, or .parquet (which wants the extra sweep); a row a setting. What is there stays."""
+    """File to write: .csv or .parquet; a row a setting. What is there stays."""
     overwrite: bool = False
     """Replace --out if it is there; --resume does, too."""
     what: Literal["bracket", "rdp", "rdp-bracket", "rdp-epsilon", "published", "calibration"] = "bracket"
@@ -105,7 +105,7 @@ class Sweep(ProcessOptions):
     rows: Literal["product", "zip"] = "product"
     """All combinations of the axes, or the i-th values of all axes in row i."""
     table: Path | None = None
-    """Rows from a .csv, .npz or .parquet file instead of combinations; single values of axes serve all of them."""
+    """Rows from a .csv or .parquet file instead of combinations; single values of axes serve all of them."""
     bounds: str = "best"
     """Theorems to use: best (all that apply), fast (much faster), or labels: T1,T1+."""
     resume: bool = False
@@ -129,12 +129,12 @@ class Sweep(ProcessOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job evaluates the settings and writes the file."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import pictures, table
+        from checkin_jax.sweeps import pictures, tables
         from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.settings import NAMES
         from checkin_jax.sweeps.sweep import prepare
 
-        out = table.check(self.out)
+        out = tables.check(self.out)
         if not out.parent.is_dir() or out.is_dir():
             raise UsageError(f"--out {str(out)!r}: expected a file in a folder that is there")
         if out.exists() and not (self.overwrite or self.resume or self.join):
@@ -150,7 +150,7 @@ class Sweep(ProcessOptions):
         for name in own:
             if self.mechanism != OWN[name]:
                 raise UsageError(f"--{name.replace('_', '-')} goes with --mechanism {OWN[name]}")
-        rows = None if self.table is None else table.load(self.table)
+        rows = None if self.table is None else tables.load(self.table)
         if not KINDS[self.what].at_orders and (rows is None or "delta" not in rows.columns):
             given.setdefault("delta", "1e-6")
         arguments = {
@@ -207,11 +207,11 @@ class Sweep(ProcessOptions):
     def _tell(self, written: Written, seconds: float) -> None:
         """The summary, and the plot."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import pictures, table
+        from checkin_jax.sweeps import pictures, tables
 
         if self.plot is not None:
             try:
-                drawn = pictures.picture(table.load(self.out).columns, self.what, self.plot_axis)
+                drawn = pictures.picture(tables.load(self.out).columns, self.what, self.plot_axis)
             except ValueError as error:
                 raise UsageError(f"{error}; the rows are in {self.out}") from error
             plotting.write(drawn, self.plot)
@@ -220,7 +220,7 @@ class Sweep(ProcessOptions):
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
             return
         if self.markdown:
-            print(table.load(self.out).to_markdown(), "", sep="\n")
+            print(tables.load(self.out).to_markdown(), "", sep="\n")
         print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
         if written.failed:
             print(

@@ -10,7 +10,7 @@ from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
-    from checkin_jax.sweeps.table import Frame, Sweep
+    from checkin_jax.sweeps.tables import Frame, Sweep
 
 # Numbers, or a range as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
 Numbers = float | str | Sequence[float]

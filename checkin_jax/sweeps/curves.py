@@ -1,131 +1,116 @@
-"""Renyi divergences of a table of settings: the orders of a setting together, on accelerators many settings at once."""
+"""Renyi divergences of a table of settings: a setting's orders together, on accelerators many settings together."""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate, plotting
 from checkin_jax.accounting.bounds import moments
-from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp
+from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp, unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.execution import batching
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps.processes.beside import Portable
-from checkin_jax.sweeps.results import Attempt, attempt, refusal
+from checkin_jax.sweeps.results import Question, Results, refusal
 
-if TYPE_CHECKING:
-    from checkin_jax.sweeps.processes.workers import Task, Workers
-    from checkin_jax.sweeps.results import Results
-
-# Settings that one task takes on the host; lanes and orders of a call on an accelerator.
+# Settings of one call on the host.
 _TOGETHER = 8
-_LANES, _ORDERS = 256, (4, 16, 64)
+# Settings and orders of one call on an accelerator, and the sizes that its kernels are compiled for.
+_LANES, _ORDERS = 256, 64
+_BUCKETS, _NODES = (64, 256), (160, 640, 1280)
 
 
-def run(
-    inputs: Mapping[str, np.ndarray],
-    build: Callable[[Mapping[str, Any]], UnitCurve],
-    below: Callable[[Mapping[str, Any], np.ndarray], np.ndarray] | None,
-    results: Results,
-    workers: Workers,
-    done: Callable[[int], None],
-) -> None:
-    """Fills the rows of a block; build makes the run of a setting, or raises what is wrong with it.
-
-    below: lower ends of a setting at some orders, if they are wanted.
-    """
-    orders = np.asarray(inputs["order"], dtype=np.float64)
-    legal = (orders > 1.0) & (orders < np.inf)
-    groups: dict[tuple[Any, ...], list[int]] = {}
+def _settings(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[tuple[dict[str, Any], np.ndarray]]:
+    """The settings among the rows `index`, which differ in more than their order: arguments and rows of each."""
     names = [name for name in inputs if name != "order"]
-    for i, key in enumerate(zip(*(inputs[name].tolist() for name in names))):
-        groups.setdefault(key, []).append(i)
-    settings: list[_Setting] = []
-    for key, members in groups.items():
-        index = np.array(members)
-        try:
-            one = build(dict(zip(names, key)))
-        except (TypeError, ValueError) as error:
-            results.errors[index] = str(error)
-            continue
-        for i in index[~legal[index]]:
-            results.errors[i] = refusal(functools.partial(_check_order, order=inputs["order"][i].item()))
-        if legal[index].any():
-            lower = None if below is None else functools.partial(below, dict(zip(names, key)))
-            settings.append(_Setting(one, index[legal[index]], lower))
-    done(int(np.count_nonzero(results.errors != "")))
-    with workers.device(), float64():
-        wide = below is None and batching.pays()
-        together = [_lanes(one, orders[index]) if wide else None for one, index, _ in settings]
-    served = [(*setting[:2], lanes) for setting, lanes in zip(settings, together) if lanes is not None]
-    rest = [setting for setting, lanes in zip(settings, together) if lanes is None]
-    tasks: list[Task] = [
-        _alone(rest[start : start + _TOGETHER], orders, results, done)
-        for start in range(0, len(rest), _TOGETHER)
-    ]
-    if served:
-        tasks.append(_at_once(served, orders, results, done))
-    workers.run(tasks)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in zip(index.tolist(), zip(*(inputs[name][index].tolist() for name in names))):
+        groups.setdefault(key, []).append(place)
+    return [(dict(zip(names, key)), np.array(rows)) for key, rows in groups.items()]
 
 
-_check_order = functools.partial(_validate.real, 1, np.inf, open_low=True, open_high=True)
+def parts(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[np.ndarray]:
+    """The rows `index`, some settings with all of their orders at a time."""
+    rows = [rows for _, rows in _settings(inputs, index)]
+    return [np.concatenate(rows[start : start + _TOGETHER]) for start in range(0, len(rows), _TOGETHER)]
 
 
-class _Setting(NamedTuple):
-    """A run, its rows, and its lower ends at some orders, if wanted."""
-
-    one: UnitCurve
-    rows: np.ndarray
-    below: Callable[[np.ndarray], np.ndarray] | None
-
-    def answer(self, orders: np.ndarray) -> dict[str, Any]:
-        above = _answer(self.one.curve(orders))
-        return above if self.below is None else {**above, "lower": self.below(orders)}
+def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results) -> None:
+    """Divergences of the rows of some settings, in NumPy."""
+    for given, rows in _settings(inputs, np.arange(len(results.errors))):
+        rows = _legal(inputs, rows, results)
+        if rows.size:
+            results.attempt(rows, functools.partial(_answer, question, given, inputs["order"][rows]))
 
 
-def _alone(
-    settings: Sequence[_Setting],
-    orders: np.ndarray,
-    results: Results,
-    done: Callable[[int], None],
-) -> Task:
-    def take(answers: Sequence[Attempt]) -> None:
-        for setting, answer in zip(settings, answers, strict=True):
-            results.take(setting.rows, answer)
-            done(len(setting.rows))
-
-    return Portable(_attempts, (settings, [orders[setting.rows] for setting in settings]), take)
+def _legal(inputs: Mapping[str, np.ndarray], rows: np.ndarray, results: Results) -> np.ndarray:
+    """The rows whose order is one; the others get their errors."""
+    orders = np.asarray(inputs["order"], dtype=np.float64)[rows]
+    legal = (orders > 1.0) & (orders < np.inf)
+    for row in rows[~legal]:
+        check = functools.partial(_validate.real, 1, np.inf, open_low=True, open_high=True)
+        results.errors[row] = refusal(functools.partial(check, order=inputs["order"][row].item()))
+    return rows[legal]
 
 
-def _attempts(settings: Sequence[_Setting], orders: Sequence[np.ndarray]) -> list[Attempt]:
-    return [attempt(functools.partial(one.answer, at)) for one, at in zip(settings, orders)]
+def _answer(question: Question, given: Mapping[str, Any], orders: np.ndarray) -> dict[str, Any]:
+    protocol, randomizer = question.described(given)
+    view, orders = given.get("view", "messages"), np.asarray(orders, dtype=np.float64)
+    found = _columns(unit_curve(protocol, randomizer, view).curve(orders))
+    if question.kind.band:
+        found["lower"] = rdp_lower(protocol, randomizer, orders, view=view)
+    return found
 
 
-def _answer(found: Curve) -> dict[str, Any]:
-    """Result columns of a setting's rows."""
+def _columns(found: Curve) -> dict[str, Any]:
     method = np.array([f"{name}, RDP" for name in found.names], dtype=object)
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 
-# Label of the bound, and what the kernel needs.
-_Lane = tuple[str, moments.Plan]
+def on_devices(
+    question: Question,
+    inputs: Mapping[str, np.ndarray],
+    index: np.ndarray,
+    devices: Sequence[Any],
+    results: Results,
+) -> np.ndarray:
+    """Fills in those of the rows `index` whose bounds have a compiled kernel, and returns them."""
+    started = time.perf_counter()
+    orders = np.asarray(inputs["order"], dtype=np.float64)
+    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, moments.Plan]]]] = []
+    with jax.default_device(devices[0]), float64():
+        for given, rows in _settings(inputs, index):
+            try:
+                one = unit_curve(*question.described(given), given.get("view", "messages"))
+            except (TypeError, ValueError):
+                continue
+            rows = rows[(orders[rows] > 1.0) & (orders[rows] < np.inf)]
+            lanes = _lanes(one, orders[rows]) if rows.size else None
+            if lanes is not None:
+                served.append((one, rows, lanes))
+        answers = iter(log_moments([plan for *_, lanes in served for _, plan in lanes], devices))
+    for one, rows, lanes in served:
+        found = one.joined(orders[rows], [(label, plan.where, next(answers)) for label, plan in lanes])
+        results.attempt(rows, functools.partial(_columns, found))
+    every = np.concatenate([rows for _, rows, _ in served]) if served else np.zeros(0, dtype=np.int64)
+    results.seconds[every] = (time.perf_counter() - started) / max(len(every), 1)
+    return every
 
 
-def _lanes(one: UnitCurve, orders: np.ndarray) -> list[_Lane] | None:
-    """A lane for each bound and group of orders; None where a bound has no kernel for many settings."""
+def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, moments.Plan]] | None:
+    """A label of a bound, and what the kernel needs, for some orders each; None where a bound has no such kernel."""
     if isinstance(one, GaussianCurve):
         return None
-    found: list[_Lane] = []
+    found: list[tuple[str, moments.Plan]] = []
     masses = moments.left_out(orders, one.epsilon0)
     for mass in np.unique(masses):
         where = np.flatnonzero(masses == mass)
@@ -137,55 +122,54 @@ def _lanes(one: UnitCurve, orders: np.ndarray) -> list[_Lane] | None:
             if mixture is None:
                 return None
             for plan in moments.plans(mixture, orders[where]):
-                for start in range(0, len(plan.where), _ORDERS[-1]):
-                    stop = start + _ORDERS[-1]
-                    lane = plan.lane._replace(orders=plan.lane.orders[start:stop])
-                    found.append((label, plan._replace(where=where[plan.where[start:stop]], lane=lane)))
+                for start in range(0, len(plan.where), _ORDERS):
+                    some = slice(start, start + _ORDERS)
+                    lane = plan.lane._replace(orders=plan.lane.orders[some])
+                    found.append((label, plan._replace(where=where[plan.where[some]], lane=lane)))
     return found
 
 
-def _at_once(
-    settings: Sequence[tuple[UnitCurve, np.ndarray, list[_Lane]]],
-    orders: np.ndarray,
-    results: Results,
-    done: Callable[[int], None],
-) -> Task:
-    def task() -> None:
-        started = time.perf_counter()
-        flat = [lane for *_, lanes in settings for lane in lanes]
-        answers = iter(log_moments([plan for _, plan in flat]))
-        for one, index, lanes in settings:
-            parts = [(name, plan.where, next(answers)) for name, plan in lanes]
-            results.fill(index, **_answer(one.joined(orders[index], parts)))
-            done(len(index))
-        everything = np.concatenate([index for _, index, _ in settings])
-        results.seconds[everything] = (time.perf_counter() - started) / len(everything)
-
-    return task
+def _compiled_for(choice: kernels.Choice) -> kernels.Choice:
+    """The choice of sizes that a lane with this one is computed with: more buckets and nodes bound as well."""
+    if choice.buckets == 0:
+        return choice
+    buckets = next(size for size in _BUCKETS if size >= choice.buckets)
+    return choice._replace(buckets=buckets, nodes=next(size for size in _NODES if size >= choice.nodes))
 
 
 @functools.cache
-def _kernel(choice: kernels.Choice) -> Callable[..., Any]:
-    return functools.partial(kernels.log_moments, choice=choice)
+def _program(choice: kernels.Choice, side_by_side: bool) -> Callable[[kernels.Lane], jax.Array]:
+    kernel = functools.partial(kernels.log_moments, choice=choice)
+    return jax.jit(jax.vmap(kernel) if side_by_side else functools.partial(jax.lax.map, kernel))
 
 
-def log_moments(lanes: Sequence[moments.Plan]) -> list[np.ndarray]:
-    """What the kernel finds for every lane, those of one shape in one compiled call; inside `float64()`."""
-    groups: dict[Any, list[int]] = {}
-    counts = [len(lane.where) for lane in lanes]
+def log_moments(
+    lanes: Sequence[moments.Plan], devices: Sequence[Any], size: int = _LANES
+) -> list[np.ndarray]:
+    """log A of every lane at its orders, from above, lanes with equal sizes in one compiled call; inside `float64()`.
+
+    Args:
+      devices: share the lanes of a call: side by side, on a CPU one by one.
+      size: lanes of a call.
+    """
+    groups: dict[kernels.Choice, list[int]] = {}
     for i, lane in enumerate(lanes):
-        size = next(size for size in _ORDERS if size >= counts[i])
-        groups.setdefault((lane.choice, size), []).append(i)
+        groups.setdefault(_compiled_for(lane.choice), []).append(i)
+    shared = NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
+    size = -(-size // len(devices)) * len(devices)
     found: list[np.ndarray] = [np.zeros(0)] * len(lanes)
-    for (choice, size), members in groups.items():
-        for start in range(0, len(members), _LANES):
-            some = members[start : start + _LANES]
-            padded = [np.pad(lanes[i].lane.orders, (0, size - counts[i]), mode="edge") for i in some]
-            full = [lanes[i].lane._replace(orders=host(orders)) for i, orders in zip(some, padded)]
-            columns = jax.tree.map(lambda *parts: np.stack(parts), *full)
-            values = np.asarray(batching.over(_kernel(choice), (columns,), size=_LANES))
+    for choice, members in groups.items():
+        program = _program(choice, devices[0].platform != "cpu")
+        for start in range(0, len(members), size):
+            some = members[start : start + size]
+            orders = [lanes[i].lane.orders for i in some]
+            padded = [np.pad(each, (0, _ORDERS - len(each)), mode="edge") for each in orders]
+            full = [lanes[i].lane._replace(orders=host(each)) for i, each in zip(some, padded)]
+            full += [full[0]] * (size - len(full))
+            columns = jax.tree.map(lambda *each: np.stack(each), *full)
+            values = np.asarray(program(jax.device_put(columns, shared)))
             for i, row in zip(some, values):
-                found[i] = row[: counts[i]]
+                found[i] = row[: len(lanes[i].where)]
     return found
 
 

@@ -1,252 +1,118 @@
-"""One block of settings: every row gets its results, or the text of its error."""
+"""A block of settings, mapped over the host's cores or batched on a device: each gets its results or its error."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+import pyarrow as pa
 
 from checkin_jax import _validate
 from checkin_jax.accounting.account import MIN_DELTA, account
-from checkin_jax.accounting.bounds.choice import BEST, built_bounds, unit_bound
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
-from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.kernels.execution import batching
-from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS, CheckInProtocol
-from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.rates import RateLimits
-from checkin_jax.sweeps import curves, published
-from checkin_jax.sweeps.brackets import batched
-from checkin_jax.sweeps.processes import beside
-from checkin_jax.sweeps.processes.workers import Task, Workers
-from checkin_jax.sweeps.results import Attempt, Question, Results, attempt
-from checkin_jax.sweeps.table import Columns
+from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS
+from checkin_jax.sweeps import curves, formulas
+from checkin_jax.sweeps.results import Question, Results
+from checkin_jax.sweeps.settings import Rows
+from checkin_jax.sweeps.workers import Workers
 
-# In place of check_in_prob: what `RateLimits` has.
-LIMITS = ("largest_rate", "expected_check_ins")
-# Rows that one task of the slower kinds takes.
-_ROWS_PER_TASK = 4
+# Rows of one call.
+_TOGETHER = 4
 
 
 def evaluate(
-    question: Question, inputs: Mapping[str, np.ndarray], workers: Workers, done: Callable[[int], None]
-) -> Columns:
-    """The block's columns; done is told how many more rows are ready, from any thread."""
-    count = len(next(iter(inputs.values())))
-    results = Results(question, count)
-    if question.what == "published":
-        published.run_published(question, inputs, results, workers, done)
-    elif question.kind.at_orders:
-        curves.run(
-            inputs,
-            lambda given: unit_curve(*_described(question, given), _view(given)),
-            functools.partial(_rdp_below, question) if question.kind.band else None,
-            results,
-            workers,
-            done,
-        )
+    question: Question, rows: Rows, workers: Workers, devices: Sequence[Any], done: Callable[[int], None]
+) -> pa.Table:
+    """The block's table.
+
+    Args:
+      workers: whoever evaluates what the host does.
+      devices: all of one kind, that of which accelerators take what has compiled kernels.
+      done: told how many more rows are ready.
+    """
+    results = Results(question, len(rows))
+    for place, error in rows.faults.items():
+        results.errors[place] = error
+    left = np.flatnonzero(results.errors == "")
+    done(len(rows) - len(left))
+    if question.kind.at_orders:
+        if devices[0].platform != "cpu" and not question.kind.band:
+            served = curves.on_devices(question, rows.inputs, left, devices, results)
+            done(len(served))
+            left = np.setdiff1d(left, served)
+        parts = curves.parts(rows.inputs, left)
+    elif question.what == "published":
+        parts = formulas.parts(question, rows.inputs, left)
     else:
-        _by_rows(question, inputs, results, workers, done)
-    return results.columns(inputs)
+        parts = [left[start : start + _TOGETHER] for start in range(0, len(left), _TOGETHER)]
+
+    def take(place: int, found: Results) -> None:
+        results.put(parts[place], found)
+        done(len(parts[place]))
+
+    calls = [(question, {name: column[part] for name, column in rows.inputs.items()}) for part in parts]
+    if question.what == "published" and devices[0].platform != "cpu":
+        with jax.default_device(devices[0]):
+            for place, call in enumerate(calls):
+                take(place, answers(*call))
+    else:
+        workers.run(answers, calls, take)
+    return results.table(question, rows.inputs)
 
 
-def _by_rows(
-    question: Question,
-    inputs: Mapping[str, np.ndarray],
-    results: Results,
-    workers: Workers,
-    done: Callable[[int], None],
-) -> None:
-    """Kinds whose settings are objects: on accelerators those that batched kernels serve together, the rest in runs."""
-    names, together, rest = list(inputs), [], []
-    with workers.device():
-        wide = question.what == "bracket" and batching.pays()
-    for i, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
-        given = dict(zip(names, values))
-        try:
-            row = _row(question, given)
-            unit = _unit(question, row) if wide else None
-        except (TypeError, ValueError) as error:
-            results.errors[i] = str(error)
-            continue
-        if batched.serves(unit, row.protocol.repeats, row.delta):
-            together.append(batched.Setting(i, unit, row.protocol.repeats, row.delta))
-        else:
-            rest.append((i, row))
-    done(int(np.count_nonzero(results.errors != "")))
-    tasks = [
-        _task(question, rest[start : start + _ROWS_PER_TASK], results, done)
-        for start in range(0, len(rest), _ROWS_PER_TASK)
-    ]
-    batched.run(together, tasks, results, workers, done)
+def answers(question: Question, inputs: Mapping[str, np.ndarray]) -> Results:
+    """Results of some rows, in this process."""
+    results = Results(question, len(next(iter(inputs.values()))))
+    if question.kind.at_orders:
+        curves.fill(question, inputs, results)
+    elif question.what == "published":
+        formulas.fill(question, inputs, results)
+    else:
+        answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
+        for place, values in enumerate(zip(*(column.tolist() for column in inputs.values()))):
+            results.attempt(place, functools.partial(answer, question, dict(zip(inputs, values))))
+    return results
 
 
-def _task(
-    question: Question, rows: Sequence[tuple[int, Row]], results: Results, done: Callable[[int], None]
-) -> Task:
-    def take(answers: Sequence[Attempt]) -> None:
-        for (i, _), answer in zip(rows, answers, strict=True):
-            results.take(i, answer)
-            done(1)
-
-    return beside.Portable(_attempts, (question, [row for _, row in rows]), take)
-
-
-def _attempts(question: Question, rows: Sequence[Row]) -> list[Attempt]:
-    answer = {"bracket": _bracket, "calibration": _calibration, "rdp-epsilon": _by_rdp}[question.what]
-    return [attempt(functools.partial(answer, question, row)) for row in rows]
+def _arguments(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `account` and `calibrate` take beside the descriptions."""
+    relation = given.get("neighboring_relation", REPLACE)
+    return {
+        "delta": _validate.real(MIN_DELTA, 1.0, delta=given["delta"]),
+        "view": _validate.choice(VIEWS, view=given.get("view", "messages")),
+        "bounds": question.bounds,
+        "neighboring_relation": _validate.choice(RELATIONS, neighboring_relation=relation),
+        "client_rate": given.get("client_rate"),
+    }
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A setting that passed all checks."""
-
-    protocol: CheckInProtocol
-    randomizer: Any
-    delta: float
-    view: str
-    relation: str
-    target: float
-    client_rate: float | None = None
+def _bracket(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+    found = account(*question.described(given), **_arguments(question, given))
+    return _of(found, "epsilon", "lower", "method", "lower_method", "validity")
 
 
-def _described(question: Question, given: Mapping[str, Any]) -> tuple[CheckInProtocol, Any]:
-    """Protocol and randomizer of a setting. Raises TypeError, ValueError: as the constructors do."""
-    # A whole number in a column that has others too came as a float.
-    arguments = {name: given[name] for name in question.fields if name in given}
-    if LIMITS[0] in given:
-        arguments["check_in_prob"] = RateLimits(given[LIMITS[0]], given[LIMITS[1]])
-    return question.protocol(**arguments), question.built(given)
-
-
-def _view(given: Mapping[str, Any]) -> str:
-    return _validate.choice(VIEWS, view=given.get("view", "messages"))
-
-
-def _row(question: Question, given: Mapping[str, Any]) -> Row:
-    """Raises TypeError, ValueError: as the constructors do."""
-    protocol, randomizer = _described(question, given)
-    delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
-    target = given["target_epsilon"] if question.what == "calibration" else 0.0
-    view = _view(given)
-    relation = _validate.choice(RELATIONS, neighboring_relation=given.get("neighboring_relation", REPLACE))
-    return Row(protocol, randomizer, delta, view, relation, target, given.get("client_rate"))
-
-
-def _unit(question: Question, row: Row) -> UnitBound | None:
-    """What batched kernels might compose; None where they have nothing to do with the row."""
-    protocol, randomizer, bounds = row.protocol, row.randomizer, question.bounds
-    if row.view == "local" or row.relation != REPLACE or protocol.cover is None:
-        return None
-    sums = isinstance(randomizer, Gaussian) and row.view == "aggregate" and protocol.summed
-    if sums and protocol.alike(False)[0].above is protocol:
-        return _only(protocol, randomizer, row.view, row.delta, bounds)
-    if sums or bounds == BEST or not isinstance(randomizer, Randomizer):
-        return None
-    return unit_bound(protocol, randomizer, row.view, protocol.repeats, row.delta, bounds=bounds).bound
-
-
-def _only(
-    protocol: CheckInProtocol, randomizer: Randomizer, view: str, delta: float, bounds: str | tuple[str, ...]
-) -> UnitBound | None:
-    """The bound on a unit where only one is known."""
-    with float64():
-        mass = log_inverse_mass(protocol.repeats, delta)
-        found = built_bounds(Unit(protocol, randomizer, view, REPLACE, mass), bounds)
-    return found[0][1] if len(found) == 1 else None
-
-
-def _bracket(question: Question, row: Row) -> dict[str, Any]:
-    g = account(
-        row.protocol,
-        row.randomizer,
-        delta=row.delta,
-        view=row.view,
-        bounds=question.bounds,
-        neighboring_relation=row.relation,
-        client_rate=row.client_rate,
-    )
-    return _of(g, "epsilon", "lower", "method", "lower_method", "validity")
-
-
-def _calibration(question: Question, row: Row) -> dict[str, Any]:
+def _calibration(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+    protocol, randomizer = question.described(given)
     found = calibrate(
-        row.protocol,
-        row.randomizer,
-        target_epsilon=row.target,
-        delta=row.delta,
-        view=row.view,
-        free=None if isinstance(row.randomizer, type) else question.free,
-        bounds=question.bounds,
-        neighboring_relation=row.relation,
-        client_rate=row.client_rate,
+        protocol,
+        randomizer,
+        target_epsilon=given["target_epsilon"],
+        free=None if isinstance(randomizer, type) else question.free,
+        **_arguments(question, given),
     )
     return {"value": found.value, **_of(found.guarantee, "epsilon", "lower", "method", "validity")}
 
 
-def _by_rdp(question: Question, row: Row) -> dict[str, Any]:
-    epsilon, order, name = unit_curve(row.protocol, row.randomizer, row.view).best(row.delta)
+def _by_rdp(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+    about = _arguments(question, given)
+    epsilon, order, name = unit_curve(*question.described(given), about["view"]).best(about["delta"])
     return {"epsilon": epsilon, "optimal_order": order, "method": f"{name}, RDP", "validity": "certified"}
-
-
-def _rdp_below(question: Question, given: Mapping[str, Any], orders: np.ndarray) -> np.ndarray:
-    return rdp_lower(*_described(question, given), orders, view=_view(given))
 
 
 def _of(guarantee: Guarantee, *names: str) -> dict[str, Any]:
     return {name: getattr(guarantee, name) for name in names}
-
-
-def check(question: Question, names: Sequence[str]) -> None:
-    """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
-    fields = question.fields
-    wanted = [name for name, required in fields.items() if required]
-    own = question.randomizers
-    allowed = [*fields, *own]
-    wanted += [name for name, needed in own.items() if needed]
-    if LIMITS[0] in names or LIMITS[1] in names:
-        if "check_in_prob" not in fields or "check_in_prob" in names or question.what == "published":
-            raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
-        wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
-        allowed += ["client_rate"]
-    wanted += question.kind.wants
-    allowed += question.kind.left_out
-    if question.what == "published" and question.randomizer is None:
-        wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
-    free = question.free
-    if (question.what == "calibration") != (free is not None):
-        raise ValueError(
-            f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
-        )
-    variables = (
-        [question.randomizer.variable] if question.randomizer else [PureLDP.variable, Gaussian.variable]
-    )
-    searched = [variable.name for variable in variables if variable is not None]
-    if free in searched:
-        if question.randomizer is None and ("epsilon0" in names or "noise_multiplier" in names):
-            raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
-    elif (
-        question.randomizer is None
-        and ("epsilon0" in names) == ("noise_multiplier" in names)
-        and "epsilon0" not in wanted
-    ):
-        raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
-    kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
-    for name in wanted:
-        if name not in names:
-            raise ValueError(f"{kind} needs {name}")
-    known = dict.fromkeys([*wanted, *allowed])
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
-    free_ones = [*(name for name in fields if name != "num_colluding"), *searched]
-    if free is not None and free not in free_ones:
-        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.choice import BEST
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
-from checkin_jax.sweeps.table import Columns
+from checkin_jax.rates import RateLimits
+from checkin_jax.sweeps.tables import arrow
 
 
 class Kind(NamedTuple):
@@ -52,13 +55,13 @@ KINDS = {
     "published": Kind(("epsilon", "optimal_order"), _SAID, ("delta", "bound"), {}, 65_536),
     "calibration": Kind(("value", "epsilon", "lower"), _SAID, ("delta", "target_epsilon"), _SEEN, 256),
 }
-# Of the whole sweep, the same in every row.
-SAID = ("protocol", "bounds")
 # Every column that is no argument of a setting.
 ANSWERS = frozenset(
     [name for kind in KINDS.values() for name in (*kind.numbers, *kind.words)]
-    + [*SAID, "seconds", "version", "error"]
+    + ["protocol", "bounds", "seconds", "version", "error"]
 )
+# In place of check_in_prob: what `RateLimits` has.
+LIMITS = ("largest_rate", "expected_check_ins")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +103,13 @@ class Question:
             if own is None or name != self.free
         }
 
+    def described(self, given: Mapping[str, Any]) -> tuple[CheckInProtocol, Any]:
+        """Protocol and randomizer of a setting. Raises TypeError, ValueError: as the constructors do."""
+        arguments = {name: given[name] for name in self.fields if name in given}
+        if LIMITS[0] in given:
+            arguments["check_in_prob"] = RateLimits(given[LIMITS[0]], given[LIMITS[1]])
+        return self.protocol(**arguments), self.built(given)
+
     def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
         """The randomizer of a setting, or its class where its variable is free and there is no other argument."""
         if self.randomizer is not None:
@@ -122,8 +132,55 @@ def _fields(kind: type) -> dict[str, bool]:
     return {field.name: field.default is missing for field in dataclasses.fields(kind)}
 
 
+def check(question: Question, names: Sequence[str]) -> None:
+    """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
+    fields = question.fields
+    wanted = [name for name, required in fields.items() if required]
+    own = question.randomizers
+    allowed = [*fields, *own]
+    wanted += [name for name, needed in own.items() if needed]
+    if LIMITS[0] in names or LIMITS[1] in names:
+        if "check_in_prob" not in fields or "check_in_prob" in names or question.what == "published":
+            raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
+        wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
+        allowed += ["client_rate"]
+    wanted += question.kind.wants
+    allowed += question.kind.left_out
+    if question.what == "published" and question.randomizer is None:
+        wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
+    free = question.free
+    if (question.what == "calibration") != (free is not None):
+        raise ValueError(
+            f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
+        )
+    variables = (
+        [question.randomizer.variable] if question.randomizer else [PureLDP.variable, Gaussian.variable]
+    )
+    searched = [variable.name for variable in variables if variable is not None]
+    if free in searched:
+        if question.randomizer is None and ("epsilon0" in names or "noise_multiplier" in names):
+            raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
+    elif (
+        question.randomizer is None
+        and ("epsilon0" in names) == ("noise_multiplier" in names)
+        and "epsilon0" not in wanted
+    ):
+        raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
+    kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
+    for name in wanted:
+        if name not in names:
+            raise ValueError(f"{kind} needs {name}")
+    known = dict.fromkeys([*wanted, *allowed])
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
+    free_ones = [*(name for name in fields if name != "num_colluding"), *searched]
+    if free is not None and free not in free_ones:
+        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")
+
+
 def refusal(check: Callable[[], object]) -> str:
-    """What is said by a check that is known to refuse something."""
+    """The error of a check that is known to refuse something."""
     try:
         check()
     except (TypeError, ValueError) as error:
@@ -131,70 +188,58 @@ def refusal(check: Callable[[], object]) -> str:
     raise AssertionError(f"{check!r} refused nothing")
 
 
-class Attempt(NamedTuple):
-    """Results of a row or of several by name, or the error's text; and the seconds that it took."""
-
-    values: Mapping[str, Any]
-    error: str
-    seconds: float
-
-
-def attempt(answer: Callable[[], Mapping[str, Any]]) -> Attempt:
-    """The answer, or what is wrong with the setting."""
-    started = time.perf_counter()
-    try:
-        values, error = answer(), ""
-    except (TypeError, ValueError, ArithmeticError) as refused:
-        values, error = {}, str(refused)
-    return Attempt(values, error, time.perf_counter() - started)
-
-
 class Results:
-    """Result columns of a block, filled as rows finish. `columns` turns a row that was never filled into an error."""
+    """Result columns of some rows, filled as answers come.
+
+    Attributes:
+      numbers, words: by name, [rows]. seconds: of each row, its share of what was evaluated together. errors: texts.
+    """
 
     def __init__(self, question: Question, count: int) -> None:
         self.numbers = {name: np.full(count, np.nan) for name in question.kind.numbers}
         self.words = {name: np.full(count, "", dtype=object) for name in question.kind.words}
         self.seconds = np.zeros(count)
         self.errors = np.full(count, "", dtype=object)
-        bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
-        self.said = {"protocol": question.protocol.__name__, "bounds": bounds}
-        self.left_out = question.kind.left_out
 
-    def fill(self, index: Any, **values: Any) -> None:
-        """Results of the rows `index`."""
-        for name, value in values.items():
-            (self.numbers if name in self.numbers else self.words)[name][index] = value
-
-    def take(self, index: Any, found: Attempt) -> None:
-        """Fills the rows `index`, and shares out among them how long that took."""
-        self.fill(index, **found.values)
-        if found.error:
-            self.errors[index] = found.error
-        self.seconds[index] = found.seconds / np.size(index)
+    def put(self, index: np.ndarray, found: Results) -> None:
+        """Takes over the results of the rows `index`."""
+        for mine, theirs in ((self.numbers, found.numbers), (self.words, found.words)):
+            for name, column in theirs.items():
+                mine[name][index] = column
+        self.seconds[index], self.errors[index] = found.seconds, found.errors
 
     def attempt(self, index: Any, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Fills the rows `index` with an answer, or its error."""
-        self.take(index, attempt(answer))
+        """Fills the rows `index` with an answer, or with the error of a setting that is refused."""
+        started = time.perf_counter()
+        try:
+            for name, value in answer().items():
+                (self.numbers if name in self.numbers else self.words)[name][index] = value
+        except (TypeError, ValueError, ArithmeticError) as error:
+            self.errors[index] = str(error)
+        self.seconds[index] = (time.perf_counter() - started) / np.size(index)
 
-    def columns(self, inputs: Mapping[str, np.ndarray]) -> Columns:
+    def table(self, question: Question, inputs: Mapping[str, np.ndarray]) -> pa.Table:
         """Inputs and results, a row each; a row with neither result nor error has an error that says so."""
         for name, column in self.numbers.items():
             self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
-        good = self.errors == ""
+        bad = self.errors != ""
         for column in self.numbers.values():
-            column[~good] = np.nan
+            column[bad] = np.nan
         for column in self.words.values():
-            column[~good] = ""
-        count = len(self.errors)
-        left_out = {name: value for name, value in self.left_out.items() if name not in inputs}
-        return {
-            **{n: c.astype(object) if c.dtype.kind == "U" else c for n, c in inputs.items()},
-            **{name: np.full(count, value, dtype=object) for name, value in left_out.items()},
-            **self.numbers,
-            **self.words,
-            **{name: np.full(count, value, dtype=object) for name, value in self.said.items()},
-            "seconds": self.seconds,
-            "version": np.full(count, __version__, dtype=object),
-            "error": self.errors,
-        }
+            column[bad] = ""
+        bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
+        left_out = {name: value for name, value in question.kind.left_out.items() if name not in inputs}
+        return arrow(
+            {
+                **inputs,
+                **left_out,
+                **self.numbers,
+                **self.words,
+                "protocol": question.protocol.__name__,
+                "bounds": bounds,
+                "seconds": self.seconds,
+                "version": __version__,
+                "error": self.errors,
+            },
+            len(bad),
+        )

@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,11 +98,22 @@ def _words(name: str, given: Any) -> np.ndarray:
             found.update(given[start : start + _RUN].tolist())
         if all(isinstance(word, str) and "," not in word for word in found):
             return given if given.dtype.kind == "U" else given.astype(np.str_)
-    words = [given] if isinstance(given, str) else list(given)
+    words = np.atleast_1d(np.asarray(given, dtype=object)).tolist()
     words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
     if not words or not all(isinstance(word, str) for word in words):
         raise TypeError(f"{name}={_validate.shown(given)}: expected words")
     return np.array(words, dtype=np.str_)
+
+
+def cells(name: str, column: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
+    """Numbers of a column of texts, NaN where a cell is empty or no number, and the errors of the latter by row."""
+    numbers, faults = np.full(len(column), np.nan), {}
+    for row, cell in enumerate(column.tolist()):
+        try:
+            numbers[row] = float(cell) if cell else np.nan
+        except ValueError:
+            faults[row] = f"{name}={_validate.shown(cell)}: expected a number"
+    return numbers, faults
 
 
 def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
@@ -111,7 +122,10 @@ def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
         exact = given.dtype == np.int64 and given.size and max(-int(given.min()), int(given.max())) <= 2**53
         return given if exact and whole else given.astype(np.float64, copy=False)
     # numpy takes True for 1.
-    items = np.asarray(given, dtype=object).ravel()
+    items = np.asarray(given, dtype=object)
+    if items.ndim > 1:
+        raise TypeError(f"{name}={_validate.shown(given)}: expected one number or a sequence of numbers")
+    items = items.ravel()
     if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
         raise TypeError(f"{name}={_validate.shown(given)}: expected numbers")
     try:
@@ -157,6 +171,16 @@ def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
     return values
 
 
+class Rows(NamedTuple):
+    """Some settings: columns by argument, and by row the errors of cells that are no numbers."""
+
+    inputs: Mapping[str, np.ndarray]
+    faults: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """A table of settings that is never held whole unless it was given so.
@@ -164,26 +188,29 @@ class Settings:
     Attributes:
       axes: values of each argument, in the order of the columns.
       zipped: whether the axes are columns of one table; else the last axis varies fastest in their product.
+      faults: as of `Rows`.
     """
 
     axes: Mapping[str, np.ndarray]
     zipped: bool
+    faults: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         sizes = [len(values) for values in self.axes.values()]
         return sizes[0] if self.zipped else math.prod(sizes)
 
-    def rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Columns of the rows from start to stop, in input order."""
+    def rows(self, start: int, stop: int) -> Rows:
+        """The rows from start to stop, in input order."""
+        faults = {row - start: text for row, text in self.faults.items() if start <= row < stop}
         if self.zipped:
-            return {name: values[start:stop] for name, values in self.axes.items()}
+            return Rows({name: values[start:stop] for name, values in self.axes.items()}, faults)
         shape = tuple(len(values) for values in self.axes.values())
         places = np.unravel_index(np.arange(start, stop), shape)
-        return {name: values[place] for (name, values), place in zip(self.axes.items(), places)}
+        return Rows({name: values[place] for (name, values), place in zip(self.axes.items(), places)}, faults)
 
     def digest(self) -> str:
         """What tells two tables of settings apart: SHA-256 of names, kinds and values."""
-        found = hashlib.sha256(repr(self.zipped).encode())
+        found = hashlib.sha256(repr((self.zipped, sorted(self.faults.items()))).encode())
         for name, values in self.axes.items():
             found.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
             for start in range(0, len(values), _RUN):
@@ -196,8 +223,12 @@ def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Sett
     return _checked(Settings({name: axis(name, values, known) for name, values in given.items()}, False))
 
 
-def zipped(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Settings:
-    """Row i has the i-th value of each argument; single values serve all rows.
+def zipped(
+    given: Mapping[str, Any],
+    known: Mapping[str, type] = KINDS,
+    faults: Mapping[int, str] | None = None,
+) -> Settings:
+    """Row i has the i-th value of each argument; single values serve all rows. faults: as of `Rows`.
 
     Raises:
       ValueError: columns of different lengths.
@@ -211,7 +242,7 @@ def zipped(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Setti
     full = {
         name: np.broadcast_to(values, count) if len(values) == 1 else values for name, values in axes.items()
     }
-    return _checked(Settings(full, True))
+    return _checked(Settings(full, True, faults or {}))
 
 
 def _checked(settings: Settings) -> Settings:

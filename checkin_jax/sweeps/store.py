@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from checkin_jax._files import delete, delete_rest, hold, replacing, share
-from checkin_jax.sweeps.table import Columns, Sweep, check, joined, load
+from checkin_jax.sweeps.tables import Sweep, check, load, of_arrow
 
-_SCHEMA = 1
+_SCHEMA = 2
 _LOCK = ".lock"
-# No column has this name.
-_NAMES = "names of columns"
 
 
 def folder_of(out: Path) -> Path:
@@ -28,7 +25,7 @@ def folder_of(out: Path) -> Path:
 
 
 class Store:
-    """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .npz for each block.
+    """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .parquet for each block.
 
     Files appear whole or not at all. Several processes may share the folder if each writes blocks of its own and one
     of them leads, which holds a lock on the folder until the end; use as a context manager.
@@ -105,7 +102,7 @@ class Store:
         """Writes the plan of a sweep that begins; compares that of one that goes on."""
         here = self.folder / "plan.json"
         # A sweep that was killed before its plan was written has no blocks either.
-        if not here.exists() and not any(self.folder.glob("*.npz")):
+        if not here.exists() and not any(self.folder.glob("*.parquet")):
             with replacing(here) as stream:
                 stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
             return
@@ -123,49 +120,42 @@ class Store:
                 )
 
     def _path(self, block: int) -> Path:
-        return self.folder / f"{block:08d}.npz"
+        return self.folder / f"{block:08d}.parquet"
 
     def has(self, block: int) -> bool:
         """Whether the block is finished."""
         return self._path(block).exists()
 
-    def write(self, block: int, columns: Columns) -> None:
+    def write(self, block: int, table: pa.Table) -> None:
         """Keeps a finished block."""
-        words = {name: column for name, column in columns.items() if column.dtype.kind == "O"}
-        numbers = {name: column for name, column in columns.items() if name not in words}
-        # Words as one JSON text each: an array of them would be as wide as the longest.
-        texts = {f"words {name}": np.array(json.dumps(column.tolist())) for name, column in words.items()}
-        names = {_NAMES: np.array(json.dumps(list(columns)))}
         with replacing(self._path(block)) as stream:
-            np.savez(stream, allow_pickle=False, **names, **texts, **numbers)
+            pa.parquet.write_table(table, stream, write_page_checksum=True)
 
     def errors(self, block: int) -> list[str]:
         """The texts of the rows without a result."""
-        with _opened(self._path(block)) as columns:
-            return [text for text in columns["error"] if text]
+        return [text for text in _read(self._path(block), ["error"])["error"].to_pylist() if text]
 
-    def blocks(self, count: int) -> Iterator[Mapping[str, np.ndarray]]:
-        """All blocks, in order; a block's columns are read when they are asked for, until the next block is.
+    def blocks(self, count: int) -> Iterator[pa.Table]:
+        """All blocks, in order.
 
         Raises:
           ValueError: one is damaged; it is named.
         """
-        for block in range(count):
-            with _opened(self._path(block)) as columns:
-                yield columns
+        return (_read(self._path(block)) for block in range(count))
 
     def remove(self) -> None:
         """Deletes the folder, once the sweep is a file; a kill meanwhile leaves no blocks under its name."""
         delete(self.folder)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[_Columns]:
+def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
     with path.open("rb") as file:
-        with _reading(path):
-            held = np.load(file, allow_pickle=False)
-        with held:
-            yield _Columns(held, path)
+        try:
+            return pa.parquet.ParquetFile(file, page_checksum_verification=True).read(columns)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(f"{str(path)!r}: a damaged block ({error}); remove it and resume") from error
 
 
 def finished_rows(out: str | Path) -> Sweep:
@@ -183,41 +173,12 @@ def finished_rows(out: str | Path) -> Sweep:
     path = check(Path(out))
     folder = folder_of(path)
     parts = []
-    for each in sorted(folder.glob("[0-9]*.npz")):
+    for each in sorted(folder.glob("[0-9]*.parquet")):
         # Once the last block is there the folder becomes the file.
-        with contextlib.suppress(FileNotFoundError), _opened(each) as columns:
-            parts.append(dict(columns))
+        with contextlib.suppress(FileNotFoundError):
+            parts.append(_read(each))
     if not folder.exists():
         return load(path)
     if not parts:
         raise ValueError(f"{str(folder)!r}: no block is finished yet")
-    return joined(iter(parts))
-
-
-class _Columns(Mapping[str, np.ndarray]):
-    """The columns of an open block."""
-
-    def __init__(self, held: Mapping[str, np.ndarray], path: Path) -> None:
-        self._held, self._path = held, path
-        with _reading(path):
-            self._names: list[str] = json.loads(str(held[_NAMES]))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        with _reading(self._path):
-            if name in self._held:
-                return self._held[name]
-            return np.array(json.loads(str(self._held[f"words {name}"])), dtype=object)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{str(path)!r}: a damaged block ({error}); remove it and resume") from error
+    return of_arrow(pa.concat_tables(parts))

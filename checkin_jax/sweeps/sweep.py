@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import inspect
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import jax
 import numpy as np
+import pyarrow as pa
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
@@ -21,19 +23,32 @@ from checkin_jax.accounting.bounds.choice import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import evaluate, published, settings
-from checkin_jax.sweeps import table as tables
+from checkin_jax.sweeps import evaluate, formulas, settings, tables
 from checkin_jax.sweeps.arguments import Arguments
-from checkin_jax.sweeps.processes import shared
-from checkin_jax.sweeps.processes.shared import Executor
-from checkin_jax.sweeps.processes.workers import Workers
-from checkin_jax.sweeps.results import ANSWERS, KINDS, Question
-from checkin_jax.sweeps.settings import Settings
+from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
+from checkin_jax.sweeps.settings import Rows, Settings
 from checkin_jax.sweeps.store import Store, folder_of
-from checkin_jax.sweeps.table import Frame, Sweep
+from checkin_jax.sweeps.tables import Frame, Sweep
+from checkin_jax.sweeps.workers import Workers
 
 ROWS = ("product", "zip")
+# Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
+_AHEAD, _PAUSE = 1024, 0.05
 Progress = Callable[[int, int], None]
+
+
+class Future(Protocol):
+    """What `Executor.submit` gives."""
+
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+
+
+class Executor(Protocol):
+    """Whatever runs functions elsewhere: a `concurrent.futures.Executor`, or what looks like one."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +73,11 @@ class Prepared:
     def blocks(self) -> list[tuple[int, int]]:
         """(first row, row after the last) of every block."""
         return tables.batched(len(self.settings), self.block_rows)
+
+    def size(self, block: int) -> int:
+        """Rows of a block."""
+        start, stop = self.blocks[block]
+        return stop - start
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for two runs to give the same rows."""
@@ -104,7 +124,7 @@ def prepare(
             raise ValueError(
                 f"protocol={protocol.__name__}: expected ShuffledCheckIn or Shuffle with what='published'"
             )
-        tried = published.DEFAULT_ORDERS if orders is None else published.check_orders(orders)
+        tried = formulas.DEFAULT_ORDERS if orders is None else formulas.check_orders(orders)
     elif orders is not None:
         raise ValueError("orders: an argument of what='published' alone; what='rdp' takes order=[...]")
     else:
@@ -113,15 +133,21 @@ def prepare(
     known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
     _validate.choice(ROWS, rows=rows)
     if table is not None:
-        made = settings.zipped({**_columns(table), **arguments}, known)
+        columns, faults = _columns(table, known)
+        for name, value in arguments.items():
+            if name in columns:
+                raise ValueError(
+                    f"{name}={_validate.shown(value)}: expected no argument beside a column {name} of table"
+                )
+        made = settings.zipped({**columns, **arguments}, known, faults)
     elif rows == "zip":
         made = settings.zipped(arguments, known)
     else:
         made = settings.product(arguments, known)
-    evaluate.check(question, list(made.axes))
+    check(question, list(made.axes))
     if what == "published" and table is None:
         for bound in np.unique(made.axes["bound"]).tolist():
-            _validate.choice(published.BOUNDS, bound=bound)
+            _validate.choice(formulas.BOUNDS, bound=bound)
     size = (
         question.kind.block_rows if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
     )
@@ -136,20 +162,41 @@ def _check_class(base: type, example: str, **given: Any) -> None:
         )
 
 
-def _columns(given: str | Path | Sweep | Frame | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Columns of settings; of a sweep without its results, of files and frames with NaN for what is no number."""
+def _columns(
+    given: str | Path | Sweep | Frame | Mapping[str, Any], known: Mapping[str, type]
+) -> tuple[Mapping[str, Any], dict[int, str]]:
+    """Columns of settings, those of a sweep without its results; and errors of cells that are no numbers, by row."""
     if isinstance(given, str | Path):
         given = tables.load(given)
     elif isinstance(given, Frame) and not isinstance(given, Sweep):
-        given = Sweep(tables.of_frame(given))
+        given = tables.of_arrow(pa.table(given))
     if isinstance(given, Sweep):
-        inputs = {name: c for name, c in given.columns.items() if name not in ANSWERS}
-        return {name: c if name in settings.WORDS else tables.numbers(c) for name, c in inputs.items()}
+        inputs = {name: column for name, column in given.columns.items() if name not in ANSWERS}
+        faults: dict[int, str] = {}
+        for name, column in inputs.items():
+            if column.dtype.kind not in "iuf" and known.get(name) is not str:
+                inputs[name], found = settings.cells(name, column)
+                faults = {**found, **faults}
+        return inputs, faults
     if not isinstance(given, Mapping):
         raise TypeError(
             f"table={_validate.shown(given)}: expected a file's name, a Sweep, a data frame, or columns by name"
         )
-    return given
+    return given, {}
+
+
+def _devices(mesh: Mesh | None) -> list[Any]:
+    """The devices of this process that compiled kernels may use, or its CPU in place of those without IEEE float64.
+
+    Raises:
+      TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
+    """
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
+    found = list(jax.local_devices() if mesh is None else mesh.local_devices)
+    if not found:
+        raise ValueError(f"mesh={mesh!r}: no device of this process in it")
+    return list(dict.fromkeys(map(certified, found)))
 
 
 def sweep(
@@ -171,7 +218,7 @@ def sweep(
       protocol: a class of protocols, ShuffledCheckIn by default.
       rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
       table: instead of (or beside) them, columns by name: a mapping, a Sweep, a data frame of pandas or polars, or a
-        .csv, .npz or .parquet file of rows.
+        .csv or .parquet file of rows.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, an argument more: column rdp.
         "rdp-bracket": `rdp_lower` beside it, at about three times the cost: columns rdp, lower.
@@ -199,10 +246,11 @@ def sweep(
       >>> [f"{upper:.4f}" for upper in found["epsilon"]]
       ['0.1487', '0.3971', '0.0124', '0.0332']
     """
-    made = prepare(**arguments)
-    with Workers(mesh) as workers:
-        tell = _Told(progress, len(made.settings))
-        return tables.joined(_evaluated(made, workers, block, tell) for block in range(len(made.blocks)))
+    made, devices = prepare(**arguments), _devices(mesh)
+    tell = _counting(progress, len(made.settings))
+    with Workers() as workers:
+        blocks = [_evaluated(made, workers, devices, block, tell) for block in range(len(made.blocks))]
+    return tables.of_arrow(pa.concat_tables(blocks))
 
 
 def sweep_to_file(
@@ -216,7 +264,7 @@ def sweep_to_file(
     progress: Progress | None = None,
     **arguments: Unpack[Arguments],
 ) -> Written:
-    """Evaluates a sweep into a .csv, .npz or .parquet file, with memory for a few blocks only, however many rows.
+    """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks only, however many rows.
 
     Finished blocks are kept in the folder `out`.blocks until the file is whole. After `jax.distributed.initialize` the
     processes share the blocks among themselves: all must call this with the same arguments and an `out` on one file
@@ -247,111 +295,157 @@ def sweep_to_file(
     made, path = prepare(**arguments), tables.check(Path(out))
     _validate.flag(join=join)
     lease = _validate.real(1.0, 1e9, lease=lease)
-    if join + (executor is not None) + (jax.process_count() > 1) > 1:
-        raise ValueError("expected one of join, executor and several processes of jax.distributed")
-    if join:
-        return _joined(made, path, lease, mesh, progress)
     several = jax.process_count() > 1
-    if several and jax.process_index() > 0:
+    if join + (executor is not None) + several > 1:
+        raise ValueError("expected one of join, executor and several processes of jax.distributed")
+    devices, tell = _devices(mesh), _counting(progress, len(made.settings))
+    if several:
+        # The first one makes the folder, or refuses it; the processes share it like any others that join.
+        if jax.process_index() == 0:
+            with Store(path, made.identity(), resume=resume):
+                pass
         multihost_utils.sync_global_devices("checkin-jax sweep: folder")
-        resume = True
-    with Store(path, made.identity(), resume=resume, leads=jax.process_index() == 0) as store:
-        if several and jax.process_index() == 0:
-            multihost_utils.sync_global_devices("checkin-jax sweep: folder")
-        mine = range(jax.process_index(), len(made.blocks), jax.process_count())
-        tell = _Told(progress, sum(made.blocks[block][1] - made.blocks[block][0] for block in mine))
-        finished = [block for block in mine if store.has(block)]
-        tell(sum(made.blocks[block][1] - made.blocks[block][0] for block in finished))
-        left = [block for block in mine if block not in set(finished)]
+    if join or several:
+        return _joined(made, path, lease, devices, tell)
+    with Store(path, made.identity(), resume=resume) as store:
+        left = [block for block in range(len(made.blocks)) if not store.has(block)]
+        tell(len(made.settings) - sum(map(made.size, left)))
         if executor is not None:
             _sent(made, store, executor, left, tell)
         else:
-            with Workers(mesh) as workers:
+            with Workers() as workers:
                 for block in left:
-                    store.write(block, _evaluated(made, workers, block, tell))
-        if several:
-            multihost_utils.sync_global_devices("checkin-jax sweep: blocks")
-        failed, first_error = _failures(made, store)
-        if several:
-            multihost_utils.sync_global_devices("checkin-jax sweep: counted")
-        if jax.process_index() == 0:
-            tables.write(path, lambda: store.blocks(len(made.blocks)))
-            store.remove()
-        if several:
-            multihost_utils.sync_global_devices("checkin-jax sweep: file")
-    return Written(path, len(made.settings), failed, first_error)
+                    store.write(block, _evaluated(made, workers, devices, block, tell))
+        return _finished(made, store, path)
 
 
-def _failures(made: Prepared, store: Store) -> tuple[int, str]:
-    """How many rows have an error, and the first one."""
+def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A function that is told how many more rows are done."""
+    done = 0
+
+    def tell(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total)
+
+    return tell
+
+
+def _evaluated(
+    made: Prepared, workers: Workers, devices: Sequence[Any], block: int, tell: Callable[[int], None]
+) -> pa.Table:
+    workers.blocks_left = len(made.blocks) - 1 - block
+    rows = made.settings.rows(*made.blocks[block])
+    return evaluate.evaluate(made.question, rows, workers, devices, tell)
+
+
+def _finished(made: Prepared, store: Store, path: Path) -> Written:
+    """Joins the finished blocks into the file."""
     failed, first_error = 0, ""
     for block in range(len(made.blocks)):
         errors = store.errors(block)
         failed, first_error = failed + len(errors), first_error or next(iter(errors), "")
-    return failed, first_error
+    tables.write(path, store.blocks(len(made.blocks)))
+    store.remove()
+    return Written(path, len(made.settings), failed, first_error)
+
+
+def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
+    """One block in a worker of an executor: its platform, and the block's table."""
+    devices = _devices(None)
+    with Workers(alone=True) as workers:
+        found = evaluate.evaluate(question, rows, workers, devices, lambda done: None)
+    return devices[0].platform, found
 
 
 def _sent(
     made: Prepared, store: Store, executor: Executor, left: Sequence[int], tell: Callable[[int], None]
 ) -> None:
-    """Evaluates blocks by an executor."""
+    """Evaluates blocks by an executor, as many at a time as it may hold; those that are done are kept in any order.
 
-    def write(block: int, columns: tables.Columns) -> None:
-        store.write(block, columns)
-        tell(made.blocks[block][1] - made.blocks[block][0])
-
-    rows = ((block, made.settings.rows(*made.blocks[block])) for block in left)
-    shared.by_executor(executor, made.question, rows, certified(in_use()).platform, write)
+    Raises:
+      ValueError: a worker computes on another platform than this process.
+    """
+    here = _devices(None)[0].platform
+    waiting, pending = collections.deque(left), dict[int, Future]()
+    try:
+        while waiting or pending:
+            while waiting and len(pending) < _AHEAD:
+                block = waiting.popleft()
+                rows = made.settings.rows(*made.blocks[block])
+                pending[block] = executor.submit(_elsewhere, made.question, rows)
+            ready = [block for block, future in pending.items() if future.done()]
+            for block in ready:
+                there, table = pending.pop(block).result()
+                if there != here:
+                    raise ValueError(
+                        f"executor: a worker computes on {there}, expected {here} as in this process"
+                    )
+                store.write(block, table)
+                tell(made.size(block))
+            if not ready:
+                time.sleep(_PAUSE)
+    finally:
+        for future in pending.values():
+            getattr(future, "cancel", lambda: None)()
 
 
 def _joined(
-    made: Prepared, path: Path, lease: float, mesh: Mesh | None, progress: Progress | None
+    made: Prepared, path: Path, lease: float, devices: Sequence[Any], tell: Callable[[int], None]
 ) -> Written:
-    """`sweep_to_file(join=True)`."""
-    tell = _Told(progress, len(made.settings))
-    failures: tuple[int, str] | None = None
+    """Evaluates blocks that no other process has claimed until all are finished; one process makes the file of them."""
     try:
-        with Store(path, made.identity(), resume=True, joins=True) as store, Workers(mesh) as workers:
-
-            def join() -> tuple[int, str]:
-                found = _failures(made, store)
-                tables.write(path, lambda: store.blocks(len(made.blocks)))
-                store.remove()
-                return found
-
-            failures = shared.together(
-                store,
-                len(made.blocks),
-                lease,
-                lambda block: _evaluated(made, workers, block, lambda rows: None),
-                lambda block: tell(made.blocks[block][1] - made.blocks[block][0]),
-                join,
-            )
+        with (
+            Store(path, made.identity(), resume=True, joins=True) as store,
+            Claims(store.folder, lease) as claims,
+            Workers() as workers,
+        ):
+            left = list(range(len(made.blocks)))
+            while left:
+                waiting = []
+                for block in left:
+                    if _settled(made, store, claims, workers, devices, block):
+                        tell(made.size(block))
+                    else:
+                        waiting.append(block)
+                if len(waiting) == len(left):
+                    time.sleep(_PAUSE)
+                left = waiting
+            while store.folder.exists():
+                if claims.take("file"):
+                    return _finished(made, store, path)
+                time.sleep(_PAUSE)
     except FileNotFoundError:
+        # Another process has made the file and removed the folder.
         if folder_of(path).exists() or not path.exists():
             raise
-    rows, failed, first_error = shared.counted(path) if failures is None else (len(made.settings), *failures)
-    if rows != len(made.settings):
+    found = tables.load(path)
+    errors = [str(text) for text in found.columns.get("error", ()) if text]
+    if len(found) != len(made.settings):
         raise ValueError(
-            f"out={str(path)!r}: there is a file of {rows:,} rows, expected {len(made.settings):,}"
+            f"out={str(path)!r}: there is a file of {len(found):,} rows, expected {len(made.settings):,}"
         )
-    return Written(path, rows, failed, first_error)
+    return Written(path, len(found), len(errors), errors[0] if errors else "")
 
 
-class _Told:
-    """Counts rows that are done, from any thread."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-        self._lock = threading.Lock()
-
-    def __call__(self, rows: int) -> None:
-        with self._lock:
-            self._done += rows
-            if self._progress is not None:
-                self._progress(self._done, self._total)
-
-
-def _evaluated(made: Prepared, workers: Workers, block: int, tell: Callable[[int], None]) -> tables.Columns:
-    workers.runs_left = len(made.blocks) - 1 - block
-    return evaluate.evaluate(made.question, made.settings.rows(*made.blocks[block]), workers, tell)
+def _settled(
+    made: Prepared, store: Store, claims: Claims, workers: Workers, devices: Sequence[Any], block: int
+) -> bool:
+    """Whether the block is finished, by this process where nobody else has claimed it."""
+    if store.has(block):
+        return True
+    name = f"{block:08d}"
+    if not claims.take(name):
+        return False
+    # It may have been finished between the two looks.
+    if not store.has(block):
+        table = _evaluated(made, workers, devices, block, lambda rows: None)
+        while not store.has(block):
+            # Another process, whose claim was taken for stale, may be writing the same block.
+            try:
+                store.write(block, table)
+            except BlockingIOError:
+                time.sleep(_PAUSE)
+    claims.drop(name)
+    return True

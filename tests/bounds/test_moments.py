@@ -1,7 +1,10 @@
 """Renyi moments of mixtures of clones' counts: never below the pair's own, near it, and independent of the company."""
 
+import contextlib
 import math
+from typing import NamedTuple
 
+import jax
 import mpmath as mp
 import numpy as np
 import pytest
@@ -112,19 +115,67 @@ def test_orders_and_rows_do_not_depend_on_their_company():
     assert (np.diff(whole) > 0).all()  # divergences increase with their order
 
 
+SETTINGS = [(10**8, 0.01, 1.0), (10**6, 1.0, 0.5), (10**12, 0.3, 2.0), (40, 0.5, 1.0)]
+
+
 def test_compiled_lanes_give_what_the_host_gives():
-    """What an accelerator runs, here on the CPU: a lane for each setting and group of orders."""
-    settings = [(10**8, 0.01, 1.0), (10**6, 1.0, 0.5), (10**12, 0.3, 2.0), (40, 0.5, 1.0)]
+    """What an accelerator runs, here lane by lane on the CPU: more nodes and buckets, so hardly less."""
     orders = np.array([1.5, 2.0, 7.0, 30.0])
     with float64():
         plans = [
             plan
-            for n, rate, epsilon0 in settings
+            for n, rate, epsilon0 in SETTINGS
             for plan in moments.plans(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, orders)
         ]
-        compiled = curves.log_moments(plans)
+        compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=4)
         for plan, found in zip(plans, compiled):
-            np.testing.assert_allclose(found, kernels.log_moments(plan.lane, plan.choice), rtol=1e-11)
+            host = np.asarray(kernels.log_moments(plan.lane, plan.choice))
+            assert (found <= host * (1 + 1e-9)).all()
+            assert (found >= host * (1 - 2e-3)).all()
+
+
+def test_compiled_lanes_are_above_the_pair():
+    """With the sizes that lanes are compiled for, which are not those of the host."""
+    n, rate, epsilon0 = 120, 0.5, 2.0
+    orders = np.array([1.5, 2.0, 7.0])
+    pair = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n)
+    exact = np.log1p(pairs.renyi_excess(pair, orders))
+    with float64():
+        plans = moments.plans(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, orders)
+        compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=1)
+    assert plans[0].choice.buckets not in (64, 256)
+    for plan, found in zip(plans, compiled):
+        assert (found >= exact[plan.where] * (1 - 1e-9)).all()
+        assert (found <= exact[plan.where] * 1.003).all()
+
+
+class _Accelerator(NamedTuple):
+    """A CPU that says that it is none."""
+
+    platform: str = "gpu"
+
+
+def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
+    """The rest, and what is refused, is the host's."""
+    table = {"num_clients": [10**6, 1000, 20, -1, 10**6], "epsilon0": [1.0, 2.0, 1.0, 1.0, 0.0]}
+    about = {"what": "rdp", "protocol": cj.Shuffle, "rows": "zip", "order": [2.0, 7.0, 3.0, 2.0, 2.0]}
+    right, asked = cj.sweep(**table, **about), []
+    cpu = jax.local_devices(backend="cpu")[:1]
+
+    def batched(lanes, devices):
+        asked.append(len(lanes))
+        return real(lanes, cpu, size=1)
+
+    real = curves.log_moments
+    with monkeypatch.context() as patch:
+        patch.setattr(curves, "log_moments", batched)
+        patch.setattr(jax, "local_devices", lambda backend=None: cpu if backend else [_Accelerator()])
+        patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
+        found = cj.sweep(**table, **about)
+    assert asked == [3]
+    np.testing.assert_allclose(found["rdp"], right["rdp"], rtol=2e-3)
+    for name in ("method", "validity", "error"):
+        assert found[name].tolist() == right[name].tolist()
 
 
 def test_cost_does_not_grow_with_n():

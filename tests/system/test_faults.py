@@ -21,8 +21,8 @@ from typing import IO, Any
 import pytest
 from stand_in import quick_account, without_progress
 
+import checkin_jax as cj
 from checkin_jax import _files, cli
-from checkin_jax.sweeps import table
 from checkin_jax.sweeps.store import Store
 from checkin_jax.training.runs import checkpoints
 from checkin_jax.training.runs.run_directory import RunDirectory
@@ -62,7 +62,7 @@ def swept(tmp_path_factory):
 
 def _rows(path: Path) -> dict[str, list[str]]:
     """All columns but `seconds`, which are times."""
-    columns = table.load(path).columns
+    columns = cj.finished_rows(path).columns
     seconds = columns["seconds"]
     assert ((seconds >= 0) & (seconds < 600)).all()
     return {name: list(map(str, column)) for name, column in columns.items() if name != "seconds"}

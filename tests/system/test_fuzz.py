@@ -50,7 +50,7 @@ from checkin_jax.auditing.setting import small
 from checkin_jax.rates import CheckInRates
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
-from checkin_jax.sweeps.published import BOUNDS
+from checkin_jax.sweeps.formulas import BOUNDS
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.private import mechanisms
 from checkin_jax.training.private.rows import Rows
@@ -442,7 +442,7 @@ def sweeping_arguments(axis, spoilt):
 @case(
     CASES,
     sweeping_arguments(axis_of, not_an_axis),
-    st.sampled_from(["memory", ".csv", ".npz"]),
+    st.sampled_from(["memory", ".csv", ".parquet"]),
     covers=(cj.sweep, cj.Sweep, cj.sweep_to_file, cj.finished_rows),
     few=5,
     many=250,

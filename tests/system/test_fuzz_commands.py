@@ -257,11 +257,11 @@ axes = {
 }
 sweep_options = axes | {
     "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
-    "out": st.one_of(st.sampled_from(["a.csv", "a.npz", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
+    "out": st.one_of(st.sampled_from(["a.csv", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
     "free": free,
     "rows": st.sampled_from(["product", "zip"]),
     "block_rows": st.one_of(whole(100), word),
-    "table": st.sampled_from(["table.csv", "table.npz", "table.parquet", "nowhere.csv", "table.xls"]),
+    "table": st.sampled_from(["table.csv", "table.parquet", "nowhere.csv", "table.xls"]),
     "plot": st.sampled_from(["a.png", "a.svg", "a.bmp"]),
     "plot_axis": st.sampled_from(["num_clients", "epsilon0", "a"]),
     "coordinator": word,
@@ -273,7 +273,7 @@ sweep_options = axes | {
     st.one_of(
         st.tuples(
             test_fuzz.sweeping_arguments(_axis_words, not_axis_words),
-            st.sampled_from(["a.csv", "a.npz"]),
+            st.sampled_from(["a.csv", "a.parquet"]),
             st.lists(st.sampled_from(["--json", "--resume"]), unique=True),
         ).map(sweep_words),
         command_lines(
@@ -287,7 +287,7 @@ sweep_options = axes | {
 )
 def asking_to_sweep(words, table):
     content = table if isinstance(table, bytes) else table.encode()
-    for name in ("table.csv", "table.npz", "table.parquet"):
+    for name in ("table.csv", "table.parquet"):
         Path(name).write_bytes(content)
     shutil.rmtree("a.csv.blocks", ignore_errors=True)
     found = run(words)

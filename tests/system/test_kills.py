@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from stand_in import without_progress
 
-from checkin_jax.sweeps import table
+import checkin_jax as cj
 
 PROGRAM = """
 import sys
@@ -118,13 +118,13 @@ def _sweep(sizes: int, rows: int) -> Kind:
     def result(folder: Path) -> object:
         """All columns but `seconds`."""
         assert [path.name for path in folder.iterdir()] == ["sweep.csv"]
-        columns = table.load(folder / "sweep.csv").columns
+        columns = cj.finished_rows(folder / "sweep.csv").columns
         assert (columns["seconds"] >= 0).all()
         return {name: list(map(str, column)) for name, column in columns.items() if name != "seconds"}
 
     def kept(files: Files) -> set[object]:
         """The finished blocks, which are not written again."""
-        return {(name, when) for name, when in files.items() if re.search(r"blocks/0\d+\.npz$", name)}
+        return {(name, when) for name, when in files.items() if re.search(r"blocks/0\d+\.parquet$", name)}
 
     args = f"sweep --out sweep.csv --resume {ROWS} 1e3:1e9:log{sizes} --num-rounds 1:1e4:log5 --block-rows {rows}"
     return Kind(args, phase, finished, result, kept)

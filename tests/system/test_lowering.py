@@ -16,7 +16,7 @@ from digits_problem import digits_problem
 import checkin_jax as cj
 from checkin_jax import _compiled, kernels
 from checkin_jax.kernels import clones, host
-from checkin_jax.kernels.execution import batching, devices
+from checkin_jax.kernels.execution import devices
 from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
 from checkin_jax.training.private.samplers import mechanism_of
@@ -68,15 +68,14 @@ def others() -> None:
     cj.Gaussian.from_local(epsilon0=1.0, delta0=1e-5)
     table = {"num_clients": [1000], "check_in_prob": [0.2], "num_rounds": [10], "epsilon0": [0.5]}
     cj.sweep(what="published", bound=["theorem-2", "theorem-3"], delta=1e-6, **table)
-    cj.sweep(what="bracket", bounds="fast", delta=1e-6, protocol=cj.ShuffledCheckIn, **table)
     with devices.float64():
         clones.pool_law(*map(host, ([10.0, 12.0], [0.5, 0.5], 0.1, 0.2, 1.0)))
 
 
 @pytest.fixture(scope="module")
 def calls():
-    """Of every kernel its last call, and all of lanes, while questions are answered that use all of them."""
-    seen, lanes, every_lane = {}, [], batching._lanes
+    """Of every kernel its last call, while questions are answered that use all of them."""
+    seen = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(_compiled.VARIABLE, "off")  # else tables that are kept would not be made
         for name, function in kernel_functions().items():
@@ -84,9 +83,6 @@ def calls():
             @functools.wraps(function)
             def record(*args: Any, _name=name, _function=function, **kwargs: Any) -> Any:
                 seen[_name] = _function, shapes(args), shapes(kwargs)
-                if _function is every_lane:
-                    # Side by side, as accelerators take them.
-                    lanes.append((_function, shapes(args), {**kwargs, "one_by_one": False}))
                 return _function(*args, **kwargs)
 
             for module in [m for key, m in sys.modules.items() if key.startswith("checkin_jax")]:
@@ -96,9 +92,8 @@ def calls():
         jax.clear_caches()  # else what is traced already would not ask again
         for protocol, randomizer, options in QUESTIONS:
             cj.account(protocol, randomizer, delta=1e-6, **options)
-        patch.setattr(batching, "pays", lambda: True)
         others()
-    return seen, lanes
+    return seen
 
 
 def lowered(platform: str, function: Any, args: Any, kwargs: Any) -> str:
@@ -107,13 +102,11 @@ def lowered(platform: str, function: Any, args: Any, kwargs: Any) -> str:
 
 @pytest.mark.usefixtures("x64")
 def test_every_kernel_lowers_for_cuda_in_float64(calls):
-    seen, lanes = calls
+    seen = calls
     assert set(seen) == set(kernel_functions())
-    assert lanes
     for name, call in seen.items():
         text = lowered("cuda", *call)
         assert not re.search(r"\b(f32|bf16|f16)>", text), name
-    assert all("f64" in lowered("cuda", *lane) for lane in lanes)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

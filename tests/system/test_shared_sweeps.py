@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps.processes import shared
-from checkin_jax.sweeps.processes.claims import Claims
-from checkin_jax.sweeps.table import load
+from checkin_jax.sweeps.claims import Claims
 
 ARGUMENTS = {
     "what": "rdp",
@@ -33,11 +31,11 @@ import json, os, sys, time
 import checkin_jax as cj
 from checkin_jax.sweeps import evaluate
 right = evaluate.evaluate
-def told(question, inputs, *rest):
+def told(question, rows, *rest):
     with open(sys.argv[2], "a") as log:
-        log.write(f"{os.getpid()} {[column[0].item() for column in inputs.values()]}\\n")
+        log.write(f"{os.getpid()} {[column[0].item() for column in rows.inputs.values()]}\\n")
     time.sleep(0.25)
-    return right(question, inputs, *rest)
+    return right(question, rows, *rest)
 evaluate.evaluate = told
 written = cj.sweep_to_file(sys.argv[1], join=True, **json.loads(sys.argv[3]))
 print(written.rows, written.failed)
@@ -52,7 +50,7 @@ def same(found, right):
 
 
 def test_four_processes_on_one_folder_with_kills(tmp_path):
-    out, log = tmp_path / "sweep.npz", tmp_path / "log"
+    out, log = tmp_path / "sweep.parquet", tmp_path / "log"
     log.touch()
 
     def start():
@@ -76,8 +74,8 @@ def test_four_processes_on_one_folder_with_kills(tmp_path):
         os.kill(killed[-1], signal.SIGKILL)
     told = {each.pid: each.communicate(timeout=120)[0] for each in processes}
     assert {told[each.pid] for each in processes if each.pid not in killed} == {"36 12\n"}
-    same(load(out), cj.sweep(**ARGUMENTS))
-    assert not (tmp_path / "sweep.npz.blocks").exists()
+    same(cj.finished_rows(out), cj.sweep(**ARGUMENTS))
+    assert not (tmp_path / "sweep.parquet.blocks").exists()
     evaluated = collections.defaultdict(list)
     for line in log.read_text().splitlines():
         process, block = line.split(" ", 1)
@@ -109,15 +107,18 @@ def test_an_executor_gives_the_rows_of_one_process(tmp_path):
     right, done = cj.sweep(**ARGUMENTS), []
     with ThreadPoolExecutor(3) as threads:
         written = cj.sweep_to_file(
-            tmp_path / "threads.npz", executor=threads, progress=lambda *told: done.append(told), **ARGUMENTS
+            tmp_path / "threads.parquet",
+            executor=threads,
+            progress=lambda *told: done.append(told),
+            **ARGUMENTS,
         )
     assert (written.rows, written.failed) == (36, 12)
     assert done[-1] == (36, 36)
-    same(load(tmp_path / "threads.npz"), right)
+    same(cj.finished_rows(tmp_path / "threads.parquet"), right)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as processes:
         cj.sweep_to_file(tmp_path / "spawned.csv", executor=processes, **ARGUMENTS)
-    np.testing.assert_array_equal(load(tmp_path / "spawned.csv")["rdp"], right["rdp"])
+    np.testing.assert_array_equal(cj.finished_rows(tmp_path / "spawned.csv")["rdp"], right["rdp"])
 
 
 class Fragile:
@@ -135,27 +136,26 @@ class Fragile:
         return future
 
 
-def test_blocks_before_a_worker_s_failure_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(shared, "_AHEAD", 1)
-    out = tmp_path / "sweep.npz"
+def test_blocks_before_a_worker_s_failure_are_kept(tmp_path):
+    out = tmp_path / "sweep.parquet"
     with pytest.raises(OSError, match="a worker is gone"):
         cj.sweep_to_file(out, executor=Fragile(), **ARGUMENTS)
     again = Fragile()
     again.calls = 10
     cj.sweep_to_file(out, executor=again, resume=True, **ARGUMENTS)
     assert again.calls == 10 + 18 - 2
-    same(load(out), cj.sweep(**ARGUMENTS))
+    same(cj.finished_rows(out), cj.sweep(**ARGUMENTS))
 
 
 def test_ways_to_share_exclude_each_other(tmp_path):
     with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="expected one of join, executor"):
-        cj.sweep_to_file(tmp_path / "sweep.npz", join=True, executor=threads, **ARGUMENTS)
+        cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, executor=threads, **ARGUMENTS)
     with pytest.raises(ValueError, match=r"lease=0.0: expected"):
-        cj.sweep_to_file(tmp_path / "sweep.npz", join=True, lease=0.0, **ARGUMENTS)
-    (tmp_path / "other.npz").write_bytes(b"")
-    cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.npz")
+        cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, lease=0.0, **ARGUMENTS)
+    (tmp_path / "other.parquet").write_bytes(b"")
+    cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="a file of 18 rows, expected 36"):
-        cj.sweep_to_file(tmp_path / "other.npz", join=True, **ARGUMENTS)
+        cj.sweep_to_file(tmp_path / "other.parquet", join=True, **ARGUMENTS)
 
 
 def test_other_libraries_read_a_sweep():

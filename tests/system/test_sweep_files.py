@@ -18,7 +18,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.composition import renyi
-from checkin_jax.sweeps import pictures, settings, store, table
+from checkin_jax.sweeps import pictures, settings, store, tables
 
 # The kernels of closed forms compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -39,7 +39,7 @@ def command(*args):
 
 def rows(path):
     """All columns but seconds, the error rows' missing numbers as None."""
-    columns = table.load(path).columns
+    columns = cj.finished_rows(path).columns
     return {
         name: [None if value != value else value for value in column.tolist()]
         for name, column in columns.items()
@@ -64,7 +64,7 @@ def right(tmp_path_factory):
     return rows(out)
 
 
-@pytest.mark.parametrize("suffix", table.SUFFIXES)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_files_bring_back_what_was_saved(tmp_path, suffix):
     found = cj.sweep(
         what="published",
@@ -74,7 +74,7 @@ def test_files_bring_back_what_was_saved(tmp_path, suffix):
         epsilon0=1.0,
         delta=1e-6,
     )
-    back = table.load(found.save(tmp_path / f"table{suffix}"))
+    back = cj.finished_rows(found.save(tmp_path / f"table{suffix}"))
     assert list(back.columns) == list(found.columns)
     for name, column in found.columns.items():
         assert back[name].dtype.kind == column.dtype.kind
@@ -82,7 +82,7 @@ def test_files_bring_back_what_was_saved(tmp_path, suffix):
     assert np.isnan(found["epsilon"]).tolist() == [False, True, False]
     # A file is a table of settings as well.
     inputs = ("num_clients", "check_in_prob", "epsilon0", "bound", "delta")
-    table.Sweep({name: found[name] for name in inputs}).save(tmp_path / f"inputs{suffix}")
+    cj.Sweep({name: found[name] for name in inputs}).save(tmp_path / f"inputs{suffix}")
     again = cj.sweep(what="published", table=tmp_path / f"inputs{suffix}")
     assert np.array_equal(again["epsilon"], found["epsilon"], equal_nan=True)
     assert again["error"].tolist() == found["error"].tolist()
@@ -96,11 +96,11 @@ def test_no_file_says_nan(tmp_path, right):
     assert "nan" not in found.save(tmp_path / "t.csv").read_text().lower()
 
 
-@pytest.mark.parametrize("text", ["a,b\n1\n", "a,a\n1,2\n", "", "a,b\n"])
+@pytest.mark.parametrize("text", ["a,b\n1\n", "a,a\n1,2\n", "", "a,b\n", "num_clients;epsilon0\n1;2\n"])
 def test_files_that_are_no_tables_are_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=r"t\.csv"):
-        table.load(tmp_path / "t.csv")
+        cj.sweep(table=tmp_path / "t.csv")
 
 
 def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
@@ -109,11 +109,11 @@ def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
     args = command("--out", str(out), "--block-rows", "8")
     running = subprocess.Popen(args, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while len(list(folder.glob("0*.npz"))) < 3 and time.monotonic() < deadline and running.poll() is None:
+    while len(list(folder.glob("0*.parquet"))) < 3 and time.monotonic() < deadline and running.poll() is None:
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    finished = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.npz")}
+    finished = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.parquet")}
     assert 3 <= len(finished) < COUNT / 8
     assert not out.exists()
 
@@ -125,7 +125,7 @@ def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
 
     assert run() == 2  # not resumed by accident
     assert run("--resume", "--delta", "1e-5") == 2  # another sweep
-    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.npz")} == finished
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.parquet")} == finished
     cli.main(["sweep", *AXES, "--out", str(out), "--block-rows", "8", "--resume"])
     assert rows(out) == right
     assert not folder.exists()
@@ -155,14 +155,14 @@ def test_a_full_disk_gets_one_line_and_keeps_finished_blocks(tmp_path, monkeypat
         cli.main(args)
     assert stop.value.code == 2
     assert re.fullmatch(r"checkin: No space left on device: .*--resume\n", capsys.readouterr().err)
-    assert len(list((tmp_path / "sweep.csv.blocks").glob("0*.npz"))) == 3
+    assert len(list((tmp_path / "sweep.csv.blocks").glob("0*.parquet"))) == 3
     monkeypatch.setattr(store.Store, "write", kept)
     cli.main([*args, "--resume"])
     assert rows(out) == right
 
 
 def test_eight_devices_give_the_same_rows(tmp_path, right):
-    out = tmp_path / "sweep.npz"
+    out = tmp_path / "eight.parquet"
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     subprocess.run(
         command("--out", str(out), "--block-rows", "700"), check=True, env=flags, capture_output=True
@@ -311,7 +311,7 @@ def test_a_column_called_order_is_kept(tmp_path):
         out, what="rdp", protocol=cj.Shuffle, num_clients=10**4, epsilon0=1.0, order=[2.0, 3.0]
     )
     assert (written.rows, written.failed) == (2, 0)
-    held = table.load(out)
+    held = cj.finished_rows(out)
     assert held["order"].tolist() == [2.0, 3.0]
     run, noise = cj.Shuffle(num_clients=10**4), cj.PureLDP(epsilon0=1.0)
     np.testing.assert_allclose(held["rdp"], cj.rdp(run, noise, [2.0, 3.0]), rtol=1e-6)
@@ -332,11 +332,11 @@ def test_blocks_without_a_plan_are_nobodys(tmp_path):
     out = tmp_path / "rows.csv"
     folder = tmp_path / "rows.csv.blocks"
     folder.mkdir()
-    (folder / "00000000.npz").write_bytes(b"another sweep's")
+    (folder / "00000000.parquet").write_bytes(b"another sweep's")
     for resume in (False, True):
         with pytest.raises(ValueError, match="remove the folder"):
             cj.sweep_to_file(out, resume=resume, epsilon0=1.0, **PUBLISHED)
-    (folder / "00000000.npz").unlink()
+    (folder / "00000000.parquet").unlink()
     for damaged in ("[1]", "null", "{"):
         (folder / "plan.json").write_text(damaged)
         with pytest.raises(ValueError, match="not the plan of a sweep"):
@@ -364,31 +364,31 @@ def test_what_kills_left_is_removed(tmp_path):
     out = tmp_path / "rows.csv"
     (tmp_path / ".rows.csv.tmp").write_bytes(b"half a file, longer than the whole one" * 99)
     (tmp_path / ".rows.csv.blocks.gone").mkdir()
-    (tmp_path / ".rows.csv.blocks.gone" / "00000000.npz").touch()
+    (tmp_path / ".rows.csv.blocks.gone" / "00000000.parquet").touch()
     cj.sweep_to_file(out, epsilon0=1.0, **PUBLISHED)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
-    assert len(table.load(out)) == 2
+    assert len(cj.finished_rows(out)) == 2
 
 
 @pytest.mark.parametrize("how", ["empty", "half", "text", "one bit"])
 def test_a_damaged_block_is_named(tmp_path, monkeypatch, how):
     out = tmp_path / "rows.csv"
     with monkeypatch.context() as patch:
-        patch.setattr(table, "write", lambda *args: 1 / 0)
+        patch.setattr(tables, "write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cj.sweep_to_file(out, epsilon0=1.0, block_rows=1, **PUBLISHED)
-    block = tmp_path / "rows.csv.blocks" / "00000001.npz"
+    block = tmp_path / "rows.csv.blocks" / "00000001.parquet"
     content = block.read_bytes()
     flipped = bytearray(content)
-    flipped[content.index(b"NUMPY", content.index(b"epsilon.npy")) + 130] ^= 1
+    flipped[content.index(b"theorem-3")] ^= 1
     block.write_bytes(
         {"empty": b"", "half": content[:999], "text": b"no table", "one bit": bytes(flipped)}[how]
     )
-    with pytest.raises(ValueError, match=r"00000001\.npz': a damaged block .* remove it and resume"):
+    with pytest.raises(ValueError, match=r"00000001\.parquet': a damaged block .* remove it and resume"):
         cj.sweep_to_file(out, resume=True, epsilon0=1.0, block_rows=1, **PUBLISHED)
     block.unlink()
     cj.sweep_to_file(out, resume=True, epsilon0=1.0, block_rows=1, **PUBLISHED)
-    assert len(table.load(out)) == 2
+    assert len(cj.finished_rows(out)) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
@@ -418,10 +418,14 @@ def test_a_cell_that_is_no_number_is_one_row_with_an_error(tmp_path):
     file.write_text(
         "\ufeffnum_clients, check_in_prob, epsilon0, delta, bound\n"
         "100, .1, 1, 1e-6, theorem-3\nbanana, .1, 1, 1e-6, theorem-3\n, .1, 1, 1e-6, theorem-3\n"
+        "100, true, 1, 1e-6, theorem-3\n"
     )
-    found = cj.sweep(what="published", table=file)
-    assert found.failed.tolist() == [False, True, True]
-    assert "num_clients" in found["error"][1]
+    found = cj.sweep(what="published", table=file, block_rows=3)
+    assert found.failed.tolist() == [False, True, True, True]
+    assert found["error"][1] == "num_clients='banana': expected a number"
+    assert found["error"][2].startswith("num_clients=nan: expected a whole number")
+    assert found["error"][3] == "check_in_prob='true': expected a number"
+    assert np.isnan(found["num_clients"]).tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ OWNERS = {
     "flax": ("training.examples",),
     "flwr": ("flower",),
     "jax_privacy": ("training.schedules",),
+    "loky": ("sweeps",),
     "matplotlib": ("plotting", "sweeps.pictures", "training.reports"),
     "optax": ("training",),
     "orbax": ("training.runs",),

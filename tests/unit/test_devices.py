@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.kernels.execution import batching, devices
-from checkin_jax.sweeps.processes.workers import Workers
+from checkin_jax.kernels.execution import devices
 from checkin_jax.training.private.performance import Performance
 
 RUN, MESSAGE = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.1, num_rounds=1), cj.PureLDP(epsilon0=1.0)
@@ -57,8 +56,6 @@ def test_without_ieee_float64_the_cpu_accounts_and_says_so_once(platform):
     with devices.float64():
         assert jax.config.jax_default_device == CPU
         assert jnp.zeros(3).dtype == jnp.float64
-        assert batching.looped()
-        assert not batching.pays()
     assert jax.config.jax_default_device is None
 
 
@@ -90,8 +87,9 @@ def test_sweeps_over_other_devices_use_the_cpu(monkeypatch):
     monkeypatch.setattr(
         "jax.local_devices", lambda backend=None: [CPU] if backend else [device_of("tpu")] * 8
     )
-    with pytest.warns(RuntimeWarning, match="tpu") as told, Workers() as workers, workers.device():
-        assert jax.config.jax_default_device == CPU
+    with pytest.warns(RuntimeWarning, match="tpu") as told:
+        found = cj.sweep(protocol=cj.Shuffle, what="rdp", num_clients=1000, epsilon0=1.0, order=2.0)
+    assert found["rdp"][0] == cj.rdp(cj.Shuffle(num_clients=1000), MESSAGE, [2.0])[0]
     assert len(told) == 1
     devices._say.cache_clear()
 
@@ -117,7 +115,7 @@ def test_float64_is_entered_in_one_place_only():
     found = {
         str(path.relative_to(root)) for path in root.rglob("*.py") if entered.search(path.read_text("utf-8"))
     }
-    assert found == {"kernels/execution/devices.py", "sweeps/processes/workers.py"}
+    assert found == {"kernels/execution/devices.py", "sweeps/curves.py", "sweeps/evaluate.py"}
 
 
 def test_the_device_in_use_follows_the_default():

@@ -6,10 +6,7 @@ from oracles import pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting import published
-from checkin_jax.kernels.execution import batching
-from checkin_jax.sweeps import published as swept
 from checkin_jax.sweeps import settings
-from checkin_jax.sweeps.table import load
 
 RESULTS = ("epsilon", "lower")
 
@@ -37,7 +34,7 @@ def singles():
 
 @pytest.fixture(scope="module")
 def composed():
-    """Settings whose kernels have the shapes of the singles' mixtures; one broken row."""
+    """Some rounds; one broken row."""
     return cj.sweep(
         rows="zip",
         num_clients=[10**6, 2 * 10**6, 10**6, 10**6],
@@ -55,33 +52,12 @@ def accounted(table, protocol, i):
     return cj.account(protocol(**fields), randomizer, delta=float(table["delta"][i]), bounds="fast")
 
 
-def test_rows_on_a_cpu_are_those_of_account(singles, composed):
+def test_rows_are_those_of_account(singles, composed):
     for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
         for i in np.flatnonzero(~table.failed):
             g = accounted(table, protocol, i)
             for name in ("epsilon", "lower", "method", "lower_method", "validity"):
                 assert table[name][i] == getattr(g, name)
-
-
-@pytest.mark.slow
-def test_compiled_rows_are_those_of_account(monkeypatch, singles, composed):
-    """What accelerators run, lanes one by one."""
-    monkeypatch.setattr(batching, "pays", lambda: True)
-    for table, protocol, rel in ((singles, cj.Shuffle, 1.01e-9), (composed, cj.ShuffledCheckIn, 1e-5)):
-        arguments = {
-            name: table[name]
-            for name in (*protocol.__annotations__, "epsilon0", "delta")
-            if name in table.columns
-        }
-        found = cj.sweep(protocol=protocol, table=arguments, bounds="fast")
-        for name in RESULTS:
-            # Searches stop once the crossing is enclosed to 1e-9 of itself; composed profiles are not lowered.
-            np.testing.assert_allclose(found[name], table[name], rtol=rel, atol=0)
-        for name in ("method", "lower_method", "validity", "error"):
-            assert found[name].tolist() == table[name].tolist()
-        order = np.arange(len(table))[::-1]
-        backwards = {name: column[order] for name, column in arguments.items()}
-        same_rows(found, cj.sweep(protocol=protocol, table=backwards, block_rows=2, bounds="fast"), order)
 
 
 def test_a_broken_setting_is_a_row_with_its_error_and_no_numbers(composed):
@@ -134,7 +110,7 @@ def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
     assert max(pairs.profile(pair, [np.exp(lower)])[0] for pair in below) >= delta * (1 - 1e-9)
 
 
-def test_what_has_no_batched_kernel_is_answered_by_account():
+def test_a_view_is_as_in_account():
     found = cj.sweep(
         num_clients=60_000, check_in_prob=[0.1, 0.2], epsilon0=[1.0], view="local", delta=1e-6, bounds="fast"
     )
@@ -184,61 +160,6 @@ def test_corners_are_those_of_account():
     assert not found.failed.any()
 
 
-@pytest.mark.slow
-def test_many_compiled_settings_are_those_of_account(monkeypatch):
-    """Every shape of kernel: few and many clients and messages, one round to 1e5."""
-    monkeypatch.setattr(batching, "pays", lambda: True)
-    rng = np.random.default_rng(7)
-    n = np.round(10 ** rng.uniform(0, 9, 60))
-    columns = {
-        "num_clients": n,
-        "check_in_prob": np.where(rng.random(60) < 0.3, 1.0, 10 ** rng.uniform(-3, 0, 60)),
-        "num_rounds": np.where(rng.random(60) < 0.5, 1, np.round(10 ** rng.uniform(0, 5, 60))),
-        "epsilon0": np.exp(rng.uniform(np.log(0.05), np.log(10), 60)),
-        "delta": 10 ** rng.uniform(-14, -3, 60),
-    }
-    found = cj.sweep(table=columns, bounds="fast")
-    assert not found.failed.any()
-    for i in range(60):
-        g = accounted(found, cj.ShuffledCheckIn, i)
-        # Rounding may tip the choice of a grid, and with it the answer by a part of its spacing.
-        assert found["epsilon"][i] == pytest.approx(g.epsilon, rel=1e-3, abs=1e-15)
-        assert found["lower"][i] == pytest.approx(g.lower, rel=1e-3, abs=1e-15)
-    order = rng.permutation(60)
-    again = cj.sweep(
-        table={name: column[order] for name, column in columns.items()}, block_rows=17, bounds="fast"
-    )
-    same_rows(found, again, order)
-
-
-@pytest.mark.slow
-def test_compiled_gaussian_sums_are_those_of_account(monkeypatch):
-    """The same ends but for the order of additions."""
-    about = {"view": "aggregate", "num_clients": [600_000, 900_000], "check_in_prob": 0.1, "rows": "zip"}
-    about |= {"noise_multiplier": [1.1, 2.3], "num_rounds": [300, 400], "delta": 1e-6}
-    few = cj.sweep(**about)
-    monkeypatch.setattr(batching, "pays", lambda: True)
-    many = cj.sweep(**about)
-    for end in ("epsilon", "lower"):
-        np.testing.assert_allclose(many[end], few[end], rtol=1e-5)
-        assert (many[end] != few[end]).any(), "kernels of their own"
-    for name in ("method", "lower_method", "validity"):
-        assert many[name].tolist() == few[name].tolist()
-
-
-@pytest.mark.slow
-def test_lanes_side_by_side_give_the_same(monkeypatch, singles, composed):
-    """What an accelerator runs, on a CPU: sums are taken in another order, which may tip the choice of a grid."""
-    monkeypatch.setattr(batching, "looped", lambda: False)
-    names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta")
-    for table, protocol in ((singles, cj.Shuffle), (composed, cj.ShuffledCheckIn)):
-        columns = {name: table[name] for name in names if name in table.columns}
-        found = cj.sweep(protocol=protocol, table=columns, bounds="fast")
-        for name in RESULTS:
-            rtol = 2e-9 if table is singles else 1e-5
-            assert np.allclose(found[name], table[name], rtol=rtol, atol=0, equal_nan=True)
-
-
 GRID = {
     "num_clients": "1e2:1e9:log5",
     "check_in_prob": [0.001, 0.3],
@@ -264,8 +185,9 @@ def test_published_bounds_are_those_of_their_functions(bound):
 
 
 def test_lower_bounds_on_divergences_are_no_bounds_once_converted():
-    orders = np.array(swept.DEFAULT_ORDERS, dtype=float)
-    found = cj.sweep(what="published", bound=["theorem-3", "theorem-3-sharper"], delta=1e-6, **GRID)
+    orders = np.array([2.0, 3.0, 5.0, 9.0, 17.0, 40.0, 100.0, 256.0])
+    bounds = ["theorem-3", "theorem-3-sharper"]
+    found = cj.sweep(what="published", bound=bounds, orders=orders, delta=1e-6, **GRID)
     assert set(found["validity"]) == {"estimate"}
     for bound, theorem in (
         ("theorem-3", published.theorem_3),
@@ -323,10 +245,11 @@ def test_curves_and_calibrations_are_those_of_their_functions():
     ],
 )
 def test_axes_as_text(name, given, right):
-    found = settings.axis(name, given)
+    about = {"num_clients": 100, "check_in_prob": 0.5, "epsilon0": 0.0, "order": 2.0}
+    found = cj.sweep(what="rdp", **about | {name: given})[name]
     assert found.tolist() == right
     assert (
-        found.dtype.kind == {"num_clients": "i", "num_rounds": "i", "check_in_prob": "f", "view": "U"}[name]
+        found.dtype.kind == {"num_clients": "i", "num_rounds": "i", "check_in_prob": "f", "view": "O"}[name]
     )
 
 
@@ -367,10 +290,22 @@ def test_bad_arguments_get_one_clear_error(arguments, error, match):
 
 
 def test_the_product_runs_with_the_last_argument_fastest():
-    made = settings.product({"num_clients": [5, 7], "delta": [0.1, 0.2, 0.3]})
-    assert len(made) == 6
-    assert made.rows(1, 5)["num_clients"].tolist() == [5, 5, 7, 7]
-    assert made.rows(1, 5)["delta"].tolist() == [0.2, 0.3, 0.1, 0.2]
+    found = cj.sweep(
+        what="rdp", protocol=cj.Shuffle, epsilon0=0.0, num_clients=[5, 7], order=[2, 3, 4.0], block_rows=4
+    )
+    assert found["num_clients"].tolist() == [5, 5, 5, 7, 7, 7]
+    assert found["order"].tolist() == [2, 3, 4, 2, 3, 4]
+
+
+TABLES = [{"num_clients": [1, 2]}, cj.Sweep({"num_clients": np.array([1, 2])})]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=["mapping", "sweep"])
+def test_no_argument_replaces_a_column(table):
+    with pytest.raises(
+        ValueError, match="num_clients=1000: expected no argument beside a column num_clients"
+    ):
+        cj.sweep(table=table, num_clients=1000, protocol=cj.Shuffle, epsilon0=1.0, delta=1e-6)
 
 
 def test_long_columns_are_not_copied(tmp_path):
@@ -384,21 +319,33 @@ def test_long_columns_are_not_copied(tmp_path):
     assert made.axes["delta"].strides == (0,)
     assert made.digest() == settings.zipped({**given, "delta": np.full(rows, 1e-6)}).digest()
     assert settings.axis("num_clients", np.array([3.0, 4.0])).dtype == np.int64
-    for suffix in ("npz", "parquet"):
-        read = cj.Sweep({"bound": words.astype(object)}).save(tmp_path / f"words.{suffix}")
-        held = load(read)["bound"]
-        assert (held == words).all()
-        assert len(set(map(id, held))) == 2
+    read = cj.Sweep({"bound": words.astype(object)}).save(tmp_path / "words.parquet")
+    held = cj.finished_rows(read)["bound"]
+    assert (held == words).all()
+    assert len(set(map(id, held))) == 2
 
 
 @pytest.mark.parametrize(
     "given", [np.array(["local,messages"]), np.array(["local", "messages"], dtype=object)]
 )
 def test_columns_of_words(given):
-    assert settings.axis("view", given).tolist() == ["local", "messages"]
+    found = cj.sweep(what="rdp", protocol=cj.Shuffle, num_clients=9, epsilon0=0.0, order=2.0, view=given)
+    assert found["view"].tolist() == ["local", "messages"]
 
 
-@pytest.mark.parametrize("given", [np.array([True]), np.array(["local", 1], dtype=object)])
-def test_columns_of_something_else_are_refused(given):
-    with pytest.raises(TypeError, match="expected"):
-        settings.axis("delta" if given.dtype == bool else "view", given)
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("delta", np.array([True])),
+        ("view", np.array(["local", 1], dtype=object)),
+        ("view", 3),
+        ("view", [["local"]]),
+        ("delta", np.full((2, 2), 0.1)),
+        ("delta", [[0.1, 0.2], [0.3, 0.4]]),
+        ("delta", [0.1, [0.2]]),
+    ],
+)
+def test_columns_of_something_else_are_refused(name, given):
+    about = {"num_clients": 9, "epsilon0": 1.0, "delta": 1e-6, "view": "local"}
+    with pytest.raises(TypeError, match=f"^{name}=.*expected"):
+        cj.sweep(protocol=cj.Shuffle, **about | {name: given})

@@ -1,133 +1,20 @@
-"""Kernels that answer the requests of `accounting.composition.search`, for one setting or for many in lanes.
+"""Steps of `accounting.composition.search`: scales of a law, its ends and its profile on a grid, its RDP.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import binary_response, clones, conversions, mixtures, tails
-from checkin_jax.kernels.clones import Cut
-from checkin_jax.kernels.composition import invert_profile, pld
-from checkin_jax.kernels.composition.invert_profile import Lane
+from checkin_jax.kernels import conversions
+from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import xp
-from checkin_jax.kernels.execution.losses import in_blocks
-from checkin_jax.kernels.messages import subsampled_gaussian
-from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
-
-Parts = tuple[mixtures.Buckets, tails.Tables]
-BinaryParts = tuple[binary_response.Messages, tails.Tables, tails.Tables]
-Lines = tuple[Array, Array]
-
-
-@functools.cache
-def parts(cut: Cut, upper: bool) -> Callable[[Lane], Parts]:
-    """A kernel: `invert_profile.tabulated`, for T1 (upper) or 3-ary randomized response."""
-    return lambda lane: invert_profile.tabulated(lane, cut, upper)
-
-
-@functools.cache
-def binary_parts(buckets: int, table: tuple[int, bool]) -> Callable[[Lane], BinaryParts]:
-    """A kernel: the messages of binary randomized response and the tables of both directions."""
-
-    def kernel(lane: Lane) -> BinaryParts:
-        mix = binary_response.check_in_messages(
-            lane.num_clients, lane.rate, lane.epsilon0, lane.log_inverse_mass, buckets
-        )
-        forward, backward = (
-            binary_response.tabulate(mix, lane.epsilon0, lane.log_inverse_mass, table, reverse)
-            for reverse in (False, True)
-        )
-        return mix, forward, backward
-
-    return kernel
-
-
-@functools.cache
-def profile(exact: bool) -> Callable[..., Array]:
-    """A kernel (parts, losses, count, epsilon0): `clones.profile_upper`."""
-    return functools.partial(clones.profile_upper, exact=exact)
-
-
-@functools.cache
-def ternary_lines(exact: bool) -> Callable[..., Lines]:
-    """A kernel (parts, losses, count, epsilon0): `clones.lines_lower`."""
-    return functools.partial(clones.lines_lower, exact=exact)
-
-
-@functools.cache
-def binary_lines(exact: bool) -> Callable[..., tuple[Lines, Lines]]:
-    """A kernel (parts, losses, count, epsilon0): `binary_response.lines_lower` of P||Q and of Q||P."""
-
-    def kernel(
-        mix: binary_response.Messages,
-        forward: tails.Tables,
-        backward: tails.Tables,
-        losses: Array,
-        count: Array,
-        epsilon0: Array,
-    ) -> tuple[Lines, Lines]:
-        plus, minus = (
-            binary_response.lines_lower(mix, tables, losses, count, epsilon0, exact, reverse)
-            for tables, reverse in ((forward, False), (backward, True))
-        )
-        return plus, minus
-
-    return kernel
-
-
-@functools.cache
-def gaussian_parts(buckets: int, upper: bool) -> Callable[..., tuple[GaussianBuckets]]:
-    """A kernel (n, rate, mu, log_inverse_mass): the buckets of a Gaussian sum, above or below."""
-    cut = subsampled_gaussian.buckets_upper if upper else subsampled_gaussian.buckets_lower
-    return lambda n, rate, mu, mass: (cut(n, rate, mu, mass, buckets, True),)
-
-
-def gaussian_profile(mix: GaussianBuckets, losses: Array, count: Array) -> Array:
-    """A kernel: `subsampled_gaussian.profile_upper`."""
-    return in_blocks(lambda some: (subsampled_gaussian.profile_at(mix, some),), losses, count)[0]
-
-
-def gaussian_lines(mix: GaussianBuckets, losses: Array, count: Array) -> tuple[Lines, Lines]:
-    """A kernel: `subsampled_gaussian.lines_lower` of P||Q and of Q||P."""
-
-    def both(some: Array) -> tuple[Array, ...]:
-        forward, backward = (subsampled_gaussian.lines_at(mix, some, way) for way in (False, True))
-        return *forward, *backward
-
-    first, second, third, fourth = in_blocks(both, losses, count)
-    return (first, second), (third, fourth)
-
-
-def _stacked(atoms: pld.Atoms) -> pld.Atoms:
-    return pld.Atoms(*(part[None] for part in atoms))
-
-
-def above(losses: Array, profile: Array) -> pld.Atoms:
-    """The law of the loss of a round from its profile at the knots, from above."""
-    side = pld.side_upper(losses, profile)
-    return _stacked(pld.join(losses, side, side, True))
-
-
-def below(losses: Array, plus: Lines, minus: Lines) -> tuple[pld.Atoms, pld.Atoms]:
-    """The laws of the loss of P||Q and of Q||P, from below; lines at the middles of the knots' intervals."""
-    sides = pld.side_lower(losses, *plus), pld.side_lower(losses, *minus)
-    forward, backward = (pld.join(losses, *pair, False) for pair in (sides, sides[::-1]))
-    return _stacked(forward), _stacked(backward)
-
-
-def below_symmetric(losses: Array, difference: Array, far: Array) -> tuple[pld.Atoms]:
-    """`below` for a pair that is the same in both directions."""
-    side = pld.side_lower(losses, difference, far)
-    return (_stacked(pld.join(losses, side, side, False)),)
 
 
 class Scales(NamedTuple):
@@ -145,6 +32,7 @@ class Scales(NamedTuple):
     bare_variances: Array
 
 
+@quietly
 def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
     """See `Scales`."""
     far = pld.chernoff_tilt(atoms, counts, log_delta)
@@ -163,38 +51,39 @@ class End(NamedTuple):
     variance: Array
 
 
-@functools.cache
-def end(points: int, upper: bool) -> Callable[..., End]:
-    """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
-
-    def kernel(
-        atoms: pld.Atoms,
-        index: Array,
-        counts: Array,
-        spacing: Array,
-        order: Array,
-        first: Array,
-        delta: Array,
-    ) -> End:
-        tilt = pld.tilt_at(atoms, counts, order)
-        composed = pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
-        found = (_smallest if upper else _largest)(composed, delta)
-        return End(*found, tilt.mean, tilt.variance)
-
-    return kernel
+@quietly
+def end(
+    atoms: pld.Atoms,
+    index: Array,
+    counts: Array,
+    spacing: Array,
+    order: Array,
+    first: Array,
+    points: int,
+    upper: bool,
+    delta: Array,
+) -> End:
+    """The end of the composed law at delta, on the grid that `pld.compose` is given."""
+    tilt = pld.tilt_at(atoms, counts, order)
+    composed = curve(atoms, index, counts, spacing, order, first, points, upper)
+    found = (_smallest if upper else _largest)(composed, delta)
+    return End(*found, tilt.mean, tilt.variance)
 
 
-@functools.cache
-def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
-    """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
-
-    def kernel(
-        atoms: pld.Atoms, index: Array, counts: Array, spacing: Array, order: Array, first: Array
-    ) -> pld.Composed:
-        tilt = pld.tilt_at(atoms, counts, order)
-        return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
-
-    return kernel
+@quietly
+def curve(
+    atoms: pld.Atoms,
+    index: Array,
+    counts: Array,
+    spacing: Array,
+    order: Array,
+    first: Array,
+    points: int,
+    upper: bool,
+) -> pld.Composed:
+    """The whole profile of the composed law on the grid that `pld.compose` is given."""
+    tilt = pld.tilt_at(atoms, counts, order)
+    return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
 
 
 def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
@@ -231,6 +120,7 @@ def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
 _AROUND = np.geomspace(0.25, 4.0, 65)
 
 
+@quietly
 def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
     """(epsilon, order) by RDP of the pairs; log_delta: of what infinite losses leave."""
     orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND

@@ -200,6 +200,7 @@ def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
     return Round(xp.log(total) + peak[..., 0], mean, variance)
 
 
+@quietly
 def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
     """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
     return Tilt(order, *(part @ counts for part in rounds_at(atoms, order)))

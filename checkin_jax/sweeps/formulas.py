@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import scipy
@@ -14,14 +14,10 @@ from checkin_jax.accounting import published
 from checkin_jax.accounting.published import composition, record
 from checkin_jax.accounting.published.record import PublishedBound
 from checkin_jax.kernels import closed_forms, host
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS
 from checkin_jax.randomizers import MAX_EPSILON0
-from checkin_jax.sweeps.results import refusal
-from checkin_jax.sweeps.table import batched
-
-if TYPE_CHECKING:
-    from checkin_jax.sweeps.processes.workers import Task, Workers
-    from checkin_jax.sweeps.results import Question, Results
+from checkin_jax.sweeps.results import Question, Results, refusal
 
 DEFAULT_ORDERS = tuple(
     dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()])
@@ -45,41 +41,55 @@ _LABELS = {
 Parts = list[np.ndarray]
 
 
-def run_published(
-    question: Question,
-    inputs: Mapping[str, np.ndarray],
-    results: Results,
-    workers: Workers,
-    done: Callable[[int], None],
-) -> None:
-    """Fills the results of a block: bound by bound, in batches of one size."""
-    count = len(results.errors)
-    column = {name: np.asarray(values) for name, values in inputs.items()}
-    coin = column.get("check_in_prob", np.ones(count)).astype(np.float64)
-    gone = column.get("drop_out_prob", np.zeros(count)).astype(np.float64)
-    rounds = column.get("num_rounds", np.ones(count)).astype(np.float64)
-    clients, epsilon0 = (column[name].astype(np.float64) for name in ("num_clients", "epsilon0"))
-    delta = column["delta"].astype(np.float64)
+def parts(question: Question, inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[np.ndarray]:
+    """The rows `index` bound by bound, as many at a time as a kernel takes."""
+    n, coin, gone, *_ = _described(inputs)
+    with np.errstate(invalid="ignore"):
+        spread = n * coin * (1.0 - gone) * (1.0 - coin * (1.0 - gone))
+    found = []
+    for bound in np.unique(inputs["bound"][index]).tolist():
+        rows, size = index[inputs["bound"][index] == bound], _size(question, bound)
+        if size == _SLOW_BATCH:
+            # Sums over windows of one size together.
+            rows = rows[np.argsort(spread[rows], kind="stable")]
+        found += [rows[start : start + size] for start in range(0, len(rows), size)]
+    return found
+
+
+def _size(question: Question, bound: str) -> int:
+    """Rows that a kernel of this bound takes."""
+    fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
+    return _BATCH if fast else _SLOW_BATCH
+
+
+def _described(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """n, check-in probability, drop-out probability, rounds, epsilon0, delta of every row."""
+    count = len(inputs["bound"])
+    left_out = {"check_in_prob": 1.0, "drop_out_prob": 0.0, "num_rounds": 1.0}
+    names = ("num_clients", "check_in_prob", "drop_out_prob", "num_rounds", "epsilon0", "delta")
+    return [
+        np.asarray(inputs[name] if name in inputs else np.full(count, left_out[name]), dtype=np.float64)
+        for name in names
+    ]
+
+
+def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results) -> None:
+    """Results of rows that have one bound."""
+    clients, coin, gone, rounds, epsilon0, delta = _described(inputs)
+    bound = str(inputs["bound"][0])
     good = _whole(clients, MAX_CLIENTS) & _whole(rounds, MAX_ROUNDS)
     good &= (coin > 0) & (coin <= 1) & (gone >= 0) & (gone < 1)
     good &= (epsilon0 >= 0) & (epsilon0 <= MAX_EPSILON0) & (delta > 0) & (delta < 1)
-    good &= np.isin(column["bound"], BOUNDS)
-    for i in np.flatnonzero(~good):
-        results.errors[i] = _fault(question, {name: values[i].item() for name, values in column.items()})
-    done(int(np.count_nonzero(~good)))
-    parts = [clients, coin * (1.0 - gone), epsilon0, rounds, delta]
-    spread = parts[0] * parts[1] * (1.0 - parts[1])
-    tasks: list[Task] = []
-    for bound in BOUNDS:
-        index = np.flatnonzero(good & (column["bound"] == bound))
-        size = _BATCH if bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER else _SLOW_BATCH
-        if size == _SLOW_BATCH:
-            # Windows of one size side by side: those of another are a batch of their own, filled up.
-            index = index[np.argsort(spread[index], kind="stable")]
-        for start, stop in batched(len(index), size) if len(index) else ():
-            here = index[start:stop]
-            tasks.append(_task(question, bound, here, [part[here] for part in parts], results, done, size))
-    workers.run(tasks)
+    good &= bound in BOUNDS
+    for row in np.flatnonzero(~good):
+        results.errors[row] = _fault(question, {name: values[row].item() for name, values in inputs.items()})
+    rows = np.flatnonzero(good)
+    if rows.size:
+        columns = [part[rows] for part in (clients, coin * (1.0 - gone), epsilon0, rounds, delta)]
+        size = _size(question, bound)
+        one = _closed if size == _BATCH else _slow
+        with float64():
+            results.attempt(rows, functools.partial(one, bound, question.orders, columns, size))
 
 
 def _whole(values: np.ndarray, largest: float) -> np.ndarray:
@@ -96,26 +106,6 @@ def _fault(question: Question, given: Mapping[str, Any]) -> str:
         _validate.choice(BOUNDS, bound=given["bound"])
 
     return refusal(check)
-
-
-def _task(
-    question: Question,
-    bound: str,
-    index: np.ndarray,
-    parts: Parts,
-    results: Results,
-    done: Callable[[int], None],
-    size: int,
-) -> Task:
-    def answer() -> dict[str, Any]:
-        fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
-        return (_closed if fast else _slow)(bound, question.orders, parts, size)
-
-    def run() -> None:
-        results.attempt(index, answer)
-        done(len(index))
-
-    return run
 
 
 @functools.cache

@@ -1,0 +1,295 @@
+"""The table that a sweep returns, and tables in files: Arrow's."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import io
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+
+from checkin_jax._extras import how_to_install
+from checkin_jax._files import replacing
+from checkin_jax._rounding import down, up
+from checkin_jax._tables import markdown
+
+SUFFIXES = (".csv", ".parquet")
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A table by Arrow's stream: a data frame of pandas or polars, a table of pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+# Rows of a table on a screen; columns left out there; upper ends, and lower ones.
+_SHOWN = 10
+_SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds", "version")
+# The first column of results, whatever was asked.
+_FIRST_RESULTS = ("epsilon", "rdp", "value")
+_ENDS = {"epsilon": up, "rdp": up, "lower": down}
+
+
+def _shown(name: str, value: Any) -> str:
+    """A cell for readers: an end of a bracket rounded to its own side, other numbers to ten digits."""
+    if not isinstance(value, float):
+        return " ".join(str(value).split())
+    if math.isnan(value):
+        return ""
+    return _ENDS[name](value, 5) if name in _ENDS else f"{value:.10g}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """A table of results with one row a setting, in input order.
+
+    Attributes:
+      columns: name to array, all of one length. The inputs come first, view and neighboring relation among them also
+        where they were left out, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (of a row: its
+        share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
+        row's result are NaN (empty or null in files); nowhere else.
+    """
+
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def failed(self) -> np.ndarray:
+        """Mask of the rows that have an error instead of a result, bool [rows]."""
+        return self.columns["error"] != ""
+
+    def to_markdown(self, columns: Sequence[str] | None = None) -> str:
+        """Writes a table in Markdown; upper ends rounded up and lower ends down, to five digits.
+
+        Args:
+          columns: names, in this order; when left out the inputs that vary, the results, and errors if there are any.
+
+        Raises:
+          ValueError: no such column.
+        """
+        names, cells = self._cells(len(self), columns)
+        return markdown([names, *cells])
+
+    def _cells(self, rows: int, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
+        """Names of columns, and the texts of the first rows."""
+        names = list(self._telling if columns is None else columns)
+        for name in names:
+            if name not in self.columns:
+                raise ValueError(f"columns={name!r}: expected names out of {', '.join(self.columns)}")
+        texts = [[_shown(name, value) for value in self.columns[name][:rows].tolist()] for name in names]
+        return names, [list(row) for row in zip(*texts)]
+
+    @property
+    def _telling(self) -> list[str]:
+        """Inputs that vary, results, and errors if there are any."""
+        told = []
+        for name, column in self.columns.items():
+            if name in _SILENT or (name == "error" and not self.failed.any()):
+                continue
+            varies = len(self) == 1 or any(value != column[0] for value in column[1:].tolist())
+            if varies or name in _ENDS:
+                told.append(name)
+        return told
+
+    def __str__(self) -> str:
+        names, cells = self._cells(_SHOWN)
+        widths = [max(map(len, column)) for column in zip(names, *cells)]
+        lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in (names, *cells)]
+        return "\n".join([*lines, self._summary + self._same])
+
+    @property
+    def _same(self) -> str:
+        """Inputs that do not vary, with their values."""
+        if not len(self):
+            return ""
+        shown = {*self._telling, *_SILENT, "error"}
+        inputs = itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns)
+        told = [f"{name} {_shown(name, self[name][:1].tolist()[0])}" for name in inputs if name not in shown]
+        return f"; all with {', '.join(told)}" if told else ""
+
+    @property
+    def _summary(self) -> str:
+        more = f", of which {_SHOWN} are shown" if len(self) > _SHOWN else ""
+        failed = int(self.failed.sum()) if "error" in self.columns else 0
+        return f"{len(self):,} settings{more}" + (f", {failed:,} with an error" if failed else "")
+
+    def __repr__(self) -> str:
+        return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        names, cells = self._cells(_SHOWN)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in cells
+        )
+        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table as a stream of Arrow's, missing results null: `polars.DataFrame(found)`, `pyarrow.table(found)`."""
+        return arrow(self.columns, len(self)).__arrow_c_stream__(requested_schema)
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        """The table by the dataframe interchange protocol, as pandas reads it."""
+        return arrow(self.columns, len(self)).__dataframe__(nan_as_null, allow_copy)
+
+    def to_xarray(self) -> Any:
+        """The table as an `xarray.Dataset` (extra `xarray`): results over the inputs that vary.
+
+        A product of axes has a dimension for each of them, in the order of the columns; any other table has the
+        dimension "setting", along which the inputs are coordinates. Inputs of one value are coordinates without a
+        dimension. A row without a result is NaN, and its words are empty.
+
+        Raises:
+          ModuleNotFoundError: without xarray.
+        """
+        try:
+            import xarray  # pyright: ignore[reportMissingImports]
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"to_xarray needs xarray: {how_to_install('xarray')}", name=error.name
+            ) from error
+        inputs = list(itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns))
+        values = {name: list(dict.fromkeys(self.columns[name].tolist())) for name in inputs}
+        fixed = {name: found[0] for name, found in values.items() if len(found) == 1}
+        axes = {name: found for name, found in values.items() if len(found) > 1}
+        every = itertools.product(*axes.values())
+        if math.prod(map(len, axes.values())) == len(self) and all(
+            row == here for row, here in zip(every, zip(*(self.columns[name].tolist() for name in axes)))
+        ):
+            dims, shape, coords = list(axes), [len(found) for found in axes.values()], axes
+        else:
+            dims, shape = ["setting"], [len(self)]
+            coords = {name: ("setting", self.columns[name]) for name in axes}
+        results = {
+            name: (dims, column.reshape(shape)) for name, column in self.columns.items() if name not in inputs
+        }
+        return xarray.Dataset(results, {**fixed, **coords})
+
+    def save(self, path: str | Path) -> Path:
+        """Writes .csv or .parquet, by the name's ending; whole or not at all.
+
+        Raises:
+          ValueError: another ending. OSError: it cannot be written, or another process is writing it.
+        """
+        return write(check(Path(path)), iter([arrow(self.columns, len(self))]))
+
+
+def check(path: Path) -> Path:
+    """The path, if its ending is one that can be written and read here; ValueError otherwise."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{str(path)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+    return path
+
+
+def arrow(columns: Mapping[str, np.ndarray | str], count: int) -> pa.Table:
+    """Columns, or words that are the same in all rows, as a table of Arrow's; NaN, the lack of a number, is null."""
+    made = {}
+    for name, column in columns.items():
+        if isinstance(column, str):
+            made[name] = pa.repeat(column, count)
+        else:
+            made[name] = pa.array(
+                column.astype(object) if column.dtype.kind == "U" else column, from_pandas=True
+            )
+    return pa.table(made)
+
+
+def of_arrow(table: pa.Table) -> Sweep:
+    """The table in memory: null numbers are NaN, null words empty; what is neither number nor word is its text."""
+    return Sweep({name: _column(table.column(name)) for name in table.column_names})
+
+
+def _column(column: pa.ChunkedArray) -> np.ndarray:
+    kinds = pa.types
+    if kinds.is_integer(column.type) or kinds.is_floating(column.type):
+        return column.to_numpy()
+    # Equal words are one object: millions of them take the memory of their addresses.
+    words = pa.compute.fill_null(column.cast(pa.large_string()), "").combine_chunks().dictionary_encode()
+    return np.array(words.dictionary.to_pylist(), dtype=object)[words.indices.to_numpy()]
+
+
+def write(path: Path, blocks: Iterator[pa.Table]) -> Path:
+    """Joins the blocks into one file, which appears whole or not at all; memory for a block or two."""
+    with replacing(path) as stream:
+        (_write_csv if path.suffix == ".csv" else _write_parquet)(stream, blocks)
+    return path
+
+
+def _write_csv(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
+    """By Python's writer: Arrow's drops the point of whole floats, which then come back as whole numbers."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for i, block in enumerate(blocks):
+        if i == 0:
+            writer.writerow(block.column_names)
+        writer.writerows(zip(*(column.to_pylist() for column in block.columns)))
+    text.flush()
+    text.detach()
+
+
+def _write_parquet(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
+    first = next(blocks)
+    with pa.parquet.ParquetWriter(stream, first.schema) as writer:
+        for block in itertools.chain([first], blocks):
+            writer.write_table(block)
+
+
+def load(path: str | Path) -> Sweep:
+    """Reads what `Sweep.save` wrote, or any CSV with a header or Parquet file of numbers and words.
+
+    Raises:
+      ValueError: another ending, no rows, or no table. OSError: it cannot be read.
+    """
+    path = check(Path(path))
+    with path.open("rb") as file:
+        try:
+            table = _read_csv(file) if path.suffix == ".csv" else pa.parquet.read_table(file)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(f"{str(path)!r}: not a table that can be read ({error})") from error
+    if not table.num_columns or not table.num_rows:
+        raise ValueError(f"{str(path)!r}: a table without rows")
+    return of_arrow(table)
+
+
+def _read_csv(file: IO[bytes]) -> pa.Table:
+    table = pa.csv.read_csv(
+        file,
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(null_values=[""]),
+    )
+    names = [name.strip() for name in table.column_names]
+    if len(names) == 1 and ";" in names[0]:
+        raise ValueError(f"a header {names[0]!r}: expected commas between the columns")
+    if len(set(names)) != len(names):
+        raise ValueError("two columns have one name")
+    return pa.table(
+        [
+            pa.compute.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+            for column in table.columns
+        ],
+        names=names,
+    )
+
+
+def batched(count: int, size: int) -> list[tuple[int, int]]:
+    """(start, stop) of runs of at most `size`."""
+    edges = [*range(0, count, size), count]
+    return list(itertools.pairwise(edges))
