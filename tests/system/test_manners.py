@@ -164,7 +164,7 @@ def test_entries_that_are_not_whole_are_removed_and_no_others(tmp_path):
 
 
 def test_what_killed_commands_left_is_removed_by_the_next(command, tmp_path):
-    unset = {"JAX_COMPILATION_CACHE_DIR": ""}
+    unset = {"JAX_COMPILATION_CACHE_DIR": "", "CHECKIN_JAX_CACHE": ""}
     strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
     done = command(*QUICK, before=strip, environment=unset)
     assert done.communicate()[1] == ""
