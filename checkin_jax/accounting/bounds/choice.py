@@ -21,7 +21,6 @@ from checkin_jax.accounting.bounds.unit import (
     UnitBound,
     least,
     log_inverse_mass,
-    prepare,
     rescalable,
 )
 from checkin_jax.kernels.execution.devices import float64
@@ -183,8 +182,6 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
     built = built_bounds(unit, bounds)
-    # What takes longest begins first.
-    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.words}"

@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.messages.largest import largest_instances
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
-from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count, prepare
+from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics.counts.pools import Pool
@@ -169,9 +169,6 @@ class HiddenGaussian:
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
-
-    def prepare(self) -> None:
-        prepare([self._hidden])
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)

@@ -135,22 +135,6 @@ class Measured(Protocol):
         ...
 
 
-@runtime_checkable
-class Compiled(Protocol):
-    """A bound or an instance that knows which programs it will need."""
-
-    def prepare(self) -> None:
-        """Begins to compile them, side by side; whoever needs one waits for it."""
-        ...
-
-
-def prepare(parts: Sequence[object]) -> None:
-    """Begins to compile what these will need."""
-    for part in parts:
-        if isinstance(part, Compiled):
-            part.prepare()
-
-
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
