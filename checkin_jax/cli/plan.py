@@ -75,7 +75,7 @@ class Plan:
     plan: tyro.conf.Positional[Path]
     """The file."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
     json: bool = False
     """Print one JSON object instead of text."""
     markdown: bool = False

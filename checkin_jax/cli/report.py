@@ -74,7 +74,7 @@ class ReportPage:
     delta: float | None = None
     """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
     bounds: str | None = None
-    """Theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+."""
+    """Bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon."""
     attack: bool = False
     """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 

@@ -50,7 +50,7 @@ class G2Shuffled(TabulatedMessages):
     mu: float
     log_inverse_mass: float
 
-    name = "G2"
+    name = "everybody"
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -138,7 +138,7 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Labels of theorems that are never below this one where it applies.
+    # Theorems that are never below this one where it applies.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property
@@ -158,7 +158,7 @@ class HiddenGaussian:
 
     @property
     def name(self) -> str:
-        return f"{self._hidden.name} and G2" if self._everybody_helps else self._hidden.name
+        return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -198,7 +198,7 @@ class AveragedGaussian:
 
     @property
     def name(self) -> str:
-        return "G4" if self.sharing is None else "G4h"
+        return "subsampling (noise of the sum)"
 
     @functools.cached_property
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:

@@ -125,7 +125,7 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
 
     @property
     def name(self) -> str:
-        return "T** (Gaussian messages)"
+        return "gaussian-cover"
 
     @property
     def _star(self) -> HiddenSum:
