@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families, table
+from checkin_jax.accounting.bounds import families, table, witnesses
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import (
@@ -198,12 +198,12 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local), (), unit)
+        return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
-    instances = families.instances(unit, [made for _, made in built])
+    instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
         found = known[0]
     else:

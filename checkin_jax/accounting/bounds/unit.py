@@ -163,6 +163,25 @@ def rescalable(instance: Instance) -> bool:
     }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfEvents:
+    """The profile that an instance's own events show, a little above it: a scale for its grids.
+
+    top: the largest loss of the instance, or infinity.
+    """
+
+    instance: Instance
+    top: float = math.inf
+
+    name = "an instance by itself"
+    instances = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        above = np.expm1(np.minimum(loss, MAX_LOSS))
+        sides = [np.asarray(apart) - above * np.asarray(mass) for apart, mass in self.instance.lower(loss)]
+        return np.clip(np.maximum(*sides) * 1.001, 0.0, 1.0)
+
+
 class Profile(Protocol):
     """The privacy profile of one message by itself, over all pairs of inputs."""
 

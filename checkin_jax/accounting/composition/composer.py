@@ -25,13 +25,15 @@ from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
 from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
 from checkin_jax.accounting.composition.search import Found, Search
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import host
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
 # A bound is not named whose removal moves epsilon by RDP by no more than this share.
 _UNMOVED = 1e-6
+# Below this share of the upper end a lower end is looked for among rare losses, too: at so many of them.
+_NEAR_ENOUGH, _PLACES = 0.8, 64
 
 
 @runtime_checkable
@@ -206,9 +208,33 @@ class _Composer(Search):
         return tuple(names)
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end."""
+        """The lower end: of all units' losses, or of one unit's being large."""
         found = self.of(instances)
-        return found.below(functools.partial(found.lowers, instances), losses, upper)
+        best = found.below(functools.partial(found.lowers, instances), losses, upper)
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(instances))
+
+    def _one_of_them(self, instances: Sequence[Instance]) -> float:
+        """What is told by whether any unit's loss is large: for rare losses, where no grid serves.
+
+        P(A) - Q(A) of each unit is from below and Q(A) from above; log((P - delta) / Q) of the union falls where both
+        grow alike, as long as it is positive.
+        """
+        places = np.geomspace(1e-6, 1.0, _PLACES)
+        lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
+        counts, best = np.asarray(self.counts)[:, None], 0.0
+        for side in (0, 1):
+            apart, seen = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
+            seen = np.minimum(seen * (1.0 + ROUNDING), 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) + seen, 1.0)
+            with np.errstate(divide="ignore"):
+                first, second = (
+                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, seen)
+                )
+            known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
+            gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)
+            ends = np.where(known, np.log(gained / np.where(known, second, 1.0)), 0.0)
+            best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
+        return best
 
     def of(self, instances: Sequence[Instance]) -> _Composer:
         """The same for these instances, with knots beside the losses of their outcomes where these are few."""
