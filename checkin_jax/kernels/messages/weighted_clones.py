@@ -47,8 +47,8 @@ def _one(
     x = -seen.clients * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = seen.masses @ seen.whole, seen.masses @ seen.part
-    one = jnp.max(laws[:-1] @ jnp.square(at))
-    deviation = jnp.sqrt(one * (means[0] + jnp.square(seen.weight) * means[1]))
+    whole = means[0] + jnp.square(seen.weight) * means[1]
+    deviation = staged_clones.expected_deviation(at, laws, whole)
     order, worth = staged_clones.contoured(deviation, x)
     candidates = jnp.asarray(rules.candidates)
 
