@@ -47,7 +47,7 @@ def test_a_fleet_of_gaussian_messages_and_of_labels():
     run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
     gaussian = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5)
     assert gaussian.lower_method.startswith("Gaussian messages, all others at one")
-    sums = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5, bounds="G1h")
+    sums = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5, bounds="subsampling")
     assert sums.lower * 1.01 < gaussian.lower < gaussian.epsilon
     rappor = cj.account(run, cj.Rappor(epsilon0=2.0), delta=1e-5)
     assert rappor.lower_method.startswith("RAPPOR")

@@ -63,7 +63,7 @@ def t3(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
     if unit.cover is None or unit.epsilon0 is None or unit.protocol.averaged_throws is None:
         return None
-    return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass, "T3")
+    return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
@@ -121,7 +121,7 @@ def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
     found: list[Hiding] = []
     protocol, shown = unit.protocol, unit.slots
     if protocol.cover is not None:
-        found.append(Shuffled(*protocol.cover, "T1" if protocol.averaged_throws is None else "T3"))
+        found.append(Shuffled(*protocol.cover))
     if shown is not None and shown.hidden:
         found.append(Slots(*shown[:3]))
     if protocol.used_throws is not None:
@@ -146,7 +146,7 @@ def total_variation(unit: Unit) -> UnitBound | None:
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
     if unit.crowd is not None:
-        return builders.with_step(unit, total_variation_law(epsilon0, beta), "for a total variation")
+        return builders.with_step(unit, total_variation_law(epsilon0, beta), "clones (of a total variation)")
     return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
 
 
@@ -156,7 +156,7 @@ def t_k(unit: Unit) -> UnitBound | None:
     if values is None or epsilon0 is None:
         return None
     if unit.crowd is not None:
-        return builders.with_step(unit, kary_law(epsilon0, values), "for k-ary randomized response")
+        return builders.with_step(unit, kary_law(epsilon0, values), "own-laws (k-ary randomized response)")
     return _each(unit, lambda hiding: KaryBound(hiding, epsilon0, values, unit.log_inverse_mass))
 
 

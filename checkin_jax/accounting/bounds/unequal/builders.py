@@ -138,21 +138,21 @@ def crowd(unit: Unit) -> Company | None:
 
 def t1h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ; eps0-LDP messages; others of whom not all come always."""
-    return _pooled(unit, "T1h") if unit.protocol.averaged_crowd is None else None
+    return _pooled(unit) if unit.protocol.averaged_crowd is None else None
 
 
 def t3h(unit: Unit) -> UnitBound | None:
     """Needs: as T1h, of averaged slots."""
-    return _pooled(unit, "T3h") if unit.protocol.averaged_crowd is not None else None
+    return _pooled(unit) if unit.protocol.averaged_crowd is not None else None
 
 
-def _pooled(unit: Unit, label: str) -> UnitBound | None:
+def _pooled(unit: Unit) -> UnitBound | None:
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
     bounds = [
         UnequalPureLDP(
-            found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass, found.theirs, label
+            found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass, found.theirs
         )
         for theta in found.thetas
     ]
@@ -161,15 +161,14 @@ def _pooled(unit: Unit, label: str) -> UnitBound | None:
     return least(bounds, bounds[0].instances)
 
 
-def with_step(unit: Unit, law: equal_steps.Law, what: str) -> UnitBound | None:
+def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
     """T1h (T3h) with another dominating step. Needs: as T1h."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
-    theorem = "T1h" if unit.protocol.averaged_crowd is None else "T3h"
     mass = unit.log_inverse_mass
     bounds = [
-        UnequalSteps(found.rate, theta, found.pool(theta), unit.epsilon0, law, mass, f"{theorem} {what}")
+        UnequalSteps(found.rate, theta, found.pool(theta), unit.epsilon0, law, mass, name)
         for theta in found.thetas
     ]
     return least(bounds, ()) if bounds else None

@@ -50,7 +50,7 @@ class UnequalHidden:
 
     @property
     def name(self) -> str:
-        return f"T*h ({self.profile.name} messages)"
+        return f"profile ({self.profile.name} messages)"
 
     @property
     def top(self) -> float:

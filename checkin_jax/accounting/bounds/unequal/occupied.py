@@ -64,7 +64,7 @@ class UnequalOccupied:
     epsilon0: float
     log_inverse_mass: float
 
-    name = "T2'h"
+    name = "clones"
 
     @property
     def top(self) -> float:
