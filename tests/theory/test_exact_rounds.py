@@ -150,7 +150,9 @@ def test_limits_hold_for_every_fleet_within_them(name):
                 for pair in exact.rounds(channel, [*fleet, g])
             ]
             below = [
-                pair for fleet in fleets_within(largest, total, 2) for pair in attainable(name, (), [*fleet, g])
+                pair
+                for fleet in fleets_within(largest, total, 2)
+                for pair in attainable(name, (), [*fleet, g])
             ]
             held_against(run, randomizer, pairs, below=[*pairs, *below], client_rate=g)
 
