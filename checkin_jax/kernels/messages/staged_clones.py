@@ -26,7 +26,6 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message, OwnLaws
@@ -443,7 +442,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "binomial", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "binomial", "nodes"))
 def profile_upper(
     seen: StepCounts,
     message: Message,
@@ -512,7 +511,7 @@ def _pooled(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
 
 
-@compiled(static=("rules", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def pool_upper(
     seen: PoolCounts,
     message: Message,

@@ -20,7 +20,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
@@ -88,7 +87,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def profile_upper(
     seen: WeightedCounts,
     message: Message,
