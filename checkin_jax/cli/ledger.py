@@ -79,7 +79,7 @@ class LedgerShow:
     delta: float = 1e-6
     """Delta of the guarantee, in [1e-300, 1]."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
     attack: bool = False
     """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
     verbose: bool = False
@@ -98,7 +98,7 @@ class LedgerShow:
         def job() -> None:
             try:
                 found = accountant.guarantee(delta, attack=self.attack)
-            except ValueError as error:  # an empty ledger, labels of theorems that do not apply
+            except ValueError as error:  # an empty ledger, words of bounds that do not apply
                 raise UsageError(f"{self.ledger}: {error}") from error
             if self.json:
                 print(json.dumps(found.as_dict(), allow_nan=False))
@@ -132,7 +132,7 @@ class LedgerReport:
     delta: float = 1e-6
     """Delta of the guarantee, in [1e-300, 1]."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
 
     def prepare(self) -> Job:
         """Reads the files; the job accounts for everything in the ledger and writes the page."""
