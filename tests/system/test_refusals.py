@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stand_in import without_progress
 
 from checkin_jax import cli
 
@@ -321,5 +322,6 @@ def test_programs_refuse_where_they_cannot_write_in_one_line(folder, name, out):
         [sys.executable, path, "--out", out], capture_output=True, text=True, env=environment, check=False
     )
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"{name}.py: ")
-    assert ended.stderr.count("\n") == 1
+    said = without_progress(ended.stderr)
+    assert said.startswith(f"{name}.py: ")
+    assert said.count("\n") == 1
