@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
-from checkin_jax.cli.ledger import LedgerReport
+from checkin_jax.cli.ledger import LedgerBudget, LedgerReport
 from checkin_jax.cli.options import QUICK, Job, UsageError, bounds_of
 from checkin_jax.cli.pages import check_free, page_of, say
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class SpentBudget:
-    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
+    """Shows what a run or a ledger has spent and what is left, while it goes on or after; writes nothing."""
 
-    examples: ClassVar[tuple[str, ...]] = ("runs/digits",)
+    examples: ClassVar[tuple[str, ...]] = ("runs/digits", "year.json")
 
     run_dir: tyro.conf.Positional[Path]
-    """Folder of the run."""
+    """Folder of the run, or a ledger (.json)."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -35,6 +35,8 @@ class SpentBudget:
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
+        if self.run_dir.is_file() and self.run_dir.suffix == ".json":
+            return LedgerBudget(ledger=self.run_dir, json=self.json).prepare()
         _refuse_files(self.run_dir, "budget")
         run = recorded.read(self.run_dir)
 
