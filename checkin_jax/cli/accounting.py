@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
-NAMES = "What the names of theorems mean, and where they are proved: docs/glossary.md"
+NAMES = "What the names of bounds mean, and where they are proved: docs/glossary.md"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
@@ -94,7 +94,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
                     neighboring_relation=self.neighboring_relation,
                     client_rate=self.client_rate,
                 )
-            except ValueError as error:  # labels of theorems that do not apply
+            except ValueError as error:  # words of bounds that do not apply
                 raise UsageError(str(error)) from error
             if not self.json:
                 say(answer.headline)
@@ -376,7 +376,7 @@ def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
     except ValueError:
         if isinstance(answer.bounds, str):
             raise
-        # Labels of theorems that do not apply here.
+        # Words of bounds that do not apply here.
         return f"{view:<10} none of the bounds asked for applies"
 
 

@@ -232,7 +232,7 @@ class LedgerShow:
     delta: float | None = None
     """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
     summary: bool = False
     """What users of the devices may be told: how much is spent, without notes, names or sites."""
     attack: bool = False
@@ -352,7 +352,7 @@ class LedgerReport:
     delta: float | None = None
     """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
 
     def prepare(self) -> Job:
         """Reads the files; the job accounts for everything in the ledger and writes the page."""

@@ -31,7 +31,7 @@ class SpentBudget:
 
     def prepare(self) -> Job:
         """Reads the ledger; the job accounts for it and prints."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
@@ -76,7 +76,7 @@ class ReportPage:
     delta: float | None = None
     """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
     bounds: str | None = None
-    """Theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+."""
+    """Bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon."""
     attack: bool = False
     """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 
@@ -99,7 +99,7 @@ class ReportPage:
         return job_of(deployment)
 
     def _of_run(self, deployment: Deployment | None) -> Job:
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, run_page
 
         for name in ("delta", "bounds"):
@@ -168,7 +168,7 @@ class Statement:
 
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and prints the statement."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, statement
 
         _refuse_files(self.run_dir, "statement")
