@@ -8,7 +8,7 @@ import getpass
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
     from checkin_jax.accounting.interop.ledger_file import Entry
     from checkin_jax.accounting.interop.ledger_file import Ledger as LedgerFile
+    from checkin_jax.reports.declared import Deployment
+    from checkin_jax.reports.record import Record
 
 # Delta of a ledger that keeps none.
 _DELTA = 1e-6
@@ -349,6 +351,8 @@ class LedgerReport:
     """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
     deployment: Path | None = None
     """TOML file with the table [deployment]: what the deployer declares."""
+    last: Path | None = None
+    """The last statement about the ledger, in JSON: the page says what changed."""
     delta: float | None = None
     """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
     bounds: str = "best"
@@ -356,30 +360,54 @@ class LedgerReport:
 
     def prepare(self) -> Job:
         """Reads the files; the job accounts for everything in the ledger and writes the page."""
-        from checkin_jax.reports import declared, evidence, subjects
-        from checkin_jax.reports.declared import Deployment
-        from checkin_jax.reports.record import Record
+        from checkin_jax.reports import declared
 
-        deployment = Deployment() if self.deployment is None else declared.read(self.deployment)
-        kept = _read(self.ledger)
-        delta, _ = _delta(kept, self.delta)
-        found, others = in_views(kept, bounds_of(self.bounds))
-        relied_on = deployment.view or "local"
-
-        def made() -> Record:
-            return subjects.of_ledger(
-                self.ledger.stem,
-                found.guarantee(delta, attack=delta < 1 and relied_on not in others),
-                {
-                    view: each.guarantee(delta, attack=delta < 1 and view == relied_on)
-                    for view, each in others.items()
-                },
-                files=evidence.digests([self.ledger]),
-                source=self.ledger.resolve().name,
-                deployment=deployment,
-            )
-
+        said = None if self.deployment is None else declared.read(self.deployment)
+        made = recorded(self.ledger, self.delta, bounds_of(self.bounds), said, self.last)
         return page_of(self.ledger, self.out, made, self.deployment)
+
+
+def recorded(
+    path: Path,
+    delta: float | None,
+    bounds: str | tuple[str, ...],
+    deployment: Deployment | None,
+    last: Path | None,
+    *,
+    attack: bool = False,
+) -> Callable[[], Record]:
+    """Reads a ledger; returns what accounts for it and makes the record of its page and statement.
+
+    attack: with an attacker's terms in every view; else in the one that may be relied on.
+    """
+    from checkin_jax.reports import declared, evidence, formats, subjects
+    from checkin_jax.reports.record import sentence
+
+    kept = _read(path)
+    delta, notes = _delta(kept, delta)
+    notes += [QUICK] if bounds == "fast" else []
+    found, others = in_views(kept, bounds)
+    said = declared.Deployment() if deployment is None else deployment
+    before = None if last is None else formats.last_of(last)
+    relied_on = said.view or "local"
+
+    def made() -> Record:
+        return subjects.of_ledger(
+            path.stem,
+            found.guarantee(delta, attack=delta < 1 and (attack or relied_on not in others)),
+            {
+                view: each.guarantee(delta, attack=delta < 1 and (attack or view == relied_on))
+                for view, each in others.items()
+            },
+            ledger=kept,
+            last=before,
+            notes=[sentence(note) for note in notes],
+            files=evidence.digests([path]),
+            source=path.resolve().name,
+            deployment=said,
+        )
+
+    return made
 
 
 ACTIONS: dict[str, type] = {
