@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import math
+import sys
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -239,6 +242,15 @@ def test_a_hostile_file_is_one_clear_line(name, tmp_path, capsys):
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path, capsys):
     assert verify.main([str(tmp_path / "none")]) == 2
     assert capsys.readouterr().out.startswith("not read: ")
+
+
+def test_the_program_imports_nothing_of_the_package():
+    source = Path(verify.__file__).read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"flint"}
+    assert sum(1 for line in source.splitlines() if line.strip()) <= 500
 
 
 BIG = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 6_800}
