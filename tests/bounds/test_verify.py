@@ -256,11 +256,11 @@ def test_the_program_imports_nothing_of_the_package():
 SMALL = {"num_clients": 300, "check_in_prob": 0.3, "num_rounds": 50}
 # Protocol, randomizer, how, and whether the unit's profile is re-checked too.
 SETTINGS = {
-    "T1": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"bounds": "T1"}, True),
-    "shuffled once": (cj.Shuffle(num_clients=1_000), cj.PureLDP(epsilon0=1.0), {"bounds": "T1"}, True),
+    "T1": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"bounds": "clones"}, True),
+    "shuffled once": (cj.Shuffle(num_clients=1_000), cj.PureLDP(epsilon0=1.0), {"bounds": "clones"}, True),
     "local": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"view": "local"}, True),
-    "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "T*"}, False),
-    "G1": (cj.ShuffledCheckIn(**SMALL), cj.Gaussian(noise_multiplier=4.0), {"bounds": "G1"}, False),
+    "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "profile"}, False),
+    "G1": (cj.ShuffledCheckIn(**SMALL), cj.Gaussian(noise_multiplier=4.0), {"bounds": "gaussian-cover"}, False),
 }
 
 
