@@ -260,7 +260,12 @@ SETTINGS = {
     "shuffled once": (cj.Shuffle(num_clients=1_000), cj.PureLDP(epsilon0=1.0), {"bounds": "clones"}, True),
     "local": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"view": "local"}, True),
     "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "profile"}, False),
-    "G1": (cj.ShuffledCheckIn(**SMALL), cj.Gaussian(noise_multiplier=4.0), {"bounds": "gaussian-cover"}, False),
+    "G1": (
+        cj.ShuffledCheckIn(**SMALL),
+        cj.Gaussian(noise_multiplier=4.0),
+        {"bounds": "gaussian-cover"},
+        False,
+    ),
 }
 
 

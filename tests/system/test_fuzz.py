@@ -407,6 +407,14 @@ def comparing(protocol, randomizer, values):
             assert row.epsilon >= lower.epsilon * (1.0 - ROUNDING), row
 
 
+@case(
+    CASES, st.one_of(odd, st.just("clones-2021")), covers=(cj.literature, cj.PublishedValue), few=20, many=200
+)
+def reading_published_values(table):
+    for value in call(cj.literature, "" if table is None else table):  # all tables take half a minute
+        assert value.lower <= value.epsilon
+
+
 # Axes of sweeps as people write them.
 def axis_of(name: str) -> st.SearchStrategy:
     if name in sweep_settings.WORDS:

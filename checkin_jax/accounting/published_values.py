@@ -8,10 +8,9 @@ import importlib.resources
 import json
 from collections.abc import Iterator
 
-from checkin_jax import protocols, randomizers
+from checkin_jax import _validate, protocols, randomizers
 from checkin_jax._names import named
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.interop.allocation import random_allocation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class Table:
       artefact: where the values stand: a repository, its commit and a file.
       obtained: how they were read off.
       remark: how the source's setting differs from ours, or why a value cannot be true; may be empty.
-      rows: as in `literature.json`.
+      rows: as in `published_values.json`.
     """
 
     name: str
@@ -91,6 +90,10 @@ class Table:
 
 def _bracket(row: dict) -> tuple[str, float, float]:
     if "allocation" in row:
+        from checkin_jax.accounting.interop.allocation import (
+            random_allocation,
+        )  # dp_accounting takes a second
+
         arguments = row["allocation"]
         found = random_allocation(**arguments, delta=row["delta"])
         return _call("random_allocation", arguments), found.lower, found.epsilon
@@ -115,7 +118,7 @@ def _call(name: str, arguments: dict) -> str:
 @functools.cache
 def tables() -> dict[str, Table]:
     """The tables of published values by name, in the order of the page."""
-    text = (importlib.resources.files("checkin_jax.accounting.published") / "literature.json").read_text(
+    text = (importlib.resources.files("checkin_jax.accounting") / "published_values.json").read_text(
         encoding="utf-8"
     )
     return {
@@ -138,11 +141,11 @@ def literature(table: str | None = None) -> list[PublishedValue]:
 
     Examples:
       >>> import checkin_jax as cj
-      >>> row = cj.published.literature("clones-2021")[0]
+      >>> row = cj.literature("clones-2021")[0]
       >>> print(f"{row.published:.4f} published; {row.lower:.4f} to {row.epsilon:.4f}: {row.verdict}")
       0.1728 published; 0.1169 to 0.1183: looser
     """
-    if table is not None and table not in tables():
-        raise ValueError(f"table={table!r}: expected one of {', '.join(tables())}")
+    if table is not None and (not isinstance(table, str) or table not in tables()):
+        raise ValueError(f"table={_validate.shown(table)}: expected one of {', '.join(tables())}")
     chosen = tables().values() if table is None else [tables()[table]]
     return [value for one in chosen for value in one.values()]
