@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
-NAMES = "What the names of theorems mean, and where they are proved: docs/glossary.md"
+NAMES = "What the names of bounds mean, and where they are proved: docs/glossary.md"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
@@ -94,7 +94,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
                     neighboring_relation=self.neighboring_relation,
                     client_rate=self.client_rate,
                 )
-            except ValueError as error:  # labels of theorems that do not apply
+            except ValueError as error:  # words of bounds that do not apply
                 raise UsageError(str(error)) from error
             if not self.json:
                 say(answer.headline)
@@ -154,11 +154,13 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         "noise-multiplier",
         "check-in-prob",
         "num-rounds",
+        "cycles",
         "num-epochs",
         "num-clients",
         "window",
     ]
-    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window)."""
+    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a log
+    also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and what holds at it, in every view."""
@@ -222,7 +224,8 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     def _print(self, found: Calibration, views: Sequence[str]) -> None:
         """The value, what it promises in the view asked for, and then in the others."""
         g, attack = found.guarantee, self.target_advantage is not None
-        say(f"{found.name} = {found.value:.10g}", g.headline)
+        rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
+        say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         rows = [g if view == g.view else _in_view(g, view) for view in views]
         print("", _views(rows, in_markdown=self.markdown), sep="\n")
         if self.verbose:
@@ -373,7 +376,7 @@ def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
     except ValueError:
         if isinstance(answer.bounds, str):
             raise
-        # Labels of theorems that do not apply here.
+        # Words of bounds that do not apply here.
         return f"{view:<10} none of the bounds asked for applies"
 
 

@@ -377,10 +377,10 @@ WORDS = {
 
 @dataclasses.dataclass(kw_only=True)
 class Explain:
-    """Explains a word (epsilon, view, RDP) or the name of a bound in a statement (T1+)."""
+    """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon)."""
 
     heading: ClassVar[str] = "arguments"
-    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "T1+")
+    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
 
     term: tyro.conf.Positional[str]
     """The word; without one that is known, all of them are listed."""
@@ -389,7 +389,7 @@ class Explain:
         """Finds the word; the job prints it."""
         from checkin_jax.accounting.bounds.table import BOUNDS
 
-        bounds = {bound.label: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
+        bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
         known = {**WORDS, **bounds}
         plain = self.term.strip().replace("_", " ").lower()
         found = {name: text for name, text in known.items() if name.lower() == plain}

@@ -107,7 +107,7 @@ class Sweep(ProcessOptions):
     table: Path | None = None
     """Rows from a .csv or .parquet file instead of combinations; single values of axes serve all of them."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (much faster), or labels: T1,T1+."""
+    """Bounds to use: best (all that apply), fast (much faster), or words: clones,hexagon."""
     resume: bool = False
     """Go on after a kill: finished blocks are kept beside --out until the file is whole."""
     join: bool = False

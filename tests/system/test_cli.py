@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -17,9 +16,8 @@ import numpy as np
 import pytest
 from stand_in import quick_account
 
-from checkin_jax import cli
+from checkin_jax import _progress, cli
 from checkin_jax._compiled import release_and_machine
-from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.options import _one_line
 from checkin_jax.protocols import ShuffledCheckIn
@@ -121,7 +119,7 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--check-in-prob", "0,003"), "0,003: expected a number (see"),
         (_replaced(RUN, "--check-in-prob", "300%"), "300%: expected a number (see"),
         (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
-        ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or labels"),
+        ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or words"),
         (
             ["ledger", "add", "x", "--delta", "1"],
             "--delta; checkin ledger show and checkin ledger report have it",
@@ -338,9 +336,9 @@ def test_the_statements_are_printed_at_length_with_verbose(capsys, quick):
 
 
 def test_labels_that_do_not_apply_are_one_line_or_a_row(capsys):
-    assert "expected labels that apply here: T1" in _refused(capsys, [*RUN, "--bounds", "G1"])
-    noisy = [*_replaced(RUN[:-2], "--num-rounds", "1"), "--noise-multiplier", "2", "--bounds", "G1"]
-    # G1 is about sums; the local view has one bound, which needs no label.
+    assert "expected words that apply here: clones" in _refused(capsys, [*RUN, "--bounds", "subsampling"])
+    noisy = [*_replaced(RUN[:-2], "--num-rounds", "1"), "--noise-multiplier", "2", "--bounds", "subsampling"]
+    # Noise adds up in sums; the local view has one bound, which needs no word.
     cli.main([*noisy, "--view", "aggregate"])
     assert capsys.readouterr().out.splitlines()[3].startswith("aggregate ")
 
@@ -368,7 +366,15 @@ def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
         "--epsilon0",
         "1",
     ]
-    args += ["--view", "messages", "--bounds", "T1", "--attack", "--trade-off", str(tmp_path / "curve.png")]
+    args += [
+        "--view",
+        "messages",
+        "--bounds",
+        "clones",
+        "--attack",
+        "--trade-off",
+        str(tmp_path / "curve.png"),
+    ]
     cli.main(args)
     words = capsys.readouterr().out
     assert "  advantage  between 0." in words
@@ -398,7 +404,7 @@ def test_calibrate_meets_an_advantage(capsys):
         "--free",
         "epsilon0",
     ]
-    cli.main([*args, "--bounds", "T1", "--target-advantage", "0.05", "--json"])
+    cli.main([*args, "--bounds", "clones", "--target-advantage", "0.05", "--json"])
     assert json.loads(capsys.readouterr().out)["guarantee"]["attack"]["advantage"]["upper"] <= 0.05
 
 
@@ -748,7 +754,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
 def test_a_long_computation_is_said_once(monkeypatch, quick, terminal):
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(cli, "going_on", functools.partial(going_on, patience=0.0))
+    monkeypatch.setattr(_progress, "PATIENCE", 0.0)
     cli.main(RUN)
     assert terminal.getvalue().count("checkin: computing") == 1
 
@@ -776,7 +782,8 @@ def settings(monkeypatch):
     update(CACHE_SETTINGS[0], None)  # the cache that the tests share, see conftest.py
     with monkeypatch.context() as patch:
         patch.setattr(jax.config, "update", made.__setitem__)
-        patch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+        for name in ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "CHECKIN_JAX_CACHE"):
+            patch.delenv(name, raising=False)
         yield made
     update(CACHE_SETTINGS[0], mine)
 
