@@ -189,15 +189,11 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     VALID.validate(entry["statement"])
     assert entry["deployment"]["data_curator"] == "Example <Ltd>"
     for form in ("text", "model-card", "html"):
-        shown = as_read(subjects(*subject, "--format", form))
-        for words in (night, "replace-one", "1e-05", "shuffler", "purpose"):
-            assert words in shown, (form, words)
-        assert "is met" in shown
-    for form in ("text", "model-card"):
-        assert "Still blank: contact, " in subjects(*subject, "--format", form)
-    if subject[0] == "year.json":
-        for form in ("text", "html"):
-            shown = subjects(*subject, "--format", form)
+        shown = subjects(*subject, "--format", form)
+        for words in (night, "replace-one", "1e-05", "shuffler", "purpose", "is met"):
+            assert words in as_read(shown), (form, words)
+        assert form == "html" or "Still blank: contact, " in shown
+        if subject[0] == "year.json" and form != "model-card":
             assert "Entry 1, 2026-06-30: 2,000 clients" in shown
             assert "(july)" in shown
 
