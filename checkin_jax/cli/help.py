@@ -272,7 +272,10 @@ def in_options(message: str, words: list[str], kind: type) -> str:
 
 
 def missing(words: list[str], kind: type) -> str:
-    """The first option or argument that a command needs and was not given, the first sentence about it and its choices; else ''."""
+    """The first option or argument that a command needs and was not given, with what it is; else ''.
+
+    It is told by the first sentence of its help, and its choices.
+    """
     known = options_of(kind)
     given, loose = set(), 0
     left = iter(words)

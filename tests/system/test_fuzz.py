@@ -168,10 +168,12 @@ def certifying(protocol, randomizer, values):
     found = call(certificate, g)
     assert float.fromhex(found["claim"]["epsilon"]) == g.epsilon
     verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
+    limits = "too large|more than|beyond|expected (a number in|from)"
     try:
         verify.check(json.dumps(found).encode())
     except verify.Malformed as error:  # of a form that is right, but beyond a limit
-        assert re.search("too large|more than|beyond|expected (a number in|from)", str(error)), error
+        if not re.search(limits, str(error)):
+            raise
 
 
 @case(
