@@ -315,7 +315,7 @@ class Laplace(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet | None:
-        """All records of the interval, for intervals of .05 to 4 scales."""
+        """Laws of all records of the interval, for intervals of .05 to 4 scales; None for others."""
         return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None
 
     @property
