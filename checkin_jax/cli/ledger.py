@@ -8,15 +8,14 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import tyro
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from checkin_jax import _validate
 from checkin_jax._files import hold, naming, replacing
 from checkin_jax.cli.accounting import MORE, named
-from checkin_jax.cli.options import QUICK, Job, Relation, RunOptions, UsageError, View, bounds_of
-from checkin_jax.cli.pages import page_of, say
+from checkin_jax.cli.options import QUICK, JsonOption, Relation, RunOptions, View, bounds_of
+from checkin_jax.cli.pages import say, write_page
+from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import VIEWS
 
 if TYPE_CHECKING:
@@ -27,22 +26,25 @@ _RELATIONS = {"replace-one": "REPLACE_ONE", "add-or-remove-one": "ADD_OR_REMOVE_
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerAdd(RunOptions):
-    """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there."""
+    """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there.
+
+    Attributes:
+      ledger: the file.
+      view: what the adversary sees of this run: messages without names, sums only (aggregate), or a client's own
+        messages with its name (local).
+      neighboring_relation: which data sets are compared: one choice for the whole file.
+    """
 
     examples: ClassVar[tuple[str, ...]] = (
         "fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2",
     )
 
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
+    ledger: Path = dataclasses.field(kw_only=False)
     view: View = "messages"
-    """What the adversary sees of this run: messages without names, sums only (aggregate), or a client's own messages
-    with its name (local)."""
     neighboring_relation: Relation = "replace-one"
-    """Which data sets are compared: one choice for the whole file."""
 
-    def prepare(self) -> Job:
-        """Checks run and file; the job adds the one to the other."""
+    def run(self) -> None:
+        """Adds the run to the file."""
         from checkin_jax.accounting.bounds.choice import check_relation
         from checkin_jax.accounting.interop.events import to_event
 
@@ -53,64 +55,59 @@ class LedgerAdd(RunOptions):
         if self.ledger.exists():
             _read(self.ledger, name)
 
-        def job() -> None:
-            with _alone(self.ledger):
-                # As it is now: another process may have added to it.
-                latest = _read(self.ledger, name) if self.ledger.exists() else _accountant(name)
-                with _told_below():
-                    latest.compose(event)
-                with replacing(self.ledger) as file:
-                    text = json.dumps(latest.state_dict(), indent=1, allow_nan=False)
-                    file.write(f"{text}\n".encode())
-            added = f"added to {self.ledger}: {protocol.what}; {randomizer.words}; view {self.view!r}"
-            say(added, *(f"note: {note}" for note in latest.notes))
-
-        return job
+        with _alone(self.ledger):
+            # As it is now: another process may have added to it.
+            latest = _read(self.ledger, name) if self.ledger.exists() else _accountant(name)
+            with _told_below():
+                latest.compose(event)
+            with replacing(self.ledger) as file:
+                text = json.dumps(latest.state_dict(), indent=1, allow_nan=False)
+                file.write(f"{text}\n".encode())
+        added = f"added to {self.ledger}: {protocol.what}; {randomizer.words}; view {self.view!r}"
+        say(added, *(f"note: {note}" for note in latest.notes))
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerShow:
-    """Shows what all runs of a ledger promise together, both ends; writes nothing."""
+class LedgerShow(JsonOption):
+    """Shows what all runs of a ledger promise together, both ends; writes nothing.
+
+    Attributes:
+      ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
+      delta: delta of the guarantee, in [1e-300, 1].
+      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
+      attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
+      verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-6", "fleet.json --json")
 
-    ledger: tyro.conf.Positional[Path]
-    """The file, made by checkin ledger add or from `CheckInAccountant.state_dict()`."""
+    ledger: Path = dataclasses.field(kw_only=False)
     delta: float = 1e-6
-    """Delta of the guarantee, in [1e-300, 1]."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
     attack: bool = False
-    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
     verbose: bool = False
-    """Also print the whole statement: every run, who is protected from whom, theorems and assumptions."""
-    json: bool = False
-    """Print one JSON object instead of text."""
 
-    def prepare(self) -> Job:
-        """Reads the file; the job accounts for everything in it."""
+    def run(self) -> None:
+        """Accounts for everything in the file."""
         from checkin_jax.accounting.account import MIN_DELTA
 
         delta = _validate.real(MIN_DELTA, 1, delta=self.delta)
         state = _state(self.ledger)
         accountant = _loaded(self.ledger, state, state.get("neighboring_relation"), bounds_of(self.bounds))
 
-        def job() -> None:
-            try:
-                found = accountant.guarantee(delta, attack=self.attack)
-            except ValueError as error:  # an empty ledger, labels of theorems that do not apply
-                raise UsageError(f"{self.ledger}: {error}") from error
-            if self.json:
-                print(json.dumps(found.as_dict(), allow_nan=False))
-            elif self.verbose:
-                say(found.statement(attack=self.attack), *named(found))
-            else:
-                terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
-                noted = [f"note: {note}" for note in found.warnings]
-                noted += [f"note: {QUICK}"] if self.bounds == "fast" else []
-                say(found.headline, "", *found.composed, *terms, *noted, "", MORE)
-
-        return job
+        try:
+            found = accountant.guarantee(delta, attack=self.attack)
+        except ValueError as error:  # an empty ledger, labels of theorems that do not apply
+            raise UsageError(f"{self.ledger}: {error}") from error
+        if self.json:
+            print(json.dumps(found.as_dict(), allow_nan=False))
+        elif self.verbose:
+            say(found.statement(attack=self.attack), *named(found))
+        else:
+            terms = () if found.terms is None else (f"{name}: {text}" for name, text in found.terms.lines)
+            noted = [f"note: {note}" for note in found.warnings]
+            noted += [f"note: {QUICK}"] if self.bounds == "fast" else []
+            say(found.headline, "", *found.composed, *terms, *noted, "", MORE)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -118,24 +115,25 @@ class LedgerReport:
     """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
 
     What a file of declarations may hold is said by checkin report --help.
+
+    Attributes:
+      ledger: the file.
+      out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
+      deployment: TOML file with the table [deployment]: what the deployer declares.
+      delta: delta of the guarantee, in [1e-300, 1].
+      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
     """
 
-    heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
 
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
+    ledger: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
-    """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
     deployment: Path | None = None
-    """TOML file with the table [deployment]: what the deployer declares."""
     delta: float = 1e-6
-    """Delta of the guarantee, in [1e-300, 1]."""
     bounds: str = "best"
-    """Theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+."""
 
-    def prepare(self) -> Job:
-        """Reads the files; the job accounts for everything in the ledger and writes the page."""
+    def run(self) -> None:
+        """Accounts for everything in the ledger and writes the page."""
         from checkin_jax.accounting.account import MIN_DELTA
         from checkin_jax.reports import declared, evidence, subjects
         from checkin_jax.reports.declared import Deployment
@@ -159,25 +157,7 @@ class LedgerReport:
                 deployment=deployment,
             )
 
-        return page_of(self.ledger, self.out, made, self.deployment)
-
-
-ACTIONS: dict[str, type] = {"add": LedgerAdd, "show": LedgerShow, "report": LedgerReport}
-
-
-@dataclasses.dataclass(kw_only=True)
-class Ledger:
-    """Keeps a ledger of all that the same clients take part in, whoever trains them: adds to it, shows it, reports."""
-
-    action: (
-        Annotated[LedgerAdd, tyro.conf.subcommand("add")]
-        | Annotated[LedgerShow, tyro.conf.subcommand("show")]
-        | Annotated[LedgerReport, tyro.conf.subcommand("report")]
-    )
-
-    def prepare(self) -> Job:
-        """Checks the arguments of what is to be done; the job does it."""
-        return self.action.prepare()
+        write_page(self.ledger, self.out, made, self.deployment)
 
 
 def _accountant(relation: str, bounds: str | tuple[str, ...] = "best") -> CheckInAccountant:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import tyro
-
 from checkin_jax.cli.ledger import LedgerReport
-from checkin_jax.cli.options import QUICK, Job, UsageError, bounds_of
-from checkin_jax.cli.pages import check_free, page_of, say
+from checkin_jax.cli.options import QUICK, JsonOption, bounds_of
+from checkin_jax.cli.pages import check_free, say, write_page
+from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.reports.declared import Deployment
@@ -19,33 +17,25 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(kw_only=True)
-class SpentBudget:
-    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing."""
+class SpentBudget(JsonOption):
+    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing.
+
+    Attributes:
+      run_dir: folder of the run.
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("runs/digits",)
 
-    run_dir: tyro.conf.Positional[Path]
-    """Folder of the run."""
-    json: bool = False
-    """Print one JSON object instead of text."""
+    run_dir: Path = dataclasses.field(kw_only=False)
 
-    def prepare(self) -> Job:
-        """Reads the ledger; the job accounts for it and prints."""
+    def run(self) -> None:
+        """Reads the ledger, accounts for it and prints."""
         from checkin_jax.accounting.remembered import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
         _refuse_files(self.run_dir, "budget")
-        run = recorded.read(self.run_dir)
-
-        def job() -> None:
-            found = budget_of(run, account)
-            if self.json:
-                print(json.dumps(found.as_dict(), allow_nan=False))
-            else:
-                say(str(found))
-
-        return job
+        self.show(budget_of(recorded.read(self.run_dir), account))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -55,48 +45,52 @@ class ReportPage:
     A table [deployment] in a TOML file declares what no program can know: view, message, num_clients, client, tuning,
     evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit,
     code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
+
+    Attributes:
+      subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
+      out: where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its
+        name. A page about something else stays.
+      deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
+        itself.
+      delta: delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own.
+      bounds: theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+.
+      attack: of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more.
     """
 
-    heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
         "runs/digits",
         "fleet.json --delta 1e-8 --deployment deployment.toml --out fleet.html",
         "fleet.toml",
     )
 
-    subject: tyro.conf.Positional[Path]
-    """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
+    subject: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name. A
-    page about something else stays."""
     deployment: Path | None = None
-    """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None
-    """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
     bounds: str | None = None
-    """Theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+."""
     attack: bool = False
-    """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 
-    def prepare(self) -> Job:
-        """Reads the subject; the job accounts for it and writes the page."""
+    def run(self) -> None:
+        """Reads the subject, accounts for it and writes the page."""
         from checkin_jax.reports import declared
 
         deployment = None if self.deployment is None else declared.read(self.deployment)
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: there is no such folder or file")
-        if not self.subject.is_file():
-            return self._of_run(deployment)
-        if self.attack:
+        if self.subject.is_dir():
+            self._of_run(deployment)
+        elif self.attack:
             raise UsageError("--attack goes with the folder of a run")
-        job_of = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
-        if job_of is None:
+        elif self.subject.suffix == ".json":
+            self._of_ledger()
+        elif self.subject.suffix == ".toml":
+            self._of_plan(deployment)
+        else:
             raise UsageError(
                 f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
             )
-        return job_of(deployment)
 
-    def _of_run(self, deployment: Deployment | None) -> Job:
+    def _of_run(self, deployment: Deployment | None) -> None:
         from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import recorded, run_page
 
@@ -107,25 +101,15 @@ class ReportPage:
         out = self.subject / "report.html" if self.out is None else self.out
         check_free(out, self.subject, self.deployment)
         if not run.metrics:
-            raise UsageError(
-                f"run_dir={str(self.subject)!r}: no round was logged; there is nothing to report"
-            )
+            raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
+        print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
 
-        def job() -> None:
-            try:
-                print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
-            except ValueError as error:  # declarations that fit nothing
-                raise UsageError(str(error)) from error
-
-        return job
-
-    def _of_ledger(self, _: Deployment | None) -> Job:
+    def _of_ledger(self) -> None:
         given = {"delta": self.delta, "bounds": self.bounds}
         given = {name: value for name, value in given.items() if value is not None}
-        report = LedgerReport(ledger=self.subject, out=self.out, deployment=self.deployment, **given)
-        return report.prepare()
+        LedgerReport(ledger=self.subject, out=self.out, deployment=self.deployment, **given).run()
 
-    def _of_plan(self, deployment: Deployment | None) -> Job:
+    def _of_plan(self, deployment: Deployment | None) -> None:
         from checkin_jax.cli import plan
         from checkin_jax.reports import evidence, subjects
         from checkin_jax.reports.record import sentence
@@ -146,45 +130,42 @@ class ReportPage:
                 deployment=deployment or wanted.deployment,
             )
 
-        return page_of(self.subject, self.out, made, self.deployment)
+        write_page(self.subject, self.out, made, self.deployment)
 
 
 @dataclasses.dataclass(kw_only=True)
 class Statement:
-    """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered."""
+    """Prints the statement to file: unit, adjacency, epsilon, delta, mu, who is trusted, and what is not covered.
 
-    heading: ClassVar[str] = "output"
+    Attributes:
+      run_dir: folder of the run; one that was killed or goes on will do.
+      format: text; json: the versioned record (its schema is in the documentation); registry: the answers that a
+        registry of deployments wants; model-card: a section in Markdown. `checkin report` writes a page.
+      no_attack: leave out mu and other terms of an attacker's, which take a few seconds.
+    """
+
     examples: ClassVar[tuple[str, ...]] = ("runs/digits", "runs/digits --format model-card")
 
-    run_dir: tyro.conf.Positional[Path]
-    """Folder of the run; one that was killed or goes on will do."""
+    run_dir: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card"] = "text"
-    """text; json: the versioned record (its schema is in the documentation); registry: the answers that a registry of
-    deployments wants; model-card: a section in Markdown. `checkin report` writes a page."""
     no_attack: bool = False
-    """Leave out mu and other terms of an attacker's, which take a few seconds."""
 
-    def prepare(self) -> Job:
-        """Reads the run; the job accounts for it and prints the statement."""
+    def run(self) -> None:
+        """Reads the run, accounts for it and prints the statement."""
         from checkin_jax.accounting.remembered import account
         from checkin_jax.training.reports import recorded, statement
 
         _refuse_files(self.run_dir, "statement")
         run = recorded.read(self.run_dir)
         if not run.rounds:
-            raise UsageError(f"run_dir={str(self.run_dir)!r}: no round was logged; there is nothing to state")
+            raise UsageError(f"{self.run_dir}: no round was logged; there is nothing to state")
         _ = run.audit  # before any work: is it whole, and of this run?
-
-        def job() -> None:
-            written = statement.FORMATS[self.format](
-                statement.record(run, account, attack=not self.no_attack)
-            )
-            if self.format == "text":
-                say(written.removesuffix("\n"))
-            else:
-                print(written, end="")
-
-        return job
+        record = statement.record(run, account, attack=not self.no_attack)
+        written = statement.FORMATS[self.format](record)
+        if self.format == "text":
+            say(written.removesuffix("\n"))
+        else:
+            print(written, end="")
 
 
 def _refuse_files(subject: Path, command: str) -> None:

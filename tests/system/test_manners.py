@@ -81,12 +81,10 @@ def test_the_library_leaves_signals_alone():
 # A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
 _BUSY = """
 import {module} as module, time
-def prepare(self):
-    def job():
-        print("busy", flush=True)
-        time.sleep(40)
-    return job
-module.{name}.prepare = prepare
+def run(self):
+    print("busy", flush=True)
+    time.sleep(40)
+module.{name}.run = run
 """
 
 

@@ -99,7 +99,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 from stand_in import quick_account
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.cli.recipe import Recipe
+from recipe import Recipe
 from checkin_jax.training.reports import report
 from checkin_jax.training.schedules import draws
 report.account = quick_account
@@ -117,7 +117,7 @@ def _spawn(folder: Path, number: int = 0, port: int = 0, devices: int = 1) -> su
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), *sys.path]
+            [*(str(Path(__file__).parents[2] / name) for name in ("", "tests", "train")), *sys.path]
         ),
     }
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
