@@ -18,7 +18,8 @@ import numpy as np
 
 # Numbers of places at which the laws of a step set are told apart; laws with more places are dilated onto the last.
 _KNOTS = (16, 32)
-_ROUNDING = 4.0 * 2.0**-53
+# Relative error of a place: expm1, conversion, a product, a difference, and the division by expm1(epsilon0).
+_ROUNDING = 8.0 * 2.0**-53
 # Places this near to another one, as a share of their span, are one place.
 _TWINS = 1e-9
 

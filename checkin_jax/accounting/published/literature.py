@@ -1,0 +1,148 @@
+"""Values that others have published, each beside the certified bracket of the same setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import json
+from collections.abc import Iterator
+
+from checkin_jax import protocols, randomizers
+from checkin_jax._names import named
+from checkin_jax.accounting.account import account
+from checkin_jax.accounting.interop.allocation import random_allocation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedValue:
+    """An epsilon that others have published, and the bracket of this package for the same run.
+
+    Attributes:
+      table: the table of `literature` that the value belongs to.
+      setting: protocol and mechanism, in the names of this package.
+      delta: of the run.
+      bound: the bound that gave the value.
+      direction: "upper" or "lower", as its source claims.
+      published: epsilon in nats.
+      lower, epsilon: ends of the certified bracket, rounded outwards.
+    """
+
+    table: str
+    setting: str
+    delta: float
+    bound: str
+    direction: str
+    published: float
+    lower: float
+    epsilon: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the value can be true, and which of the two bounds is sharper.
+
+        "contradicted": an upper bound below the epsilon of a concrete run, or a lower bound above a proved one.
+        "sharper" or "looser": the published bound, beside the end of the bracket in its direction.
+        """
+        if self.direction == "upper":
+            contradicted, sharper = self.published < self.lower, self.published < self.epsilon
+        else:
+            contradicted, sharper = self.published > self.epsilon, self.published > self.lower
+        return "contradicted" if contradicted else "sharper" if sharper else "looser"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Published values of one source.
+
+    Attributes:
+      name: how `literature` is asked for it.
+      title: the settings, in a few words.
+      source: authors and year.
+      artefact: where the values stand: a repository, its commit and a file.
+      obtained: how they were read off.
+      remark: how the source's setting differs from ours, or why a value cannot be true; may be empty.
+      rows: as in `literature.json`.
+    """
+
+    name: str
+    title: str
+    source: str
+    artefact: str
+    obtained: str
+    remark: str
+    rows: tuple[dict, ...]
+
+    def values(self) -> Iterator[PublishedValue]:
+        """The rows, one by one, each with the bracket computed now."""
+        for row in self.rows:
+            setting, lower, epsilon = _bracket(row)
+            yield PublishedValue(
+                table=self.name,
+                setting=setting,
+                delta=row["delta"],
+                bound=row["bound"],
+                direction=row["direction"],
+                published=row["published"],
+                lower=lower,
+                epsilon=epsilon,
+            )
+
+
+def _bracket(row: dict) -> tuple[str, float, float]:
+    if "allocation" in row:
+        arguments = row["allocation"]
+        found = random_allocation(**arguments, delta=row["delta"])
+        return _call("random_allocation", arguments), found.lower, found.epsilon
+    (protocol, of_run), (randomizer, of_message) = row["protocol"], row["randomizer"]
+    guarantee = account(
+        getattr(protocols, protocol)(**of_run),
+        getattr(randomizers, randomizer)(**of_message),
+        delta=row["delta"],
+    )
+    setting = f"{_call(protocol, of_run)}, {_call(randomizer, of_message)}"
+    return setting, guarantee.lower, guarantee.epsilon
+
+
+def _call(name: str, arguments: dict) -> str:
+    given = (
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value!r}"
+        for key, value in arguments.items()
+    )
+    return f"{name}({', '.join(given)})"
+
+
+@functools.cache
+def tables() -> dict[str, Table]:
+    """The tables of published values by name, in the order of the page."""
+    text = (importlib.resources.files("checkin_jax.accounting.published") / "literature.json").read_text(
+        encoding="utf-8"
+    )
+    return {
+        table["name"]: Table(**table | {"rows": tuple(table["rows"])}) for table in json.loads(text)["tables"]
+    }
+
+
+@named
+def literature(table: str | None = None) -> list[PublishedValue]:
+    """Values that others have published, each beside the certified bracket, which is computed now.
+
+    Args:
+      table: a name in `tables()`; all of them if None, which takes about a minute.
+
+    Returns:
+      The rows, in the order of their table.
+
+    Raises:
+      ValueError: no such table.
+
+    Examples:
+      >>> import checkin_jax as cj
+      >>> row = cj.published.literature("clones-2021")[0]
+      >>> print(f"{row.published:.4f} published; {row.lower:.4f} to {row.epsilon:.4f}: {row.verdict}")
+      0.1728 published; 0.1169 to 0.1183: looser
+    """
+    if table is not None and table not in tables():
+        raise ValueError(f"table={table!r}: expected one of {', '.join(tables())}")
+    chosen = tables().values() if table is None else [tables()[table]]
+    return [value for one in chosen for value in one.values()]

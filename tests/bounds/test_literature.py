@@ -1,0 +1,87 @@
+"""Values that others have published beside our brackets: which cannot be true, and none valid far below ours."""
+
+import collections
+import re
+from pathlib import Path
+
+import pytest
+
+import checkin_jax as cj
+from checkin_jax.accounting.published.literature import PublishedValue
+
+PAGE = (Path(__file__).parents[2] / "docs" / "literature.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def values():
+    return cj.published.literature()
+
+
+def test_contradicted_are_those_that_the_page_argues(values):
+    """The grid of figure 3, and the weights of the clones of figure 4."""
+    found = [(value.table, value.published) for value in values if value.verdict == "contradicted"]
+    assert found == [
+        ("koskela-figure-4", pytest.approx(0.6515625)),
+        ("koskela-figure-3", pytest.approx(0.005113124847)),
+        ("koskela-figure-3", pytest.approx(0.015872001648)),
+        ("koskela-figure-3", pytest.approx(0.051221966743)),
+    ]
+
+
+def test_no_valid_upper_end_is_below_ours_by_more_than_two_percent(values):
+    broken = {(value.table, value.bound) for value in values if value.verdict == "contradicted"}
+    for value in values:
+        if value.direction == "upper" and (value.table, value.bound) not in broken:
+            assert value.published >= 0.98 * value.epsilon, value
+
+
+def test_lower_ends_of_others_are_below_our_upper_ends(values):
+    lower = [value for value in values if value.direction == "lower"]
+    assert lower
+    assert all(value.published <= value.epsilon for value in lower)
+
+
+def test_the_page_shows_what_is_computed(values):
+    tables = collections.defaultdict(list)
+    for value in values:
+        tables[value.table].append(value)
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| [^|]+ \| (\d+) \| ([\d.]+)(?: to ([\d.]+))? \| (\d) \|$", PAGE, re.MULTILINE
+    )
+    assert [row[0] for row in rows] == list(cj.published.tables()) == list(tables)
+    for name, number, least, most, contradicted in rows:
+        ratios = [value.published / value.epsilon for value in tables[name] if value.direction == "upper"]
+        assert int(number) == len(tables[name]), name
+        assert float(least) == pytest.approx(min(ratios), abs=2e-3), name
+        assert float(most or least) == pytest.approx(max(ratios), rel=2e-3), name
+        assert int(contradicted) == sum(value.verdict == "contradicted" for value in tables[name]), name
+
+
+@pytest.mark.parametrize(
+    ("direction", "published", "verdict"),
+    [
+        ("upper", 0.9, "contradicted"),
+        ("upper", 1.1, "sharper"),
+        ("upper", 1.3, "looser"),
+        ("lower", 1.3, "contradicted"),
+        ("lower", 1.1, "sharper"),
+        ("lower", 0.9, "looser"),
+    ],
+)
+def test_verdicts(direction, published, verdict):
+    value = PublishedValue(
+        table="t",
+        setting="s",
+        delta=1e-6,
+        bound="b",
+        direction=direction,
+        published=published,
+        lower=1.0,
+        epsilon=1.2,
+    )
+    assert value.verdict == verdict
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(ValueError, match="table='koskela': expected one of clones-2021, koskela-figure-4"):
+        cj.published.literature("koskela")
