@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.explain import Explain
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.ledger import LedgerAdd, LedgerReport, LedgerShow
+from checkin_jax.cli.ledger import LedgerAdd, LedgerList, LedgerRemove, LedgerReport, LedgerShow
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
@@ -43,6 +44,8 @@ COMMANDS: dict[str, type] = {
     "statement": Statement,
     "audit": Audit,
     "ledger add": LedgerAdd,
+    "ledger list": LedgerList,
+    "ledger remove": LedgerRemove,
     "ledger show": LedgerShow,
     "ledger report": LedgerReport,
     "flower-check": FlowerCheck,
@@ -103,6 +106,8 @@ def _run(words: list[str]) -> None:
     if request is None:  # help or the version was asked for
         return
     keep_compiled()
+    # Before the clock of `going_on` starts: of a slow machine's imports nothing is said.
+    importlib.import_module("checkin_jax.accounting.account")
     # Training says of itself that it goes on, and takes interrupts; sweeps and audits have bars on terminals.
     training = isinstance(request, TrainDigits | TrainMnist)
     shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())

@@ -161,7 +161,8 @@ class Calibrate(_Question):
     Attributes:
       target_epsilon: the epsilon to meet, > 0.
       target_advantage: in place of an epsilon: true minus false positive rate of the best attack, in (0, 1).
-      free: the variable: the largest that is feasible (the smallest noise multiplier, number of clients, window).
+      free: the variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a
+        log also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -177,6 +178,7 @@ class Calibrate(_Question):
         "noise-multiplier",
         "check-in-prob",
         "num-rounds",
+        "cycles",
         "num-epochs",
         "num-clients",
         "window",
@@ -203,7 +205,8 @@ class Calibrate(_Question):
             values = {"name": found.name, "value": found.value, "guarantee": g.as_dict(attack=attack)}
             print(json.dumps(values, allow_nan=False))
             return
-        say(f"{found.name} = {found.value:.10g}", g.headline)
+        rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
+        say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         found_in = self.in_views(g, self.views_of(protocol)).values()
         print("", _views(found_in, in_markdown=self.markdown), sep="\n")
         if self.verbose:

@@ -338,18 +338,20 @@ class TableOptions(JsonOption):
 def rates_of(text: str) -> Rates:
     """Rates between commas, or in a file; UsageError otherwise."""
     try:
-        try:
-            numbers = [float(word) for word in text.split(",")]
-        except ValueError:
+        if "," not in text or Path(text).exists():
             return Rates.read(text)
-        return Rates(numbers)
-    except (OSError, ValueError) as error:
-        told = (
-            f"expected numbers between commas, or a CSV file: {error.strerror}"
-            if isinstance(error, OSError)
-            else error
-        )
-        raise UsageError(f"--rates {_validate.cut(text)}: {told}") from error
+        return Rates([_number(word) for word in text.split(",")])
+    except OSError as error:
+        raise UsageError(f"--rates {_validate.cut(text)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--rates {_validate.cut(text)}: {error}") from error
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError("expected numbers between commas, or a CSV file") from None
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from checkin_jax.cli.ledger import LedgerReport
+from checkin_jax.cli.ledger import LedgerBudget, LedgerReport
 from checkin_jax.cli.options import QUICK, JsonOption, bounds_of
 from checkin_jax.cli.pages import check_free, say, write_page
 from checkin_jax.cli.parsing import UsageError
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class SpentBudget(JsonOption):
-    """Shows what a run has spent in every view and what is left, while it goes on or after; writes nothing.
+    """Shows what a run or a ledger has spent and what is left, while it goes on or after; writes nothing.
 
     Attributes:
-      run_dir: folder of the run.
+      run_dir: folder of the run, or a ledger (.json).
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("runs/digits",)
+    examples: ClassVar[tuple[str, ...]] = ("runs/digits", "year.json")
 
     run_dir: Path = dataclasses.field(kw_only=False)
 
@@ -34,6 +34,9 @@ class SpentBudget(JsonOption):
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
+        if self.run_dir.is_file() and self.run_dir.suffix == ".json":
+            LedgerBudget(ledger=self.run_dir, json=self.json).run()
+            return
         _refuse_files(self.run_dir, "budget")
         self.show(budget_of(recorded.read(self.run_dir), account))
 

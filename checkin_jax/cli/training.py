@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from checkin_jax.cli.options import GUARANTEE, HostOptions, JsonOption, RunOptions, View
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
-from checkin_jax.protocols import ShuffledCheckIn
+from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
       target_view: the view in which --target-epsilon is meant.
       after: folder of a run on the same clients' records that has ended: go on with its parameters, and count its
         epsilon. When to change, and into what, must not depend on results.
+      ledger: a ledger of all else that the same clients took part in: count its epsilon, too. Its target is the budget
+        where --target-epsilon is left out; checkin ledger add --run puts the run into it afterwards.
       eval_every: rounds between evaluations.
       target_accuracy: stop at the first evaluation that reaches this test accuracy.
       seed: make the run reproducible, and not private against anybody who knows the seed.
@@ -69,6 +71,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     target_epsilon: Annotated[float | None, GUARANTEE] = None
     target_view: Annotated[View, GUARANTEE] = "messages"
     after: Path | None = None
+    ledger: Path | None = None
     eval_every: int = 50
     target_accuracy: float | None = None
     seed: int | None = None
@@ -88,7 +91,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     _randomizer: ClassVar[Randomizer]
 
     # Reads the data set.
-    _images: ClassVar[Callable[[Any], LabelledImages]]
+    _images: ClassVar[Callable[[Any], Any]]
 
     def run(self) -> None:
         """Trains and prints the report; of a run that has finished, the report that is there."""
@@ -119,11 +122,29 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
             if self.is_first():
                 self.show(report, f"Saved in {self.run_dir}")
 
+    def _before(self) -> tuple[tuple[tuple[CheckInProtocol, Randomizer], ...], float | None]:
+        """What the same clients took part in before, and the budget of epsilon.
+
+        Raises:
+          UsageError: a ledger of another delta.
+        """
+        from checkin_jax.accounting.interop import ledger_file
+        from checkin_jax.training.reports import recorded
+
+        before = () if self.after is None else recorded.read(self.after).spent
+        if self.ledger is None:
+            return before, self.target_epsilon
+        kept = ledger_file.read(self.ledger)
+        if kept.delta not in (None, self.delta):
+            raise UsageError(f"--delta {self.delta:g}: expected {kept.delta!r}, which {self.ledger} keeps")
+        target = kept.epsilon if self.target_epsilon is None else self.target_epsilon
+        return (*kept.before, *before), target
+
     def _private_run(self) -> PrivateRun:
         """Protocol, randomizer and clipping; UsageError where a protocol or randomizer cannot be trained under."""
-        from checkin_jax.training.reports import recorded
         from checkin_jax.training.run import PrivateRun
 
+        before, target = self._before()
         given = self.epsilon0 is not None or self.noise_multiplier is not None
         shuffled = self.protocol == "shuffled-check-in"
         start = self._start if shuffled else {"num_clients": self._start["num_clients"]}
@@ -134,9 +155,9 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
                 clip_norm=self.clip_norm,
                 simulate=self.simulate,
                 delta=self.delta,
-                target_epsilon=self.target_epsilon,
+                target_epsilon=target,
                 target_view=self.target_view,
-                before=() if self.after is None else recorded.read(self.after).spent,
+                before=before,
             )
         except TypeError as error:
             raise UsageError(str(error)) from error
