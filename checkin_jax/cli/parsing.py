@@ -93,7 +93,8 @@ def _told(error: cyclopts.CycloptsError) -> str:
             if error.keyword:
                 return f"{error.keyword} without a value: expected {_meant(argument.hint)}"
             name = argument.name if argument.index is None else argument.name.strip("-").upper()
-            return f"{name} is needed"
+            alike = [word for word in error.unused_tokens or () if did_you_mean(word, [argument.name])]
+            return f"{name} is needed{''.join(f', not {word}' for word in alike)}"
         case exceptions.UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"{_validate.cut(word)}: one word too many"
         case _:

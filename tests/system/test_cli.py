@@ -8,10 +8,12 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import warnings
 
+import cyclopts
 import jax
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from checkin_jax import cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
-from checkin_jax.cli.parsing import parsed
+from checkin_jax.cli.parsing import described, parsed
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
@@ -120,7 +122,7 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--check-in-prob", "300%"), "300%: expected a number (see"),
         (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
         ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or labels"),
-        (["ledger", "add", "x", "--delta", "1"], "no option --delta (see checkin ledger add --help)"),
+        (["ledger", "add", "x", "--summary"], "no option --summary (see checkin ledger add --help)"),
         (["ledger", "show", "x", "--view", "local"], "no option --view (see checkin ledger show --help)"),
         (
             ["calibrate", *RUN[1:], "--free", "num-rounds", "--target-epsilon", "1"],
@@ -603,18 +605,28 @@ def test_version_also_of_the_module(capsys):
     assert done.stdout == f"checkin-jax {__version__}\n"
 
 
+def application_of(name: str) -> cyclopts.App:
+    """The application of one command."""
+    app = cli.APP
+    for word in name.split():
+        app = app[word]
+    return app
+
+
 @pytest.mark.parametrize(("name", "kind"), cli.COMMANDS.items(), ids=lambda each: str(each))
 def test_help_explains_every_option_once(capsys, name, kind):
     text = _help(capsys, *name.split())
     assert "None" not in text
     assert max(map(len, text.splitlines())) <= 80
-    said = re.findall(r"^│ [* ]? *(?:[A-Z_-]+ )?(--[\w-]+) +(?:[A-Z]+ +)?.*│$", text, re.MULTILINE)
-    assert sorted(said) == sorted(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind))
-    assert not re.search(r"^│ [* ]? *(?:[A-Z-]+ )?--[\w-]+ +(?:[A-Z]+ +)?│$", text, re.MULTILINE), "no words"
+    said = re.findall(r"^│ [* ]? {0,2}(?:[A-Z-]+ )?(--[\w-]+)", text, re.MULTILINE)
+    options = application_of(name).assemble_argument_collection()
+    assert sorted(said) == sorted(each.name for each in options)
+    assert len(options) == len(dataclasses.fields(kind))
+    assert all(text.strip(". ") for each in described(kind).values() for text in [each.text])
     below = re.split("Examples: *\n", text)[1].split()
     for example in kind.examples:
         assert " ".join(example.split()) in " ".join(below)
-        assert type(parsed(cli.APP, [*name.split(), *example.split()])()) is kind
+        assert type(parsed(cli.APP, [*name.split(), *shlex.split(example)])()) is kind
 
 
 def test_help_is_in_groups(capsys):
@@ -643,7 +655,6 @@ def test_help_is_in_groups(capsys):
         (["calibrate", "--free", "epsilon0", "--eps", "5"], "--target-epsilon"),
         (["epsilon", "--protocol", "fixed"], "fixed-window"),
         (["epsilon", "--view", "message"], "messages"),
-        (["sweep", "--outt", "a.csv"], "--out"),
     ],
 )
 def test_what_was_meant_is_said(capsys, args, right):
@@ -670,6 +681,7 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
         (["plan", "--json"], "PLAN is needed (see"),
         (["ledger", "add", "--num-clients", "5"], "LEDGER is needed (see checkin ledger add --help)"),
         (["sweep", "--num-clients=10"], "--out is needed (see"),
+        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt (see"),
         (["sweep", "--out", "--json"], "--out without a value: expected a path"),
         (["epsilon", "--view", "--json"], "--view without a value: expected one of local"),
         (["epsilon", "--num-clients"], "--num-clients without a value: expected a whole number"),
