@@ -73,7 +73,7 @@ class _Question(RunOptions, GuaranteeOptions, TableOptions):
         found: dict[str, Guarantee | str] = {answer.view: answer}
         for view in views:
             try:
-                others = self.asked() | {"view": view}
+                others: dict[str, Any] = {**self.asked(), "view": view}
                 found.setdefault(view, account(answer.protocol, answer.randomizer, **others))
             except ValueError:
                 if isinstance(answer.bounds, str):

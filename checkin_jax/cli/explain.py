@@ -14,7 +14,7 @@ from checkin_jax.cli.parsing import UsageError
 
 def glossary() -> dict[str, str]:
     """The words of words.toml, and the sentences about each of them."""
-    return tomllib.loads((files(__package__) / "words.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
 
 
 @dataclasses.dataclass

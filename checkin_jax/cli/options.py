@@ -56,7 +56,10 @@ OWN = {
     if field.name != "epsilon0"
 }
 if TYPE_CHECKING:
-    View = Relation = ProtocolName = MechanismName = str
+    View = str
+    Relation = str
+    ProtocolName = str
+    MechanismName = str
 else:
     View, Relation = Literal[*VIEWS], Literal[*RELATIONS]
     ProtocolName, MechanismName = Literal[*PROTOCOLS], Literal[*MECHANISMS]

@@ -50,8 +50,8 @@ def described(what: Callable[..., Any]) -> dict[str, Described]:
         sentences = (re.split(r"[.;](?:\s|$)", part.description or "", maxsplit=1)[0] for part in parts)
         texts |= {part.arg_name: f"{' '.join(text.split())}." for part, text in zip(parts, sentences)}
     for name, hint in hints.items():
-        helps = [mark.help for mark in getattr(hint, "__metadata__", ()) if mark.help]
-        texts |= dict.fromkeys([name], *helps) if helps else {}
+        for mark in getattr(hint, "__metadata__", ()):
+            texts[name] = mark.help or texts.get(name, "")
     return {
         name: Described(hints[name], argument.default, texts.get(name, ""))
         for name, argument in inspect.signature(what).parameters.items()

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -90,8 +89,9 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     _learning_rate: ClassVar[float]
     _randomizer: ClassVar[Randomizer]
 
-    # Reads the data set.
-    _images: ClassVar[Callable[[Any], Any]]
+    def _images(self) -> LabelledImages:
+        """The data set."""
+        raise NotImplementedError
 
     def run(self) -> None:
         """Trains and prints the report; of a run that has finished, the report that is there."""

@@ -64,7 +64,7 @@ def test_an_output_that_is_full_is_one_line(command):
 def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(command, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "tyro.py").write_text(
+    (other / "cyclopts.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
     )
     done = command(*QUICK, path=[other])
