@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import cyclopts
-import docstring_parser
 from cyclopts import exceptions
+from docstring_parser import google
 
 from checkin_jax import _validate
 from checkin_jax._names import did_you_mean
@@ -46,7 +46,7 @@ def described(what: Callable[..., Any]) -> dict[str, Described]:
     hints = typing.get_type_hints(what, include_extras=True)
     texts: dict[str, str] = {}
     for documented in reversed(what.__mro__[:-1]) if isinstance(what, type) else (what,):
-        parts = docstring_parser.parse_from_object(documented).params
+        parts = google.parse(documented.__doc__ or "").params
         sentences = (re.split(r"[.;](?:\s|$)", part.description or "", maxsplit=1)[0] for part in parts)
         texts |= {part.arg_name: f"{' '.join(text.split())}." for part, text in zip(parts, sentences)}
     for name, hint in hints.items():

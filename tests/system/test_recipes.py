@@ -117,7 +117,7 @@ def _spawn(folder: Path, number: int = 0, port: int = 0, devices: int = 1) -> su
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [*(str(Path(__file__).parents[2] / name) for name in ("", "tests", "train")), *sys.path]
+            [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), *sys.path]
         ),
     }
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"

@@ -83,7 +83,7 @@ def process(program: str, *arguments: str, cwd: Path | None = None) -> subproces
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [str(TESTS.parent), str(TESTS), str(TESTS.parent / "train"), *sys.path]
+            [str(TESTS.parent), str(TESTS), *sys.path]
         ),
     }
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
