@@ -67,7 +67,7 @@ def figures() -> Iterator[Figure]:
     always = beside(0.1, [0.1, 1.0], [10_000, 10_000], 200)
     # Wanted in three digits.
     yield Figure("half at .1, half always, client .1", always, 0.1, 0.1585)
-    yield Figure("the same by T1h alone", always, 0.1, 0.5675, bounds="T1h")
+    yield Figure("the same by clones alone", always, 0.1, 0.5675, bounds="clones")
 
 
 def diurnal() -> tuple[cj.CheckInProtocol, cj.CheckInProtocol]:
@@ -85,7 +85,7 @@ def main() -> None:
     # The trough alone is what the log improves upon.
     logs = [
         Figure("5,000 to 60,000 available by a log", log, None, 2.95, bounds="fast"),
-        Figure("all rounds as in the trough", trough, None, 5.76, bounds="T1"),
+        Figure("all rounds as in the trough", trough, None, 5.76, bounds="clones"),
     ]
     for each in (*figures(), *logs):
         found = each.found()

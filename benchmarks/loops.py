@@ -1,6 +1,6 @@
 """Sweeps of certified brackets beside the loop of `account` that they replace, kind by kind, in CPU seconds a setting.
 
-    python benchmarks/loops.py [--settings 20] [--loop 8] [--kinds "G1 aggregate" "T1+"] [--first]
+    python benchmarks/loops.py [--settings 20] [--loop 8] [--kinds "sums" "hexagon"] [--first]
 
 Each kind is warmed up by settings of its own; then a sweep gets others, and a loop every so-many-th of these, which a
 sweep of their own gets, too: "loop" and "same" are paired. None finds what another has kept in memory, nor tables of
@@ -80,11 +80,11 @@ def _with(name: str, low: float, high: float, make: Any) -> Any:
 
 NOISE, MESSAGES = _with("noise_multiplier", 0.5, 8.0, crowds), _with("epsilon0", 0.25, 4.0, crowds)
 KINDS = {
-    "G1 aggregate": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, 20.0, {"view": "aggregate"}),
+    "sums": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, 20.0, {"view": "aggregate"}),
     "A_fix, eps0-LDP": Kind(cj.FixedWindow, cj.PureLDP, _with("epsilon0", 0.25, 4.0, slots), 30.0),
-    "T1+": Kind(cj.ShuffledCheckIn, cj.PureLDP, MESSAGES, 60.0),
-    "T*": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, 60.0, {"bounds": "T*"}),
-    "T**": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, math.nan),
+    "hexagon": Kind(cj.ShuffledCheckIn, cj.PureLDP, MESSAGES, 60.0),
+    "profile": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, 60.0, {"bounds": "profile"}),
+    "gaussian-cover": Kind(cj.ShuffledCheckIn, cj.Gaussian, NOISE, math.nan),
     "A_fix, Gaussian": Kind(cj.FixedWindow, cj.Gaussian, _with("noise_multiplier", 0.5, 8.0, slots), 60.0),
     "calibration": Kind(
         cj.ShuffledCheckIn,
@@ -163,7 +163,7 @@ def _measured(work: Callable[[], object]) -> tuple[float, float]:
     """The same in the folder that is in use."""
     for each in gc.get_objects():
         if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith(
-            ("checkin_jax.accounting", "checkin_jax.numerics.kept")
+            ("checkin_jax.accounting", "checkin_jax.numerics.disk_cache")
         ):
             each.cache_clear()
     before, started = processor(), time.perf_counter()

@@ -53,14 +53,14 @@ def main() -> None:
         return cj.account(protocol, randomizer, delta=options.delta, bounds=bounds)
 
     kinds = [f"{k}-ary, over lower" for k in VALUES]
-    table = Table("eps0", "T1", "any message", *kinds, "l2", "l2 averaged", "l2 below", "l2 over lower")
+    table = Table("eps0", "clones", "any message", *kinds, "l2", "l2 averaged", "l2 below", "l2 over lower")
     for epsilon0 in options.epsilon0:
         worst, l2 = cj.PureLDP(epsilon0=epsilon0), cj.L2Mechanism(epsilon0=epsilon0)
         kary = [ends(run, cj.KaryResponse(epsilon0=epsilon0, num_values=k)) for k in VALUES]
         one, averaged = ends(run, l2), ends(slots, l2)
         table.add_row(
             f"{epsilon0:g}",
-            f"{ends(run, worst, bounds='T1').epsilon:.5f}",
+            f"{ends(run, worst, bounds='clones').epsilon:.5f}",
             f"{ends(run, worst).epsilon:.5f}",
             *(f"{g.epsilon:.5f} {g.epsilon / g.lower:.5f}" for g in kary),
             f"{one.epsilon:.5f}",

@@ -88,8 +88,8 @@ def by_pld_accounting(setting: Setting, interval: float) -> float:
 def rows(setting: Setting) -> list[tuple[str, Callable[[], float]]]:
     """Name and computation of every competitor."""
     found = [
-        ("checkin-jax, T1", functools.partial(ours, setting, False)),
-        ("checkin-jax, T1+", functools.partial(ours, setting, True)),
+        ("checkin-jax, clones", functools.partial(ours, setting, False)),
+        ("checkin-jax, best", functools.partial(ours, setting, True)),
     ]
     for interval in INTERVALS:
         found.append(

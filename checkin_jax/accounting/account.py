@@ -61,9 +61,9 @@ def account(
       view: the adversary. "messages" (default): every message without its name. "aggregate": each round's sum and of
         how many messages it is (or each slot's update); for PureLDP the messages' bound, which holds by
         post-processing. "local": the client's own messages with its name, over all rounds.
-      bounds: "best" (default): the smallest of all theorems that apply (`checkin_jax.accounting.bounds.table`). "fast":
-        of those that take a few hundredths of a second once compiled, for sweeps of many settings. Or labels, such as
-        "T1" or ("T1", "T*"): the smallest of these alone.
+      bounds: "best" (default): the smallest of all bounds that apply (`checkin_jax.accounting.bounds.table`). "fast":
+        of those that take a few hundredths of a second once compiled, for sweeps of many settings. Or words, such as
+        "clones" or ("clones", "profile"): the smallest of these alone.
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
         SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
         dp_accounting's NeighboringRelation serves too.
@@ -82,7 +82,7 @@ def account(
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; no bound is known for this
-        neighboring relation; or none of the labels applies.
+        neighboring relation; or none of the words applies.
 
     Examples:
       >>> import math
@@ -90,7 +90,7 @@ def account(
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
       >>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
       >>> print(f"{math.floor(g.lower * 100) / 100} {math.ceil(g.epsilon * 100) / 100} {g.method}")
-      1.35 1.37 T1+, PLD
+      1.35 1.37 hexagon, PLD
     """
     runs = [(protocol, randomizer), *check_pairs(before)]
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
@@ -106,8 +106,8 @@ def account(
     found = composer.bracket(run.units, delta, run.stronger)
     if wanted == BEST and extremes.extreme(found, delta):
 
-        def alone(labels: tuple[str, ...]) -> WholeRun:
-            return whole_run(protocol, randomizer, view, delta, bounds=labels, **meant)
+        def alone(rows: tuple[str, ...]) -> WholeRun:
+            return whole_run(protocol, randomizer, view, delta, bounds=rows, **meant)
 
         found, rests = extremes.smallest(found, run, delta, alone)
         chosen = [[*rests, *chosen[0]], *chosen[1:]]

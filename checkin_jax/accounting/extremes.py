@@ -32,7 +32,7 @@ def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple
 
     Args:
       found: what the least of all bounds gives.
-      run: what `found` is of. alone: the same run by some labels only.
+      run: what `found` is of. alone: the same run by some rows of the table only.
 
     Raises:
       ArithmeticError: an end is below the lower one, which would be a defect of this package.
@@ -46,8 +46,8 @@ def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple
 
 
 def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
-    for label in applying(each.unit for kinds in run.chosen for each in kinds):
-        one = alone((label,))
+    for row in applying(each.unit for kinds in run.chosen for each in kinds):
+        one = alone((row.theorem or row.word,))
         chosen = [each for kinds in one.chosen for each in kinds]
         yield composer.upper_end(one.units, delta, one.stronger), chosen
     first = run.chosen[0][0]
@@ -59,6 +59,6 @@ def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket
     except TypeError:  # no moments are known of such messages
         return
     epsilon, order, name = curve.best(delta)
-    theorems = tuple(bound for bound in table.BOUNDS if bound.label in name.split())
-    found = Bracket(0.0, epsilon, "RDP", optimal_order=order, bound="" if theorems else name, names=(name,))
-    yield found, [first._replace(theorems=theorems)]
+    rows = tuple(bound for bound in table.BOUNDS if bound in first.rows and bound.word in name.split())
+    found = Bracket(0.0, epsilon, "RDP", optimal_order=order, bound="" if rows else name, names=(name,))
+    yield found, [first._replace(rows=rows)]

@@ -60,17 +60,17 @@ class Guarantee(Stated):
       neighboring_relation: "replace-one": data sets that differ in one client's record; "add-or-remove-one": one client
         is there or not, and without it its slot shows another client's message or the dummy.
       validity: "certified", "published", "estimate" or "invalid"; `account` returns certified only.
-      method: the theorems without which the upper end would be larger, and the numerical method.
+      method: the bounds without which the upper end would be larger, and the numerical method.
       lower_method: the same for the lower end.
       protocol, randomizer: what was accounted for.
-      theorems: label, statement and reference of each theorem whose bound was tried, and on which attack terms rest.
+      theorems: word, statement and reference of each bound that was tried, and on which attack terms rest.
       optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
       numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
       client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.
       assumptions: what must hold for the statement to be true.
       warnings: what a careful reader should be told.
       before: what was run before on the same records by other parameters, and is within epsilon.
-      bounds: the choice of theorems, see `account`.
+      bounds: the choice of bounds, see `account`.
 
     `attack` and what it is made of are worked out when they are first asked for, which takes about as long as `account`
     did.

@@ -1,8 +1,8 @@
 """The command `checkin`: each of its commands is a dataclass with a method `run`, whose fields are the options.
 
 Bad input ends with exit code 2 and one line on standard error. The commands import what they need when they run, so
-that accounting does not load the training stack. What XLA compiles is kept between runs of the command (the library
-itself keeps the accountant's programs only), see `keep_compiled`.
+that accounting does not load the training stack. What XLA compiles is kept between runs of the command, see
+`keep_compiled`.
 """
 
 from __future__ import annotations

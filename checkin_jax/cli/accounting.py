@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
-NAMES = "What the names of theorems mean, and where they are proved: docs/glossary.md"
+NAMES = "What the names of bounds mean, and where they are proved: docs/glossary.md"
 # Where the search begins for a variable whose value was left out.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
@@ -78,7 +78,7 @@ class _Question(RunOptions, GuaranteeOptions, TableOptions):
             except ValueError:
                 if isinstance(answer.bounds, str):
                     raise
-                # Labels of theorems that do not apply here.
+                # Words of bounds that do not apply here.
                 found[view] = f"{view:<10} none of the bounds asked for applies"
         return found
 

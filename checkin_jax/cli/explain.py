@@ -19,13 +19,13 @@ def glossary() -> dict[str, str]:
 
 @dataclasses.dataclass
 class Explain:
-    """Explains a word (epsilon, view, RDP) or the name of a bound in a statement (T1+).
+    """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
 
     Attributes:
       term: the word; without one that is known, all of them are listed.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "T1+")
+    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
 
     term: str
 
@@ -34,7 +34,7 @@ class Explain:
         from checkin_jax.accounting.bounds.table import BOUNDS
 
         words = glossary()
-        bounds = {bound.label: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
+        bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
         known = {**words, **bounds}
         plain = self.term.strip().replace("_", " ").lower()
         found = [f"{name}: {text}" for name, text in known.items() if name.lower() == plain]

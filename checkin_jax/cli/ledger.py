@@ -224,7 +224,7 @@ class LedgerShow(JsonOption):
     Attributes:
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
       delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
       summary: what users of the devices may be told: how much is spent, without notes, names or sites.
       attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
       verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
@@ -249,7 +249,7 @@ class LedgerShow(JsonOption):
 
         try:
             g = accountant.guarantee(delta, attack=self.attack or self.summary)
-        except ValueError as error:  # an empty ledger, labels of theorems that do not apply
+        except ValueError as error:  # an empty ledger, words of bounds that do not apply
             raise UsageError(f"{self.ledger}: {error}") from error
         left = _left(found, accountant, delta)
         if self.summary:
@@ -338,7 +338,7 @@ class LedgerReport:
       out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
       deployment: TOML file with the table [deployment]: what the deployer declares.
       delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)

@@ -295,7 +295,7 @@ class GuaranteeOptions:
       neighboring_relation: which data sets are compared; add-or-remove-one is for windows with hidden dummies.
       client_rate: where rates differ: the rate of the client meant; the fastest's when left out, which covers
         everybody.
-      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
     """
 
     delta: Annotated[float, GUARANTEE] = 1e-6
@@ -358,16 +358,17 @@ def _number(word: str) -> float:
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:
-    """ "best", "fast", or the labels between commas; UsageError otherwise."""
+    """ "best", "fast", or the words between commas; UsageError otherwise."""
     from checkin_jax.accounting.bounds import table
-    from checkin_jax.accounting.bounds.choice import check_bounds
+    from checkin_jax.accounting.bounds.choice import check_bounds, once_called
 
-    labels = text.split(",")
+    words = text.split(",")
     try:
-        return check_bounds(text if text in ("best", "fast") else tuple(labels))
+        return check_bounds(text if text in ("best", "fast") else tuple(words))
     except ValueError:
-        wrong = next(label for label in labels if label not in table.labels())
+        wrong = next(word for word in words if word not in table.words())
+        meant = once_called((wrong,)) or did_you_mean(wrong, ("best", "fast", *table.words()))
         raise UsageError(
-            f"--bounds {_validate.cut(text)}: expected best, fast, or labels between commas, such as T1,T1+ (all in "
-            f"docs/glossary.md){did_you_mean(wrong, ('best', 'fast', *table.labels()))}"
+            f"--bounds {_validate.cut(text)}: expected best, fast, or words between commas, out of "
+            f"{', '.join(table.words())}{meant}"
         ) from None

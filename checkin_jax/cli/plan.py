@@ -71,7 +71,7 @@ class Plan(TableOptions):
 
     Attributes:
       plan: the file.
-      bounds: theorems to use: best (all that apply), fast (those of a few hundredths of a second), or labels: T1,T1+.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --json")
@@ -96,7 +96,7 @@ class Plan(TableOptions):
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
-    from checkin_jax.accounting.remembered import account
+    from checkin_jax.accounting.account import account
 
     ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
@@ -193,16 +193,16 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     """The message that just meets the target, its value cut on the private side to what is printed; or why not."""
-    from checkin_jax.accounting.remembered import calibrate
+    from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        name, value = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
+        found = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
     except ValueError as error:
         return str(error)
     if isinstance(search.start, type):
-        return search.start(**{name: float(up(value))})
-    return dataclasses.replace(cast(Any, search.start), **{name: float(down(value))})
+        return search.start(**{found.name: float(up(found.value))})
+    return dataclasses.replace(cast(Any, search.start), **{found.name: float(down(found.value))})
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:

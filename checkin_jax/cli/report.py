@@ -30,7 +30,7 @@ class SpentBudget(JsonOption):
 
     def run(self) -> None:
         """Reads the ledger, accounts for it and prints."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
@@ -56,7 +56,7 @@ class ReportPage:
       deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
         itself.
       delta: delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own.
-      bounds: theorems for a ledger or a plan: best (when left out), fast, or labels: T1,T1+.
+      bounds: bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon.
       attack: of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more.
     """
 
@@ -94,7 +94,7 @@ class ReportPage:
             )
 
     def _of_run(self, deployment: Deployment | None) -> None:
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, run_page
 
         for name in ("delta", "bounds"):
@@ -155,7 +155,7 @@ class Statement:
 
     def run(self) -> None:
         """Reads the run, accounts for it and prints the statement."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, statement
 
         _refuse_files(self.run_dir, "statement")

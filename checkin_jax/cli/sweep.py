@@ -58,7 +58,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions):
       free: variable of --what calibration: epsilon0, noise-multiplier, check-in-prob, num-rounds, ...
       rows: all combinations of the axes, or the i-th values of all axes in row i.
       table: rows from a .csv or .parquet file instead of combinations; single values of axes serve all of them.
-      bounds: theorems to use: best (all that apply), fast (much faster), or labels: T1,T1+.
+      bounds: bounds to use: best (all that apply), fast (much faster), or words: clones,hexagon.
       resume: go on after a kill: finished blocks are kept beside --out until the file is whole.
       join: take part in this sweep with every other process that sees the folder of --out and is started alike: each
         claims the next free block, a killed one's blocks are taken over, the last one makes the file.

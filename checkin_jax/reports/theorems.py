@@ -1,4 +1,4 @@
-"""Names of theorems on a page: each leads to its sentence on the same page."""
+"""Names of bounds on a page: each leads to its sentence on the same page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ GLOSSARY = "Every name in a sentence, and where it is proved: docs/glossary.md."
 
 
 def mentions(names: Iterable[str]) -> re.Pattern[str]:
-    """Matches these names where they stand by themselves: T1 in "T1, PLD", not in "T1+", "T1h" or "BT1"."""
+    """Matches these names where they stand by themselves: own-laws in "own-laws, PLD", not in "laws"."""
     longest_first = sorted(names, key=len, reverse=True)
     return re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, longest_first))})(?![\w*+]|'(?!s\b)|\()")
 
 
 def linked(text: str, theorems: Iterable[str]) -> str:
-    """A text in HTML whose mentions of these theorems lead to the items of those names."""
+    """A text in HTML whose mentions of these bounds lead to the items of those names."""
     shown = html.escape(text, quote=False)
     names = [name for name, _ in split(theorems)]
     if not names:
@@ -27,7 +27,7 @@ def linked(text: str, theorems: Iterable[str]) -> str:
 
 
 def split(theorems: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Name and sentence of each statement such as "T1: ...", once each."""
+    """Name and sentence of each statement such as "clones: ...", once each."""
     for theorem in dict.fromkeys(theorems):
         name, _, sentence = theorem.partition(": ")
         yield name, sentence

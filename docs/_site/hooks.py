@@ -1,6 +1,6 @@
 """What the pages of the site have beyond Markdown. Nothing here needs JavaScript or a request.
 
-Formulae become MathML; the first mention of a theorem on a page leads to the glossary; the changelog and the options of
+Formulae become MathML; the first mention of a bound on a page leads to the glossary; the changelog and the options of
 the command are pages, made from CHANGELOG.md and from the parser; the version stands in the header.
 """
 
@@ -42,8 +42,8 @@ BEFORE_SIGNS = {"=", "≤", "≥", "<", ">", "(", "[", ",", ";", "∈", "/", ":"
 FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
 # An entry of the glossary: its anchor, the name, the sentence.
 ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
-# Letters that are words or variables elsewhere.
-AMBIGUOUS = {"A", "B", "S", "U"}
+# Words of everyday use.
+AMBIGUOUS = {"clones", "hexagon", "profile", "everybody", "subsampling", "allocation"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 CODE = re.compile(r"<code>[\w/.]{24,}</code>")
 # From so many on, a table's rows are cards on a phone.
@@ -101,7 +101,7 @@ def _cards(found: re.Match[str]) -> str:
 
 
 def _linked(html: str, page: Page) -> str:
-    """The first mention of each theorem with its sentence, leading to the glossary."""
+    """The first mention of each bound with its sentence, leading to the glossary."""
     entries = ENTRY.findall((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
     known = {
         name.replace("\\", ""): (anchor, sentence.replace("\\", "")) for anchor, name, sentence in entries

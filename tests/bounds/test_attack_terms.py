@@ -217,7 +217,7 @@ def test_shuffled_check_in_between_its_pairs(num_rounds):
     """3-ary randomized response reaches no more than `upper`, and T1's pair no less than `lower`."""
     num_clients, rate, epsilon0 = 3, 0.5, 1.0
     run = cj.ShuffledCheckIn(num_clients=num_clients, check_in_prob=rate, num_rounds=num_rounds)
-    g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds="T1")
+    g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds="clones")
     weak = pairs.enumerate_pair(pairs.krr3_labels(math.exp(epsilon0), rate), num_clients)
     strong = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), num_clients)
     lower, upper = g.attack.trade_off(FPRS)
@@ -265,8 +265,8 @@ def test_ends_are_ordered_and_monotone():
 @pytest.mark.thorough(but=1)
 def test_every_delta_has_terms(delta):
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=delta, bounds="T1")
-    other = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=delta, bounds="clones")
+    other = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="clones")
     # The advantage does not depend on delta, but for what is left out.
     assert g.advantage.upper == pytest.approx(other.advantage.upper, rel=1e-3)
     assert g.advantage.lower <= other.advantage.upper
@@ -285,7 +285,7 @@ def test_no_privacy_is_said():
 def test_nothing_is_worked_out_before_it_is_asked_for(monkeypatch):
     monkeypatch.setattr("checkin_jax.accounting.guarantee.attack_terms", None)
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="clones")
     assert "advantage" not in str(g)
     assert "attack" not in g.as_dict()
     with pytest.raises(TypeError):
@@ -294,7 +294,7 @@ def test_nothing_is_worked_out_before_it_is_asked_for(monkeypatch):
 
 def test_statements_and_json():
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="clones")
     text = g.statement(attack=True)
     for line in ("advantage", "fpr 0.001", "mu ", "prior 0.5"):
         assert f"\n  {line}" in text
@@ -317,7 +317,7 @@ def test_statements_and_json():
 @pytest.mark.thorough(but=2)
 def test_bad_input_is_refused(call, match):
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="clones")
     with pytest.raises(ValueError, match=match):
         call(g)
 

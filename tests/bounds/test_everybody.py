@@ -44,7 +44,7 @@ def test_cutting_is_not_free():
 def test_g2_gains_where_clients_are_many(n, noise, rounds):
     protocol = cj.Shuffle(num_clients=n, num_rounds=rounds)
     g = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=1e-6, bounds="fast")
-    assert g.method.startswith("G2")
+    assert g.method.startswith("everybody")
     alone = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=1e-6, view="local", bounds="fast")
     assert 0 < g.lower <= g.epsilon < alone.epsilon / 8
 

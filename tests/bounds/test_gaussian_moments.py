@@ -202,7 +202,7 @@ def test_a_sweep_gives_the_same_numbers():
         view="aggregate",
     )
     np.testing.assert_array_equal(found["rdp"], ours(60_000, 0.1, 1.42, [1.5, 8.0]))
-    assert found["method"].tolist() == ["G1, RDP"] * 2
+    assert found["method"].tolist() == ["subsampling, RDP"] * 2
     both = cj.sweep(
         what="rdp-bracket",
         num_clients=60_000,

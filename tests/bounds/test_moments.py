@@ -233,7 +233,7 @@ def test_names_say_what_a_divergence_rests_on():
         num_values=5,
         order=2.0,
     )
-    assert "t_k" in found["method"][0]
+    assert "own-laws" in found["method"][0]
     assert found["method"][0].endswith(", RDP")
 
 
@@ -258,5 +258,9 @@ def test_the_best_order_is_the_best_of_a_fine_grid_and_above_the_composed_law(n,
         epsilon0=1.0,
         delta=[delta, 2.0],
     )
-    assert (swept["epsilon"][0], swept["optimal_order"][0], swept["method"][0]) == (epsilon, order, "T1, RDP")
+    assert (swept["epsilon"][0], swept["optimal_order"][0], swept["method"][0]) == (
+        epsilon,
+        order,
+        "clones, RDP",
+    )
     assert swept["error"][1].startswith("delta=2.0: expected")

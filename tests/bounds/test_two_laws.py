@@ -215,7 +215,7 @@ def test_composed_rounds_are_within_a_tenth():
     run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=3_000)
     found = cj.account(run, cj.Gaussian(noise_multiplier=1.42), delta=1e-6)
     assert 0.7326 < found.lower < found.epsilon < 1.1 * found.lower
-    assert found.method.startswith("T**")
+    assert found.method.startswith("gaussian-cover")
     assert any("same ball" in text for text in found.assumptions)
 
 
@@ -235,5 +235,5 @@ def test_left_to_other_bounds():
     assert not gains(1000, 1.0, 1.0)
     assert not gains(1000, 0.1, 5.0)
     run = cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5)
-    with pytest.raises(ValueError, match="labels that apply here"):
-        cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=1e-6, bounds="T**")
+    with pytest.raises(ValueError, match="words that apply here"):
+        cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=1e-6, bounds="gaussian-cover")

@@ -175,5 +175,5 @@ def test_a_larger_probability_to_take_part_is_safe(share, others, pick):
     ],
 )
 def test_windows_whose_clients_compete(protocol, epsilon0, most):
-    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds=("T2", "T2+"))
+    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds=("clones", "hexagon"))
     assert g.lower < g.epsilon < most * g.lower

@@ -121,7 +121,7 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--check-in-prob", "0,003"), "0,003: expected a number (see"),
         (_replaced(RUN, "--check-in-prob", "300%"), "300%: expected a number (see"),
         (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
-        ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or labels"),
+        ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or words"),
         (["ledger", "add", "x", "--summary"], "no option --summary (see checkin ledger add --help)"),
         (["ledger", "show", "x", "--view", "local"], "no option --view (see checkin ledger show --help)"),
         (
@@ -333,9 +333,9 @@ def test_the_statements_are_printed_at_length_with_verbose(capsys, quick):
 
 
 def test_labels_that_do_not_apply_are_one_line_or_a_row(capsys):
-    assert "expected labels that apply here: T1" in _refused(capsys, [*RUN, "--bounds", "G1"])
-    noisy = [*_replaced(RUN[:-2], "--num-rounds", "1"), "--noise-multiplier", "2", "--bounds", "G1"]
-    # G1 is about sums; the local view has one bound, which needs no label.
+    assert "expected words that apply here: clones" in _refused(capsys, [*RUN, "--bounds", "subsampling"])
+    noisy = [*_replaced(RUN[:-2], "--num-rounds", "1"), "--noise-multiplier", "2", "--bounds", "subsampling"]
+    # Noise adds up in sums; the local view has one bound, which needs no word.
     cli.main([*noisy, "--view", "aggregate"])
     assert capsys.readouterr().out.splitlines()[3].startswith("aggregate ")
 
@@ -363,7 +363,15 @@ def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
         "--epsilon0",
         "1",
     ]
-    args += ["--view", "messages", "--bounds", "T1", "--attack", "--trade-off", str(tmp_path / "curve.png")]
+    args += [
+        "--view",
+        "messages",
+        "--bounds",
+        "clones",
+        "--attack",
+        "--trade-off",
+        str(tmp_path / "curve.png"),
+    ]
     cli.main(args)
     words = capsys.readouterr().out
     assert "  advantage  between 0." in words
@@ -393,7 +401,7 @@ def test_calibrate_meets_an_advantage(capsys):
         "--free",
         "epsilon0",
     ]
-    cli.main([*args, "--bounds", "T1", "--target-advantage", "0.05", "--json"])
+    cli.main([*args, "--bounds", "clones", "--target-advantage", "0.05", "--json"])
     assert json.loads(capsys.readouterr().out)["guarantee"]["attack"]["advantage"]["upper"] <= 0.05
 
 
@@ -766,7 +774,8 @@ def settings(monkeypatch):
     update(CACHE_SETTINGS[0], None)  # the cache that the tests share, see conftest.py
     with monkeypatch.context() as patch:
         patch.setattr(jax.config, "update", made.__setitem__)
-        patch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+        for name in ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "CHECKIN_JAX_CACHE"):
+            patch.delenv(name, raising=False)
         yield made
     update(CACHE_SETTINGS[0], mine)
 

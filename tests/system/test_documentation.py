@@ -259,17 +259,17 @@ def test_the_two_commands_and_every_named_file_exist():
             assert (page.parent / path).exists(), (page.name, path)
 
 
-def test_the_glossary_has_every_theorem_of_the_table():
+def test_the_glossary_has_every_bound_of_the_table():
     """With the sentence that statements print, and a link to every page of its proof; names have one entry each."""
     page = (ROOT / "docs" / "glossary.md").read_text().replace("\\", "")
     entries = re.findall(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \((\[.*)\)\.$', page, re.MULTILINE)
     assert len({anchor for anchor, *_ in entries}) == len({name for _, name, *_ in entries}) == len(entries)
     found = {name: (sentence, links) for _, name, sentence, links in entries}
     for bound in BOUNDS:
-        sentence, links = found[bound.label]
+        sentence, links = found[bound.word]
         assert sentence == bound.statement
         for proof in re.findall(r"docs/(\w+\.md)", bound.reference):
-            assert f"({proof})" in links, (bound.label, proof)
+            assert f"({proof})" in links, (bound.word, proof)
 
 
 def test_the_glossary_has_the_words_that_the_command_explains():

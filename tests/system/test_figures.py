@@ -112,7 +112,7 @@ def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
         # Numbers of the sizes that occur; the exact ones are tests of their own, and take longer.
         size = np.log1p(protocol.repeats) / np.sqrt(protocol.num_clients) * -np.log(delta)
         return types.SimpleNamespace(
-            epsilon=size, lower=0.9 * size, method="T1, PLD", lower_method="3-ary", validity="certified"
+            epsilon=size, lower=0.9 * size, method="clones, PLD", lower_method="3-ary", validity="certified"
         )
 
     monkeypatch.setattr(cj, "account", account)

@@ -463,7 +463,7 @@ weights = st.one_of(spread(1e-9, 1e9).map(str), word)
 
 @case(
     CASES,
-    st.one_of(word, st.sampled_from(["epsilon", "T1", "view"])),
+    st.one_of(word, st.sampled_from(["epsilon", "clones", "view"])),
     covers=("explain",),
     few=20,
     many=1_000,

@@ -83,7 +83,7 @@ def test_training_curves_read_run_directories(tmp_path):
         protocol = {"kind": "ShuffledCheckIn", "num_clients": 1_000, "check_in_prob": 0.1, "num_rounds": 20}
         config = {"protocol": protocol, "randomizer": randomizer, "delta": 1e-6, "dataset": "digits"}
         (folder / "config.json").write_text(json.dumps(config))
-        named = {"view": "messages", "method": "T1, PLD"}
+        named = {"view": "messages", "method": "clones, PLD"}
         lines: list[dict[str, object]] = [{"round": t, "check_ins": 9} for t in range(1, 21)]
         for t in (10, 20):
             lines[t - 1] |= {

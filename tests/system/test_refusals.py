@@ -97,8 +97,8 @@ REFUSED = [
     (f"epsilon {COINS} --num-rounds 0 --epsilon0 1", "--num-rounds 0: expected"),
     # Words.
     (f"epsilon {RUN} --view server", "--view server: expected one of local, messages, aggregate"),
-    (f"epsilon {RUN} --bounds T7", "--bounds T7: expected best, fast, or labels"),
-    (f"epsilon {RUN} --bounds T1,T7", "--bounds T1,T7: expected best, fast, or labels"),
+    (f"epsilon {RUN} --bounds T7", "--bounds T7: expected best, fast, or words"),
+    (f"epsilon {RUN} --bounds clones,T7", "--bounds clones,T7: expected best, fast, or words"),
     (f"epsilon {RUN} --protocol shufled-check-in", "--protocol shufled-check-in: expected one of"),
     (f"epsilon {COINS} --epsilon0 1 --mechanism l3", "--mechanism l3: expected one of"),
     (

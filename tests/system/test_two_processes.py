@@ -82,9 +82,7 @@ def command(folder: Path, rounds: int) -> list[subprocess.Popen[str]]:
 def process(program: str, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(
-            [str(TESTS.parent), str(TESTS), *sys.path]
-        ),
+        "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), *sys.path]),
     }
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
     return subprocess.Popen(

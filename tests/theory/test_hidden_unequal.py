@@ -139,17 +139,19 @@ def test_account_takes_it_and_the_sum_is_below():
     run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
     gaussian = cj.Gaussian(noise_multiplier=2.0)
     found = cj.account(run, gaussian, delta=1e-5)
-    assert "T*h" in found.method
+    assert "profile" in found.method
     assert found.lower <= found.epsilon
-    alone = cj.account(run, gaussian, delta=1e-5, bounds="G1h")
+    alone = cj.account(run, gaussian, delta=1e-5, bounds="subsampling")
     assert found.epsilon < 0.8 * alone.epsilon
     # The slowest client is better off, and T* at the mean rate of all is no bound for the fastest.
     assert found.at_rate(0.05).epsilon < 0.2 * found.epsilon
     mean = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet.expected_check_ins / 400, num_rounds=40)
-    assert cj.account(mean, gaussian, delta=1e-5, bounds="T*").epsilon < found.lower
+    assert cj.account(mean, gaussian, delta=1e-5, bounds="profile").epsilon < found.lower
     # From limits alone a little more.
     limits = cj.RateLimits(largest=0.4, expected_check_ins=fleet.expected_check_ins - 0.4)
     known = dataclasses.replace(run, check_in_prob=limits)
     assert (
-        found.epsilon <= cj.account(known, gaussian, delta=1e-5, bounds="T*h").epsilon < 1.2 * found.epsilon
+        found.epsilon
+        <= cj.account(known, gaussian, delta=1e-5, bounds="profile").epsilon
+        < 1.2 * found.epsilon
     )

@@ -50,8 +50,8 @@ def test_a_mixed_ledger_lies_between_its_parts_and_their_sum():
 def test_attack_terms_of_a_ledger():
     """Those of `account` for one kind; of more kinds no less."""
     run = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
-    accountant = cj.CheckInAccountant(bounds="T1").compose(cj.to_event(run, cj.PureLDP(epsilon0=1.0)))
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1")
+    accountant = cj.CheckInAccountant(bounds="clones").compose(cj.to_event(run, cj.PureLDP(epsilon0=1.0)))
+    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="clones")
     assert accountant.attack(1e-6).advantage == g.advantage
     more = accountant.compose(cj.to_event(run, cj.PureLDP(epsilon0=2.0)))
     assert more.attack(1e-6).tpr(0.01).lower > g.tpr(0.01).upper

@@ -262,14 +262,14 @@ class TestForeignTheorems:
         assert "H holds" in g.assumptions
         assert (best.epsilon, best.method) == (before.epsilon, before.method)
         assert g.epsilon > best.epsilon
-        with pytest.raises(ValueError, match="expected labels that apply here"):
+        with pytest.raises(ValueError, match="expected words that apply here"):
             cj.account(cj.FixedWindow(num_clients=9, num_slots=9), self.MESSAGE, delta=1e-2, bounds="H")
 
     def test_it_is_named_where_it_is_the_smallest(self, register, rounds):
         register(foreign(renamed))
-        g = self.ask(rounds, bounds=("T1", "H"))
+        g = self.ask(rounds, bounds=("clones", "H"))
         assert g.method.startswith("H, ")
-        assert g.epsilon < self.ask(rounds, bounds="T1").epsilon
+        assert g.epsilon < self.ask(rounds, bounds="clones").epsilon
 
     def test_one_below_what_is_leaked_is_found_out(self, register, rounds):
         register(foreign(functools.partial(told, share=1e-4)))
@@ -287,24 +287,26 @@ class TestForeignTheorems:
     ("bound", "error"),
     [
         ("H", TypeError),
-        (foreign(told, "T1"), ValueError),
+        (foreign(told, "clones"), ValueError),
         (foreign(told, "best"), ValueError),
         (foreign(told, "two words"), ValueError),
         (foreign(told, ""), ValueError),
     ],
 )
-def test_theorems_without_a_label_of_their_own_are_refused(bound, error):
-    known = table.labels()
+def test_bounds_without_a_word_of_their_own_are_refused(bound, error):
+    known = table.words()
     with pytest.raises(error, match="expected"):
         table.register(bound)
-    assert table.labels() == known
+    assert table.words() == known
 
 
-def test_labels_that_do_not_apply_are_refused_with_those_that_do():
-    with pytest.raises(ValueError, match="expected labels that apply here: T1, T1\\+"):
-        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="G4")
+def test_words_that_do_not_apply_are_refused_with_those_that_do():
+    with pytest.raises(ValueError, match="expected words that apply here: clones, hexagon"):
+        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="allocation")
     with pytest.raises(ValueError, match="bounds='tight'"):
         cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="tight")
+    with pytest.raises(ValueError, match=r"bounds='T1\+': .* clones, .*; T1\+ is a case of 'hexagon'"):
+        cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="T1+")
     with pytest.raises(TypeError, match="bounds=1"):
         cj.account(RUN, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds=1)  # pyright: ignore
 
@@ -322,6 +324,6 @@ def test_the_law_of_hidden_messages_is_computed_once(monkeypatch):
     asked = []
     hidden = HiddenMessages.hidden
     monkeypatch.setattr(HiddenMessages, "hidden", lambda self: (asked.append(1), hidden(self))[1])
-    g = cj.account(RUN, Stubborn(epsilon0=1.5, ask=0.3), delta=1e-6, bounds=("T1", "T*"))
+    g = cj.account(RUN, Stubborn(epsilon0=1.5, ask=0.3), delta=1e-6, bounds=("clones", "profile"))
     assert 0.0 < g.lower <= g.epsilon
     assert len(asked) == 1

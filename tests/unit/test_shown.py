@@ -60,7 +60,7 @@ def test_a_sweep_is_a_table_of_what_varies_with_ends_rounded_outwards():
         delta=[1e-6] * 3,
         epsilon=[1.234561, np.nan, 3.0],
         lower=[1.234569, np.nan, 2.0],
-        method=["T1", "T1", "T2"],
+        method=["clones", "clones", "hexagon"],
         error=["", "a | b", ""],
     )
     head, *rows, summary = str(table).splitlines()
@@ -93,7 +93,7 @@ def test_of_many_settings_the_first_are_shown_on_a_screen_and_all_in_markdown():
 
 
 def ledger(*events):
-    accountant = cj.CheckInAccountant(bounds="T1")
+    accountant = cj.CheckInAccountant(bounds="clones")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MixedViewsWarning)
         for event in events:
@@ -103,7 +103,7 @@ def ledger(*events):
 
 def test_a_ledger_of_one_run_states_what_account_states():
     accountant = ledger(cj.to_event(RUN, PURE))
-    g, alone = accountant.guarantee(1e-6, attack=True), cj.account(RUN, PURE, delta=1e-6, bounds="T1")
+    g, alone = accountant.guarantee(1e-6, attack=True), cj.account(RUN, PURE, delta=1e-6, bounds="clones")
     assert (g.epsilon, g.lower, g.delta) == (alone.epsilon, alone.lower, 1e-6)
     assert (g.method, g.lower_method) == (alone.method, alone.lower_method)
     assert (g.theorems, g.assumptions, g.warnings) == (alone.theorems, alone.assumptions, alone.warnings)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families, table
+from checkin_jax.accounting.bounds import families, table, witnesses
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import (
@@ -21,7 +21,6 @@ from checkin_jax.accounting.bounds.unit import (
     UnitBound,
     least,
     log_inverse_mass,
-    prepare,
     rescalable,
 )
 from checkin_jax.kernels.execution.devices import float64
@@ -40,45 +39,56 @@ BEST, FAST_ONES = "best", "fast"
 
 
 class Chosen(NamedTuple):
-    """The bound on one unit, and the theorems behind it; none where only the local bound is known."""
+    """The bound on one unit, and the rows of the table behind it; none where only the local bound is known."""
 
     bound: UnitBound
-    theorems: tuple[Bound, ...]
+    rows: tuple[Bound, ...]
     unit: Unit
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """Label, sentence and reference of each theorem, in words for what is seen."""
-        return tuple(each.stated(self.unit) for each in self.theorems)
+        """Word, sentence and reference of each bound, and of those with whose help it is made, as its name tells."""
+        named = {word.strip("(),") for word in self.bound.name.split()} | {each.word for each in self.rows}
+        found = {each.word: each.stated for each in table.BOUNDS if each.word in named and self.rows}
+        return tuple(found.values())
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """What the theorems need besides the protocol's own assumptions."""
-        return tuple(text for each in self.theorems for text in each.needs(self.unit))
+        """What the bounds need besides the protocol's own assumptions."""
+        return tuple(text for each in self.rows for text in each.needs(self.unit))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a careful reader should be told about the theorem, if there is only one."""
-        if len(self.theorems) != 1 or self.theorems[0].caveat is None:
+        """What a careful reader should be told about the bound, if there is only one."""
+        if len(self.rows) != 1 or self.rows[0].caveat is None:
             return ()
-        told = self.theorems[0].caveat(self.unit)
+        told = self.rows[0].caveat(self.unit)
         return (told,) if told else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:
-    """ "best", "fast", or labels of the table as a tuple.
+    """ "best", "fast", or words of the table as a tuple.
 
     Raises:
       TypeError, ValueError: anything else.
     """
     if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
         return bounds
-    labels = (bounds,) if isinstance(bounds, str) else bounds
-    if isinstance(labels, Sequence) and labels and all(label in table.labels() for label in labels):
-        return tuple(labels)
+    words = (bounds,) if isinstance(bounds, str) else bounds
+    if isinstance(words, Sequence) and words and all(word in table.words() for word in words):
+        return tuple(words)
     raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
-        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or labels out of {', '.join(table.labels())}"
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or words out of {', '.join(table.words())}"
+        + once_called(words if isinstance(words, Sequence) else ())
     )
+
+
+def once_called(labels: Sequence[Any]) -> str:
+    """A half-sentence for the first of the labels that is the proofs' own; empty if there is none."""
+    for label in labels:
+        if isinstance(label, str) and (word := table.word_of(label)) is not None:
+            return f"; {label} is a case of {word!r}"
+    return ""
 
 
 def check_protocol(protocol: Any) -> CheckInProtocol:
@@ -135,12 +145,13 @@ def unit_bound(
     """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
 
     Args:
-      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Labels: these alone.
+      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Words: these alone;
+        or rows of the table, by the label that proofs have for each.
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
       client_rate: as in `account`.
 
     Raises:
-      ValueError: there is no bound for this neighboring relation, or none of the labels applies; or no client has the
+      ValueError: there is no bound for this neighboring relation, or none of the words applies; or no client has the
         rate.
     """
     check_relation(protocol, view, relation)
@@ -154,27 +165,25 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
     """The bounds of the table that apply to a unit, but those that others include or that are smallest nowhere.
 
     Raises:
-      ValueError: labels are asked for, and none of them applies.
+      ValueError: words are asked for, and none of them applies.
     """
     tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
     if not built and not isinstance(bounds, str):
-        apply = [bound.label for bound in table.BOUNDS if bound.build(unit) is not None]
+        apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
         raise ValueError(
-            f"bounds={bounds!r}: expected labels that apply here: {', '.join(apply) or 'none does'}"
+            f"bounds={bounds!r}: expected words that apply here: {', '.join(apply) or 'none does'}"
         )
     return _promising(built)
 
 
-def applying(units: Iterable[Unit]) -> list[str]:
-    """Labels of the theorems that apply to each of the units."""
+def applying(units: Iterable[Unit]) -> list[Bound]:
+    """The rows of the table that apply to each of the units."""
     units = list(units)
     if any(unit.view == "local" or unit.alone for unit in units):
         return []
     with float64():
-        return [
-            bound.label for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)
-        ]
+        return [bound for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)]
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
@@ -183,29 +192,23 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
     built = built_bounds(unit, bounds)
-    # What takes longest begins first.
-    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.words}"
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local), (), unit)
+        return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
-    instances = families.instances(unit, [made for _, made in built])
+    instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
         found = known[0]
     else:
         found = least(known, instances)
-    # Some bounds are made with the help of others, which their names tell.
-    named = {word.strip("(),") for word in found.name.split()}
-    used = [bound for bound, _ in built]
-    theorems = tuple(bound for bound in table.BOUNDS if bound in used or bound.label in named)
-    return Chosen(found, theorems, unit)
+    return Chosen(found, tuple(bound for bound, _ in built), unit)
 
 
 def stronger(
@@ -333,13 +336,17 @@ def bounds_by_kind(
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     if bounds == BEST:
         return True
-    return bound.seconds <= table.FAST if bounds == FAST_ONES else bound.label in bounds
+    return (
+        bound.seconds <= table.FAST
+        if bounds == FAST_ONES
+        else bound.word in bounds or bound.theorem in bounds
+    )
 
 
 def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
     """Without bounds that others include, or that are smallest nowhere of interest, by variance or spread."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
-    built = [each for each in built if each[0].label not in included]
+    built = [each for each in built if each[0].theorem not in included]
     spreads = {id(made): made.spread for _, made in built if isinstance(made, Measured)}
     widest = _WIDE * min(spreads.values(), default=math.inf)
     built = [

@@ -239,7 +239,8 @@ class ShuffledPureLDP(_Instances):
     rate: float
     epsilon0: float
     log_inverse_mass: float
-    name: str = "T1"
+
+    name = "clones"
 
     @property
     def top(self) -> float:
@@ -288,7 +289,7 @@ class SlotsPureLDP(_Instances):
     log_inverse_mass: float
     removal: bool = False
 
-    name = "T2"
+    name = "clones"
 
     @property
     def top(self) -> float:
@@ -333,7 +334,7 @@ class OccupiedPureLDP(_Instances):
     epsilon0: float
     log_inverse_mass: float
 
-    name = "T2'"
+    name = "clones"
 
     @property
     def top(self) -> float:

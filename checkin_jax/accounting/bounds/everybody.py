@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.messages.largest import largest_instances
 from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
-from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count, prepare
+from checkin_jax.accounting.bounds.unit import Instance, ShuffledGaussian, bucket_count
 from checkin_jax.kernels import ROUNDING, binomial, gaussian, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.numerics.counts.pools import Pool
@@ -50,7 +50,7 @@ class G2Shuffled(TabulatedMessages):
     mu: float
     log_inverse_mass: float
 
-    name = "G2"
+    name = "everybody"
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -138,7 +138,7 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Labels of theorems that are never below this one where it applies.
+    # Theorems that are never below this one where it applies.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property
@@ -158,7 +158,7 @@ class HiddenGaussian:
 
     @property
     def name(self) -> str:
-        return f"{self._hidden.name} and G2" if self._everybody_helps else self._hidden.name
+        return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -169,9 +169,6 @@ class HiddenGaussian:
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
-
-    def prepare(self) -> None:
-        prepare([self._hidden])
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)
@@ -201,7 +198,7 @@ class AveragedGaussian:
 
     @property
     def name(self) -> str:
-        return "G4" if self.sharing is None else "G4h"
+        return "subsampling (noise of the sum)"
 
     @functools.cached_property
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:

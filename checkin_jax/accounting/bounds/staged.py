@@ -21,21 +21,18 @@ from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
+
 # The name of bounds by a mechanism's own laws.
-OWN_LAWS = "own-laws"
-
-
 class Staged(abc.ABC):
     """A game of messages, stage by stage.
 
     Attributes of subclasses:
       steps: the laws among which an adversary chooses. log_inverse_mass: masses up to exp(-log_inverse_mass) do not
-        matter. label: the theorem's, for steps of any eps0-LDP message.
+        matter.
     """
 
     steps: Steps
     log_inverse_mass: float
-    label: str
     instances: tuple[Instance, ...] = ()
 
     @abc.abstractmethod
@@ -52,7 +49,7 @@ class Staged(abc.ABC):
 
     @property
     def name(self) -> str:
-        return self.label if isinstance(self.steps, AnyMessage) else OWN_LAWS
+        return "hexagon" if isinstance(self.steps, AnyMessage) else "own-laws"
 
     @property
     def sharp(self) -> bool:
@@ -73,10 +70,6 @@ class Staged(abc.ABC):
     def top(self) -> float:
         return largest_loss(self.steps.epsilon0, self._seen) if self._seen < 1.0 else self.steps.epsilon0
 
-    def prepare(self) -> None:
-        if self._problem is not None:
-            self._problem.prepare()
-
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))
@@ -90,8 +83,6 @@ class StagedClones(Staged):
     hiding: Hiding
     steps: Steps
     log_inverse_mass: float
-
-    label = "T1+"
 
     @property
     def _seen(self) -> float:
@@ -125,8 +116,6 @@ class UnequalStaged(Staged):
     pool: Pool
     steps: Steps
     log_inverse_mass: float
-
-    label = "T1h+"
 
     @property
     def variance(self) -> float:

@@ -1,9 +1,9 @@
-"""The table of bounds: which theorem serves which unit, by what it needs to know.
+"""The table of bounds: what serves which unit, by what it needs to know.
 
-`BOUNDS` is the one place where a theorem is added: a label, a sentence, a reference, its cost, and a builder that reads
-facts of protocol and randomizer and returns None where a hypothesis fails. `choice` takes the smallest of all that
-apply at every loss. Nothing else in the package asks which protocol or randomizer it has. `register` adds a theorem of
-somebody else's.
+A reader knows bounds by nine words (`WORDS`), each one idea with a sentence and the pages where it is proved. `BOUNDS`
+has a row for every case of an idea: which theorem of these pages it is, its cost, and a builder that reads facts of
+protocol and randomizer and returns None where a hypothesis fails. `choice` takes the smallest of all that apply at
+every loss. Nothing else in the package asks which protocol or randomizer it has. `register` adds somebody else's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import families
 from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.staged import OWN_LAWS
 from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unit import (
     UnitBound,
@@ -25,7 +25,6 @@ from checkin_jax.accounting.bounds.windows import among, competitors, sliding, s
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
 
-_SAMPLE = "docs/theory.md; the privacy blanket of [BBGN19] with convex order"
 # More clients leave fewer empty slots to hide in.
 _COUNTED = "the number of clients is as stated, no lower bound on it"
 # Of clients that take part less often more slots are empty, and less noise adds up.
@@ -33,45 +32,108 @@ _STATED_RATE = "clients take part as often as is stated, not less"
 _STATED_NOISE = (
     f"{_STATED_RATE}, drop-outs included: noise adds up in sums, and fewer messages bring less of it"
 )
-_UNEQUAL = "docs/theory_rates.md"
+_NOT_ADAPTIVE = "no client's message depends on another message of the same round"
+_SAME_BALL = (
+    "all clients' updates are clipped to the same ball, and none depends on a message of the same round"
+)
+
+# Word: sentence, and where it is proved.
+WORDS: dict[str, tuple[str, str]] = {
+    "clones": (
+        "eps0-LDP messages hide each other, as each could with some probability as well be a copy of the client's own "
+        "message; copies are counted",
+        "docs/theory.md, docs/theory_mechanisms.md, docs/theory_rates.md; the privacy blanket of [BBGN19] with convex "
+        "order, [FMT23]",
+    ),
+    "hexagon": (
+        "eps0-LDP messages hide each other: the worst of all laws that their likelihood ratios can have, message by "
+        "message",
+        "docs/theory.md, docs/theory_hexagon.md, docs/theory_rates.md",
+    ),
+    "own-laws": (
+        "messages of a mechanism that is known hide each other: the worst of its own laws, every other client holding "
+        "whichever record hides least",
+        "docs/theory_mechanisms.md, docs/theory_hexagon.md, docs/theory_rates.md",
+    ),
+    "profile": (
+        "messages hide each other: the worst of all laws that their privacy profile allows, message by message",
+        "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md",
+    ),
+    "gaussian-cover": (
+        "Gaussian messages hide each other: two laws in place of the worst of all, as every message of the others is "
+        "below a mixture of the two",
+        "docs/theory_gaussian.md",
+    ),
+    "everybody": (
+        "where all clients send, the client's message takes the place of another one, whose own message joins those "
+        "of a few clients that are left out; or the laws of messages are cut where the likelihood ratio is large",
+        "docs/theory_gaussian.md, docs/theory_shuffle.md; compare [BBGN19], Section 5",
+    ),
+    "subsampling": (
+        "the client's message is used with some probability, by itself or in a sum whose noise adds up; nothing else "
+        "is taken to hide it",
+        "docs/accounting.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
+    ),
+    "allocation": (
+        "a Gaussian message is in one of several slots, hidden among dummies, empty slots and other clients",
+        "docs/theory_allocation.md; random allocation is [FS25]",
+    ),
+    "two-steps": (
+        "a record is replaced in two steps, through the world in which the client's message is never used",
+        "docs/theory_allocation.md",
+    ),
+}
+
+# What the proofs call the cases of each.
+_LABELS = {
+    "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
+    "hexagon": "T1+ T1h+ T2+ T2++",
+    "own-laws": "t_k B B0 B0h",
+    "profile": "T* T*h R3",
+    "gaussian-cover": "T**",
+    "everybody": "E+ E* G2",
+    "subsampling": "G1 G1h G4 G4h R1 R1'",
+    "allocation": "G3 G3' G5 G6 G7 G8 G9 R4 R5",
+    "two-steps": "R2 R6 R7",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A theorem as the accountant uses it.
+    """A bound as the accountant uses it.
 
-    The bound that `build` returns has a `name` that its label is a word of, the largest loss `top`, lower `instances`
+    The bound that `build` returns has a `name` that its word is part of, the largest loss `top`, lower `instances`
     (an empty tuple will do) and `upper(loss)`: numbers that the hockey-stick divergence of a unit at e^loss does not
     exceed, in either direction, for losses >= 0 of any shape (`checkin_jax.accounting.bounds.unit.UnitBound`).
 
     Attributes:
-      label: its name in the documentation.
+      word: what `bounds=`, `method` and statements call it.
       statement: what it states, in one sentence.
-      of_sums: the same where sums are seen whose noise adds up, if that is another sentence.
-      assumes_of_sums: what it needs besides there.
       reference: where it is proved, and whose idea it is.
       seconds: about what one unit costs, once compiled.
       build: the bound on a unit, or None where a hypothesis fails.
       caveat: what a reader should be told of a unit for which no other bound was used; empty for nothing.
-      assumes: what the theorem needs besides the protocol's own assumptions.
+      assumes: what it needs besides the protocol's own assumptions.
+      assumes_of_sums: what it needs besides where sums are seen whose noise adds up.
       assumes_of: the same, where it depends on the unit.
+      theorem: what the pages of the reference call it.
     """
 
-    label: str
+    word: str
     statement: str
     reference: str
     seconds: float
     build: Callable[[Unit], UnitBound | None]
     caveat: Callable[[Unit], str] | None = None
     assumes: tuple[str, ...] = ()
-    of_sums: str = ""
     assumes_of_sums: tuple[str, ...] = ()
     assumes_of: Callable[[Unit], tuple[str, ...]] | None = None
+    theorem: str = ""
 
-    def stated(self, unit: Unit) -> str:
-        """Label, sentence and reference, as a statement about such a unit prints them."""
-        sentence = self.of_sums if unit.sums_noise and self.of_sums else self.statement
-        return f"{self.label}: {sentence} [{self.reference}]"
+    @property
+    def stated(self) -> str:
+        """Word, sentence and reference, as statements print them."""
+        return f"{self.word}: {self.statement} [{self.reference}]"
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         """Assumptions besides the protocol's own, for such a unit."""
@@ -79,20 +141,24 @@ class Bound:
         return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
 
 
-def _nothing_from_shuffling(label: str) -> Callable[[Unit], str]:
-    def caveat(unit: Unit) -> str:
-        if unit.sums_noise:
-            return ""
-        if unit.view == "aggregate":
-            return f"{label} counts no gain from shuffling or from adding messages up; the truth may be far below"
-        return f"{label} counts no gain from shuffling; the truth may be far below, as the lower end shows"
-
-    return caveat
+def _row(
+    word: str, theorem: str, seconds: float, build: Callable[[Unit], UnitBound | None], **more: Any
+) -> Bound:
+    return Bound(word, *WORDS[word], seconds, build, theorem=theorem, **more)
 
 
-def _r1_caveat(unit: Unit) -> str:
-    seen = "sums of slots" if unit.summed_slots else "messages"
-    return f"only subsampling is counted; R2 and R3 for {seen}, where they apply, may be far below"
+def _only_subsampling(unit: Unit) -> str:
+    """Where noise adds up nothing else is to be had."""
+    if unit.sums_noise:
+        return ""
+    if unit.slots is not None:
+        seen = "sums of slots" if unit.summed_slots else "messages"
+        return f"only subsampling is counted; profile and two-steps for {seen}, where they apply, may be far below"
+    if unit.view == "aggregate":
+        return (
+            "subsampling counts no gain from shuffling or from adding messages up; the truth may be far below"
+        )
+    return "subsampling counts no gain from shuffling; the truth may be far below, as the lower end shows"
 
 
 def _of_own_laws(unit: Unit) -> tuple[str, ...]:
@@ -101,382 +167,83 @@ def _of_own_laws(unit: Unit) -> tuple[str, ...]:
 
 
 BOUNDS: tuple[Bound, ...] = (
-    Bound(
-        "T1",
-        "shuffled check-in of eps0-LDP messages is dominated by counting clones of the two records, absent clients "
-        "included; rate 1 is shuffling [FMT23]",
-        _SAMPLE,
-        0.02,
-        families.t1,
-    ),
-    Bound(
-        "T3",
-        "with loads that do not depend on the data, averaged updates are adaptive shuffling of all clients: T1 at the "
-        "probability of taking part",
-        _SAMPLE,
-        0.02,
-        families.t3,
-    ),
-    Bound(
-        "T1+",
-        "T1 with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
-        "docs/theory.md, docs/theory_hexagon.md",
-        0.25,
-        families.t1_plus,
-    ),
-    Bound(
-        "E+",
-        "eps0-LDP messages of all clients: T1+ for the client's message in the place of another one, whose own message "
-        "joins those of a few clients that are spared",
-        "docs/theory_shuffle.md",
-        1.2,
-        families.e_plus,
-        assumes=("no client's message depends on another message of the same round",),
-    ),
-    Bound(
-        "T2",
-        "one message a slot, the client's own in a uniform slot: clones of the two records among the slots",
-        _SAMPLE + "; compare [RCI], Theorem 3.2",
-        0.02,
-        families.t2,
-    ),
-    Bound(
-        "T2+",
-        "T2 with the likelihood constraints from below as well, step by step, and with what the client may expect of "
-        "slots that it shares",
-        "docs/theory.md, docs/theory_hexagon.md",
-        0.5,
-        families.t2_plus,
-    ),
-    Bound(
-        "T2++",
-        "common slots with hidden dummies: T2+ with slots that all have nearly the same share of the client's message, "
-        "as the kind of its slot is told truly or falsely by chance",
-        "docs/theory_hexagon.md",
-        0.3,
-        families.t2_plus_plus,
-        assumes=(_STATED_RATE,),
-    ),
-    Bound(
-        "T2'",
-        "the messages of the occupied slots are a uniform ordered sample of the clients: T1's pair without absent "
-        "clients, for the law of the number of occupied slots",
-        _SAMPLE,
-        0.03,
-        families.t2_prime,
-    ),
-    Bound(
-        "A",
-        "messages whose laws for two records differ by a known total variation: T1, T2, T2' and T3 with fewer clones",
-        "docs/theory_mechanisms.md",
-        0.05,
-        families.total_variation,
-    ),
-    Bound(
-        "t_k",
-        "k-ary randomized response: T1, T2, T2' and T3 with clones that are as rare as single values",
-        "docs/theory_mechanisms.md",
-        0.05,
-        families.t_k,
-    ),
-    Bound(
-        "B0",
-        "messages of one bit and public coins: every other client may be taken to hold one of the two records",
-        "docs/theory_mechanisms.md",
-        0.6,
-        families.b0,
-        assumes=("no client's message depends on another message of the same round",),
-    ),
-    Bound(
-        OWN_LAWS,
-        "the worst of the mechanism's own laws, step by step: every other client may be taken to hold whichever record "
-        "hides least",
-        "docs/theory_mechanisms.md, docs/theory_hexagon.md",
-        0.5,
-        families.own_laws,
-        assumes_of=_of_own_laws,
-    ),
-    Bound(
-        "T*",
-        "the worst of all laws that the messages of the others may have, step by step in convex order, for any "
-        "privacy profile of the randomizer",
-        "docs/theory_gaussian.md",
-        0.7,
-        families.t_star,
-    ),
-    Bound(
-        "T**",
-        "for Gaussian messages, T* with two laws in place of the worst of all: every message of the others is below a "
-        "mixture of the two",
-        "docs/theory_gaussian.md",
-        3.0,
-        families.t_two,
-        assumes=(
-            "all clients' updates are clipped to the same ball, and none depends on a message of the same round",
-        ),
-    ),
-    Bound(
-        "G1",
-        "subsampling of a message by the visible fraction that checked in",
-        "docs/accounting.md; [BBG18], Theorem 2",
-        0.02,
-        families.g1,
-        _nothing_from_shuffling("G1"),
-        of_sums="subsampling of a Gaussian sum, whose noise adds up, by the visible fraction that checked in",
-        assumes_of_sums=(_STATED_NOISE,),
-    ),
-    Bound(
-        "G2",
-        "all clients' messages, their laws cut where the likelihood ratio is large: T1 at rate 1, at a cost in delta",
-        "docs/theory_gaussian.md; compare [BBGN19], Section 5",
-        0.05,
-        families.g2,
-    ),
-    Bound(
-        "E*",
-        "Gaussian messages of all clients: T** for the client's message in the place of another one, whose own message "
-        "joins those of a few clients that are spared",
-        "docs/theory_gaussian.md",
-        3.0,
-        families.e_star,
-        assumes=(
-            "all clients' updates are clipped to the same ball, and none depends on a message of the same round",
-        ),
-    ),
-    Bound(
-        "R1",
-        "subsampling: the client's message is used with a bounded probability, all else revealed",
-        "docs/theory_allocation.md; [BBG18], Theorem 2",
-        0.02,
-        slots.r1,
-        _r1_caveat,
-    ),
-    Bound(
-        "R1'",
-        "subsampling, the slot and how many share it revealed: a client added or removed takes the place of one",
-        "docs/theory_allocation.md; [BBG18], Theorem 2",
-        0.02,
-        slots.r1_prime,
-    ),
-    Bound(
-        "R2",
-        "replacement in two steps, through the world in which the client's message is never used",
-        "docs/theory_allocation.md; random allocation is [FS25]",
-        0.5,
-        slots.r2,
-    ),
-    Bound(
-        "R3",
-        "T* for the message of every slot",
-        "docs/theory_allocation.md",
-        0.5,
-        slots.r3,
-    ),
-    Bound(
-        "R4",
-        "common slots, Gaussian messages: both records, and whichever other client these take the place of, are hidden "
-        "among the empty slots",
-        "docs/theory_allocation.md",
-        0.5,
-        among.r4,
-        assumes=(_COUNTED, _STATED_RATE),
-    ),
-    Bound(
-        "G3",
-        "one client's Gaussian message in one of m slots, in place of a dummy or of another client's, whichever is "
-        "worse in convex order",
-        "docs/theory_allocation.md; random allocation is [FS25]",
-        0.05,
-        slots.g3,
-    ),
-    Bound(
-        "G3'",
-        "G3 with the other clients competing for the slots",
-        "docs/theory_allocation.md",
-        0.05,
-        slots.g3_prime,
-        assumes=(_COUNTED, _STATED_RATE),
-    ),
-    Bound(
-        "G5",
-        "common slots, Gaussian messages: the client, and whichever other it takes the place of, are hidden among the "
-        "empty slots",
-        "docs/theory_allocation.md",
-        0.5,
-        among.g5,
-        assumes=(_COUNTED, _STATED_RATE),
-    ),
-    Bound(
-        "G7",
-        "common slots, Gaussian messages: empty slots and occupied ones, in which the client is drawn as often as may "
-        "be expected, in one sum",
-        "docs/theory_allocation.md",
-        1.0,
-        competitors.g7,
-        assumes=(_COUNTED, _STATED_RATE),
-    ),
-    Bound(
-        "R6",
-        "replacement in two steps as in R2, each bounded by G7",
-        "docs/theory_allocation.md",
-        1.0,
-        competitors.r6,
-        assumes=(_COUNTED, _STATED_RATE),
-    ),
-    Bound(
-        "G6",
-        "sliding windows, Gaussian messages: the client, and all others in its slot, are hidden among the empty slots "
-        "that are in all of their windows",
-        "docs/theory_allocation.md",
-        3.0,
-        sliding.g6,
-    ),
-    Bound(
-        "R5",
-        "sliding windows, Gaussian messages: both records, and all others in the client's slot, are hidden among the "
-        "empty slots that are in all of their windows",
-        "docs/theory_allocation.md",
-        3.0,
-        sliding.r5,
-    ),
-    Bound(
-        "G9",
-        "sliding windows, Gaussian messages: the client takes the place of a dummy, and whoever shares its slot is "
-        "taken to have thrown again; or loads are revealed (G8)",
-        "docs/theory_allocation.md",
-        1.0,
-        thrown.g9,
-    ),
-    Bound(
-        "R7",
-        "replacement in two steps as in R2, each bounded by G9",
-        "docs/theory_allocation.md",
-        1.0,
-        thrown.r7,
-    ),
-    Bound(
-        "G4",
-        "the noise of all clients of a slot adds up in their average",
-        "docs/theory_allocation.md",
-        0.02,
-        families.g4,
-        assumes=(_STATED_NOISE,),
-    ),
-    Bound(
-        "T1h",
-        "check-in rates that differ: T1 for one client and a pool of members of one rate, whose number is a sum of "
-        "independent indicators; the others' coins are mixtures of a member's, an absent one and a present one",
-        _UNEQUAL + "; compare [Hoe56]",
-        0.03,
-        builders.t1h,
-    ),
-    Bound(
-        "T3h",
-        "with loads that do not depend on the data, averaged updates of clients with different rates: T1h",
-        _UNEQUAL,
-        0.03,
-        builders.t3h,
-    ),
-    Bound(
-        "T2'h",
-        "the messages of the occupied slots, at rates that differ: T2' among a pool of members of one rate, of whom "
-        "it is revealed how many throw",
-        _UNEQUAL,
-        0.05,
-        builders.t2_prime_h,
-    ),
-    Bound(
-        "T1h+",
-        "T1h with the likelihood constraints from below as well: the worst of all laws on a hexagon, step by step",
-        _UNEQUAL + ", docs/theory_hexagon.md",
-        0.3,
-        builders.t1h_plus,
-    ),
-    Bound(
-        "B0h",
-        "messages of one bit and public coins, at check-in rates that differ: every other client of T1h's pool may be "
-        "taken to hold one of the two records",
-        _UNEQUAL,
-        1.0,
-        builders.b0h,
-        assumes=("no client's message depends on another message of the same round",),
-    ),
-    Bound(
-        "S",
-        "who else takes part is revealed: shuffling of those who are there, times the client's rate",
-        _UNEQUAL,
-        0.03,
-        builders.s,
-    ),
-    Bound(
-        "T1m",
-        "clients who always come hide, too, which messages are the pool's",
-        _UNEQUAL,
-        0.2,
-        builders.t1m,
-        assumes=("no client's message depends on another message of the same round",),
-    ),
-    Bound(
-        "T2c",
-        "T2 where clients collude: a slot that holds the message of one of them hides nothing",
-        _UNEQUAL,
-        0.02,
-        builders.t2c,
-    ),
-    Bound(
-        "T*h",
-        "T* at rates that differ: the others are a pool of one rate, of which each is a member by chance",
-        _UNEQUAL,
-        3.0,
-        builders.t_star_h,
-        assumes=("no client's message depends on another message of the same round",),
-    ),
-    Bound(
-        "G1h",
-        "subsampling of a message, at rates that differ, by the visible number that checked in",
-        _UNEQUAL + "; [BBG18], Theorem 2",
-        0.03,
-        builders.g1h,
-        _nothing_from_shuffling("G1h"),
-        of_sums="subsampling of a Gaussian sum, whose noise adds up, at rates that differ, by the visible number that "
-        "checked in",
-    ),
-    Bound(
-        "G4h",
-        "the noise of all clients of a slot adds up in their average, at rates that differ",
-        _UNEQUAL,
-        0.02,
-        builders.g4h,
-    ),
+    _row("clones", "T1", 0.02, families.t1),
+    _row("clones", "T3", 0.02, families.t3),
+    _row("hexagon", "T1+", 0.25, families.t1_plus),
+    _row("everybody", "E+", 1.2, families.e_plus, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "T2", 0.02, families.t2),
+    _row("hexagon", "T2+", 0.5, families.t2_plus),
+    _row("hexagon", "T2++", 0.3, families.t2_plus_plus, assumes=(_STATED_RATE,)),
+    _row("clones", "T2'", 0.03, families.t2_prime),
+    _row("clones", "A", 0.05, families.total_variation),
+    _row("own-laws", "t_k", 0.05, families.t_k),
+    _row("own-laws", "B0", 0.6, families.b0, assumes=(_NOT_ADAPTIVE,)),
+    _row("own-laws", "", 0.5, families.own_laws, assumes_of=_of_own_laws),
+    _row("profile", "T*", 0.7, families.t_star),
+    _row("gaussian-cover", "T**", 3.0, families.t_two, assumes=(_SAME_BALL,)),
+    _row("subsampling", "G1", 0.02, families.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
+    _row("everybody", "G2", 0.05, families.g2),
+    _row("everybody", "E*", 3.0, families.e_star, assumes=(_SAME_BALL,)),
+    _row("subsampling", "R1", 0.02, slots.r1, caveat=_only_subsampling),
+    _row("subsampling", "R1'", 0.02, slots.r1_prime),
+    _row("two-steps", "R2", 0.5, slots.r2),
+    _row("profile", "R3", 0.5, slots.r3),
+    _row("allocation", "R4", 0.5, among.r4, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G3", 0.05, slots.g3),
+    _row("allocation", "G3'", 0.05, slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G5", 0.5, among.g5, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G7", 1.0, competitors.g7, assumes=(_COUNTED, _STATED_RATE)),
+    _row("two-steps", "R6", 1.0, competitors.r6, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G6", 3.0, sliding.g6),
+    _row("allocation", "R5", 3.0, sliding.r5),
+    _row("allocation", "G9", 1.0, thrown.g9),
+    _row("two-steps", "R7", 1.0, thrown.r7),
+    _row("subsampling", "G4", 0.02, families.g4, assumes=(_STATED_NOISE,)),
+    _row("clones", "T1h", 0.03, builders.t1h),
+    _row("clones", "T3h", 0.03, builders.t3h),
+    _row("clones", "T2'h", 0.05, builders.t2_prime_h),
+    _row("hexagon", "T1h+", 0.3, builders.t1h_plus),
+    _row("own-laws", "B0h", 1.0, builders.b0h, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "S", 0.03, builders.s),
+    _row("clones", "T1m", 0.2, builders.t1m, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "T2c", 0.02, builders.t2c),
+    _row("profile", "T*h", 3.0, builders.t_star_h, assumes=(_NOT_ADAPTIVE,)),
+    _row("subsampling", "G1h", 0.03, builders.g1h, caveat=_only_subsampling),
+    _row("subsampling", "G4h", 0.02, builders.g4h),
 )
 
 
-def labels() -> tuple[str, ...]:
-    """The labels of all theorems, in their order."""
-    return tuple(bound.label for bound in BOUNDS)
+def words() -> tuple[str, ...]:
+    """The words of all bounds, in their order."""
+    return tuple(dict.fromkeys([*WORDS, *(bound.word for bound in BOUNDS)]))
+
+
+def word_of(label: str) -> str | None:
+    """The word for what proofs, and `bounds=` before version 0.3, call by this label; None where there is none."""
+    return next((word for word, known in _LABELS.items() if label in known.split()), None)
 
 
 def register(bound: Bound) -> Callable[[], None]:
-    """Adds a theorem to those that `account` tries in this process; it is believed, as the others are.
+    """Adds a bound to those that `account` tries in this process; it is believed, as the others are.
 
     A bound below what an actual mechanism leaks at the delta asked for makes `account` raise ArithmeticError; one that
     is false elsewhere is not noticed. Register before the first question is asked, and in every process that answers.
 
     Args:
-      bound: the theorem; its label is one word that no other theorem has.
+      bound: its word is one word that no other bound has.
 
     Returns:
       A function that takes it out again.
 
     Raises:
-      TypeError, ValueError: it is no `Bound`, or its label is taken or not one word.
+      TypeError, ValueError: it is no `Bound`, or its word is taken or not one word.
     """
     global BOUNDS
     if not isinstance(bound, Bound):
         raise TypeError(f"bound={_validate.shown(bound)}: expected a Bound")
-    if bound.label in (*labels(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.label):
+    if bound.word in (*words(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.word):
         raise ValueError(
-            f"label={_validate.shown(bound.label)}: expected one word that is none of {', '.join(labels())}"
+            f"word={_validate.shown(bound.word)}: expected one word that is none of {', '.join(words())}"
         )
     BOUNDS = (*BOUNDS, bound)
 

@@ -135,22 +135,6 @@ class Measured(Protocol):
         ...
 
 
-@runtime_checkable
-class Compiled(Protocol):
-    """A bound or an instance that knows which programs it will need."""
-
-    def prepare(self) -> None:
-        """Begins to compile them, side by side; whoever needs one waits for it."""
-        ...
-
-
-def prepare(parts: Sequence[object]) -> None:
-    """Begins to compile what these will need."""
-    for part in parts:
-        if isinstance(part, Compiled):
-            part.prepare()
-
-
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -177,6 +161,25 @@ def rescalable(instance: Instance) -> bool:
     return dataclasses.is_dataclass(instance) and "scale" in {
         field.name for field in dataclasses.fields(instance)
     }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfEvents:
+    """The profile that an instance's own events show, a little above it: a scale for its grids.
+
+    top: the largest loss of the instance, or infinity.
+    """
+
+    instance: Instance
+    top: float = math.inf
+
+    name = "an instance by itself"
+    instances = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        above = np.expm1(np.minimum(loss, MAX_LOSS))
+        sides = [np.asarray(apart) - above * np.asarray(mass) for apart, mass in self.instance.lower(loss)]
+        return np.clip(np.maximum(*sides) * 1.001, 0.0, 1.0)
 
 
 class Profile(Protocol):
@@ -234,7 +237,7 @@ class ShuffledGaussian:
 
     @property
     def name(self) -> str:
-        return f"G1 ({'noise of the sum' if self.summed else 'subsampling'})"
+        return "subsampling (noise of the sum)" if self.summed else "subsampling"
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -438,9 +441,14 @@ class Least:
         return np.stack([np.asarray(each.upper(loss))[None] for each in self.bounds])
 
     def smallest(self, loss: np.ndarray) -> list[int]:
-        """Which bounds are smallest at one of the losses: the first of those that are as good."""
+        """Which bounds are smallest at one of the losses: of few names, and the first of those that are as good."""
         values = self.values(loss)
         as_good = values <= values.min(axis=0) * (1.0 + _AS_GOOD)
+        names = np.array([each.name for each in self.bounds])
+        for name in dict.fromkeys(names[np.unique(np.argmax(as_good, axis=0))].tolist()):
+            others = as_good & (names != name)[:, None, None]
+            if others.any(axis=0).all():
+                as_good = others
         return np.unique(np.argmax(as_good, axis=0)).tolist()
 
     def upper(self, loss: np.ndarray) -> Values:

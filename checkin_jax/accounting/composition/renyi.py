@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.choice import (
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld
@@ -142,13 +142,13 @@ class UnitCurve:
         return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.repeats
 
     def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
-        """The bounds on a unit that may leave out exp(-mass), by label; call inside `float64()`."""
+        """The bounds on a unit that may leave out exp(-mass), by word; call inside `float64()`."""
         if self.epsilon0 < _MIN_EPSILON0 or self.view == "local":
             return []
         # B0 and own laws are slower, and far below where they hold.
         tried = FAST_ONES if self.randomizer.one_bit is None else BEST
         unit = Unit(self.protocol, self.randomizer, "messages", REPLACE, mass)
-        return [] if unit.alone else [(bound.label, made) for bound, made in built_bounds(unit, tried)]
+        return [] if unit.alone else [(bound.word, made) for bound, made in built_bounds(unit, tried)]
 
     def curve(self, orders: np.ndarray) -> Curve:
         """At real orders > 1, each by itself."""
@@ -163,7 +163,7 @@ class UnitCurve:
                     if mixture is not None:
                         found.append((label, where, moments.log_moments(mixture, orders[where])))
                 if any(mixture is None for _, mixture in mixed):
-                    label = " and ".join(label for label, _ in built)
+                    label = " and ".join(dict.fromkeys(label for label, _ in built))
                     tried = [each for _, each in built]
                     found.append((label, where, _by_profile(tried, self.epsilon0, orders[where])))
         return self.joined(orders, found)
@@ -234,18 +234,18 @@ class GaussianCurve(UnitCurve):
             if not known:
                 return self.joined(orders, [])
             first, _, labels = known[0]
-            others = self._others(first.label)
-            label = " and ".join([first.label, *(bound.label for bound, _ in others)])
+            others = self._others(first)
+            label = " and ".join(dict.fromkeys([first.word, *(bound.word for bound, _ in others)]))
             moments = self._moments(labels, [one for _, one in others], orders)
         return self.joined(orders, [(label, np.arange(len(orders)), moments)])
 
-    def _others(self, but: str) -> list[tuple[Bound, UnitBound]]:
+    def _others(self, but: Bound) -> list[tuple[Bound, UnitBound]]:
         """Other bounds on the unit, that take a second at most."""
         unit = self._unit(_OTHERS_MASS)
-        tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound.label != but]
+        tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound is not but]
         made = [(bound, one) for bound in tried if (one := bound.build(unit)) is not None]
         included = {label for _, one in made for label in getattr(one, "includes", ())}
-        return [each for each in made if each[0].label not in included]
+        return [each for each in made if each[0].theorem not in included]
 
     def _moments(self, labels: Labels, others: Sequence[UnitBound], orders: np.ndarray) -> np.ndarray:
         """log A of a unit with these labels, whose profile is that of the others where that is smaller."""
@@ -289,7 +289,6 @@ def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
 
 def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
     """Log moments of the smallest of several bounds at every loss."""
-    prepare(built)
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
     side, _ = sides_above(one, losses)

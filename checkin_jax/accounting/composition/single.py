@@ -49,12 +49,12 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     # No bound is below what an instance proves; one that were would be seen, if only here.
     start = 0.99 * lower
     if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
-        return Bracket(0.0, 0.0, "profile")
+        return Bracket(0.0, 0.0, "one unit")
     upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top, start=start)[1]
     at = np.full(32, upper)
     if not float(one.upper(at)[0]) <= delta:
         upper = math.inf  # not even the largest loss that is followed
-    found = Bracket(0.0, upper, "profile", names=(_name(one, at),))
+    found = Bracket(0.0, upper, "one unit", names=(_name(one, at),))
     if lower > 0.0:
         found = dataclasses.replace(found, lower=lower, lower_method=method)
     return ordered(found)

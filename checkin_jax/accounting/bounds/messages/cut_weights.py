@@ -176,7 +176,7 @@ class CutWeights:
     log_inverse_mass: float
     whole: int = 0
 
-    name = "E*"
+    name = "everybody"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 

@@ -51,7 +51,7 @@ class HiddenMessages(HiddenSum):
     log_inverse_mass: float
     everybody: UnitBound | None = None
 
-    # Labels of theorems that are never below this one where it applies.
+    # Theorems that are never below this one where it applies.
     includes: ClassVar[tuple[str, ...]] = ("G1",)
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class HiddenMessages(HiddenSum):
 
     @property
     def name(self) -> str:
-        return f"T* ({self.profile.name} messages)"
+        return f"profile ({self.profile.name} messages)"
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
@@ -115,7 +115,7 @@ class SubsampledMessages(HiddenMessages):
 
     @property
     def name(self) -> str:
-        return "G1 (subsampling)"
+        return "subsampling"
 
     def hidden(self) -> np.ndarray:
         return np.full(self.losses.shape, math.inf)
@@ -163,7 +163,7 @@ class HiddenSlots(OneInSlots):
     rest: float = 0.0
     instances: tuple[Instance, ...] = ()
 
-    name = "R3"
+    name = "profile"
     light = True
 
     @property

@@ -39,11 +39,6 @@ class Hiding(Protocol):
     """What a bound needs to know of one unit of a protocol."""
 
     @property
-    def theorem(self) -> str:
-        """The theorem of docs/theory.md that holds with the dominating step."""
-        ...
-
-    @property
     def used(self) -> float:
         """The largest probability that the client's message is seen at all."""
         ...
@@ -71,12 +66,11 @@ class Shuffled:
     """Shuffled check-in (T1; rate 1 is shuffling), or averaged updates (T3) at the probability of taking part.
 
     Args:
-      num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]. theorem: "T1" or "T3".
+      num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1].
     """
 
     num_clients: int
     rate: float
-    theorem: str = "T1"
 
     used = 1.0
 
@@ -125,7 +119,6 @@ class Slots(_InSlots):
     used: float
     seen: float
 
-    theorem = "T2"
     everybody = 0.0
 
     def __post_init__(self) -> None:
@@ -153,8 +146,6 @@ class Occupied(_InSlots):
     num_clients: int
     num_slots: int
     prob: float
-
-    theorem = "T2'"
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)

@@ -79,7 +79,7 @@ class KaryBound(HiddenSteps):
 
     @property
     def name(self) -> str:
-        return f"{self.hiding.theorem} for k-ary randomized response"
+        return "own-laws (k-ary randomized response)"
 
     @property
     def law(self) -> equal_steps.Law:

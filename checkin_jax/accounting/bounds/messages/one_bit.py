@@ -154,7 +154,7 @@ class OneBitCheckIn(_OneBit):
 
     @property
     def name(self) -> str:
-        return "B0" if self.hiding.everybody < 1.0 else self.hiding.theorem
+        return "own-laws (one bit)" if self.hiding.everybody < 1.0 else "clones"
 
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
         seen = self.hiding.sums(self.log_inverse_mass)

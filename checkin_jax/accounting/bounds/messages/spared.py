@@ -110,7 +110,7 @@ class _Chain(TabulatedMessages):
     two: bool = False
     inner: UnitBound | None = None
 
-    name = "E*"
+    name = "everybody"
     instances: tuple[Instance, ...] = ()
 
     @functools.cached_property
@@ -216,7 +216,7 @@ class SparedGaussian:
     mu: float
     log_inverse_mass: float
 
-    name = "E* (Gaussian messages)"
+    name = "everybody (Gaussian messages)"
     top = math.inf
 
     @property

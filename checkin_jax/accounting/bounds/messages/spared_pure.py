@@ -28,7 +28,7 @@ class SparedPureLDP:
     log_inverse_mass: float
     differ: float | None = None
 
-    name = "E+"
+    name = "everybody"
     instances: tuple[Instance, ...] = ()
 
     @property

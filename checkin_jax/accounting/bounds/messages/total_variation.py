@@ -159,7 +159,7 @@ class TotalVariationBound(HiddenSteps):
 
     @property
     def name(self) -> str:
-        return f"{self.hiding.theorem} for a total variation"
+        return "clones (of a total variation)"
 
     @property
     def law(self) -> equal_steps.Law:

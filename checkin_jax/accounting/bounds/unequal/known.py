@@ -78,7 +78,7 @@ class UnequalOneBit(UnequalSteps):
     ) -> UnequalOneBit:
         """With the law that belongs to epsilon0 and differ."""
         law = total_variation_law(epsilon0, differ * most_total_variation(epsilon0))
-        return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "B0h", (), differ)
+        return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "own-laws (one bit)", (), differ)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         losses, plain = super().evaluated()

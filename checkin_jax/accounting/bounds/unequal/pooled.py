@@ -92,7 +92,7 @@ class AmongOthers(abc.ABC):
 class UnequalPureLDP(AmongOthers):
     """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
 
-    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`. name: T1h, or T3h.
+    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
     """
 
     rate: float
@@ -101,7 +101,8 @@ class UnequalPureLDP(AmongOthers):
     epsilon0: float
     log_inverse_mass: float
     others: Others | None = None
-    name: str = "T1h"
+
+    name = "clones"
 
     @property
     def variance(self) -> float:

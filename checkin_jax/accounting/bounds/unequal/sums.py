@@ -57,7 +57,7 @@ class UnequalGaussian:
 
     @property
     def name(self) -> str:
-        return f"G1h ({'noise of the sum' if self.summed else 'subsampling'})"
+        return "subsampling (noise of the sum)" if self.summed else "subsampling"
 
     @functools.cached_property
     def law(self) -> poisson_binomial.Law:
@@ -168,7 +168,7 @@ class UnequalMessages:
     profile: Profile
     instances: tuple[Instance, ...] = ()
 
-    name = "G1h (subsampling)"
+    name = "subsampling"
 
     @property
     def top(self) -> float:

@@ -42,7 +42,7 @@ class AmongPresent(AmongOthers):
     log_inverse_mass: float
     others: Others | None = None
 
-    name = "S"
+    name = "clones"
 
     @property
     def variance(self) -> float:
@@ -80,7 +80,7 @@ class AmongSure(AmongOthers):
     log_inverse_mass: float
     others: Others | None = None
 
-    name = "T1m"
+    name = "clones"
 
     @property
     def variance(self) -> float:
@@ -217,7 +217,7 @@ class SlotsWithColluders:
     log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
-    name = "T2c"
+    name = "clones"
 
     @property
     def top(self) -> float:

@@ -139,7 +139,7 @@ class G3Slots(_Allocation):
     client (shift at most mu): in every slot the worse of the two, in convex order. Valid for adaptive randomizers.
     """
 
-    name = "G3"
+    name = "allocation"
     instances: tuple[Instance, ...] = ()
     shared = True
 
@@ -155,7 +155,7 @@ class R1Subsampling:
     mu: float
     rest: float = 0.0
 
-    name = "R1"
+    name = "subsampling"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 
@@ -188,8 +188,8 @@ class R2TwoSteps:
 
     pair: OneStep
     rest: float = 0.0
-    name: str = "R2"
 
+    name = "two-steps"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 

@@ -68,7 +68,7 @@ class OppositeRecords(OneInSlots):
     profile: Profile = dataclasses.field(init=False)
     instances: tuple[Instance, ...] = ()
 
-    name = "R4"
+    name = "allocation"
     # The law changes little with c.
     apart: ClassVar[float] = 0.4
     share: ClassVar[float] = 2.0
@@ -104,7 +104,7 @@ class _Displacing(OneSided):
     used: float
     instances: tuple[Instance, ...] = ()
 
-    name = "G5"
+    name = "allocation"
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
@@ -180,7 +180,7 @@ class AmongDummies(Directed):
     common: _Common
     instances: tuple[Instance, ...] = ()
 
-    name = "G5"
+    name = "allocation"
 
     @functools.cached_property
     def _both(self) -> tuple[Directed, float]:
@@ -210,7 +210,7 @@ class RecordsAmongDummies:
     common: _Common
     instances: tuple[Instance, ...] = ()
 
-    name = "R4"
+    name = "allocation"
     top = math.inf
 
     @functools.cached_property

@@ -50,7 +50,7 @@ class CompetingClients(OneSided):
     log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
-    name = "G7"
+    name = "allocation"
 
     light = True
 
@@ -144,4 +144,4 @@ def g7(unit: Unit) -> UnitBound | None:
 def r6(unit: Unit) -> UnitBound | None:
     """Needs: as G7; a record is replaced."""
     pair = _competing(unit) if unit.replaced else None
-    return None if pair is None else R2TwoSteps(pair, name="R6")
+    return None if pair is None else R2TwoSteps(pair)

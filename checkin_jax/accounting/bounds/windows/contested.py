@@ -91,8 +91,6 @@ class WeightedSlots(Staged):
     others: int
     pick: float
 
-    label = "T2+"
-
     @property
     def _seen(self) -> float:
         return self.used

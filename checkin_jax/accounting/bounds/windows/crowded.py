@@ -68,7 +68,7 @@ class OccupiedAllocationGaussian(Directed):
     log_inverse_mass: float
     sums: int | None = None
 
-    name = "G3'"
+    name = "allocation"
     instances: tuple[Instance, ...] = ()
 
     @functools.cached_property

@@ -28,8 +28,6 @@ class LabelledSlots(Staged):
     steps: Steps
     log_inverse_mass: float
 
-    label = "T2++"
-
     @property
     def includes(self) -> tuple[str, ...]:
         """T2+, where this is never above it by more than rounding and ranges of the number of occupied slots."""

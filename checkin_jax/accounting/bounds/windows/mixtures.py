@@ -71,7 +71,7 @@ class TwoKinds(OneSided):
     other: Directed
     instances: tuple[Instance, ...] = ()
 
-    name = "G3"
+    name = "allocation"
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)[:, None]
@@ -110,7 +110,7 @@ class LoadedSlot:
     mu: float
     log_inverse_mass: float
 
-    name = "R1'"
+    name = "subsampling"
     top = math.inf
     instances: tuple[Instance, ...] = ()
 

@@ -201,7 +201,7 @@ class SlidingAmongDummies(Directed):
     windows: Windows
     instances: tuple[Instance, ...] = ()
 
-    name = "G6"
+    name = "allocation"
 
     @functools.cached_property
     def _alone(self) -> tuple[AllocationGaussian, ...]:
@@ -255,7 +255,7 @@ class RecordsSliding:
     windows: Windows
     instances: tuple[Instance, ...] = ()
 
-    name = "R5"
+    name = "allocation"
     top = math.inf
 
     @functools.cached_property

@@ -68,7 +68,7 @@ class RevealedLoads(OneSided):
     log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
-    name = "G8"
+    name = "allocation"
 
     @functools.cached_property
     def _numbers(self) -> tuple[tuple[int, int, float], ...]:
@@ -135,7 +135,7 @@ class ThrownAgain(OneSided):
     log_inverse_mass: float
     instances: tuple[Instance, ...] = ()
 
-    name = "G9"
+    name = "allocation"
     # Nothing that says how it compares is known before it is evaluated.
     light = False
     spread = math.inf
@@ -231,4 +231,4 @@ def g9(unit: Unit) -> UnitBound | None:
 def r7(unit: Unit) -> UnitBound | None:
     """Needs: as G9; a record is replaced."""
     pair = _thrown(unit) if unit.replaced else None
-    return None if pair is None else R2TwoSteps(pair, name="R7")
+    return None if pair is None else R2TwoSteps(pair)
