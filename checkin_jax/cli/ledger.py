@@ -224,7 +224,8 @@ class LedgerShow(JsonOption):
     Attributes:
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
       delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
+        clones,hexagon.
       summary: what users of the devices may be told: how much is spent, without notes, names or sites.
       attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
       verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
@@ -338,7 +339,8 @@ class LedgerReport:
       out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
       deployment: TOML file with the table [deployment]: what the deployer declares.
       delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
+        clones,hexagon.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)

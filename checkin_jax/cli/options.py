@@ -295,7 +295,8 @@ class GuaranteeOptions:
       neighboring_relation: which data sets are compared; add-or-remove-one is for windows with hidden dummies.
       client_rate: where rates differ: the rate of the client meant; the fastest's when left out, which covers
         everybody.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
+        clones,hexagon.
     """
 
     delta: Annotated[float, GUARANTEE] = 1e-6

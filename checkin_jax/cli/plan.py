@@ -71,7 +71,8 @@ class Plan(TableOptions):
 
     Attributes:
       plan: the file.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
+        clones,hexagon.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --json")

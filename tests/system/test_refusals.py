@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -235,6 +236,8 @@ PYTHON = re.compile(r"^checkin: [a-z]+\w*=")
 def folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    # Imports take long on a busy machine; that work goes on is said beside a refusal.
+    monkeypatch.setattr(cli, "going_on", lambda what: contextlib.nullcontext())
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content.encode("latin-1"))
     return tmp_path
