@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from checkin_jax import _validate
 from checkin_jax._files import replacing
 from checkin_jax._tables import broken, terminal_width
-from checkin_jax.cli.options import Job, UsageError
+from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.reports.record import Record
@@ -54,21 +54,18 @@ def picture(option: str, path: Path | None) -> Path | None:
         raise UsageError(f"{option} {path}: {str(error).partition(': ')[2]}") from error
 
 
-def page_of(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> Job:
-    """The job of writing the page about a file, beside it under its whole name where `out` is None."""
+def write_page(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> None:
+    """Writes the page about a file, beside it under its whole name where `out` is None, and prints its place."""
+    from checkin_jax.reports import render
+
     # With its suffix: a ledger and a plan of one fleet have pages of their own.
     out = subject.with_name(f"{subject.name}.html") if out is None else out
     check_free(out, subject, deployment)
 
-    def job() -> None:
-        from checkin_jax.reports import render
-
-        with replacing(out) as stream:
-            try:
-                stream.write(render.page(made()).encode())
-            # What only accounting can tell: an empty ledger, checks of nothing.
-            except ValueError as error:
-                raise UsageError(f"{subject}: {error}") from error
-        print(out)
-
-    return job
+    with replacing(out) as stream:
+        try:
+            stream.write(render.page(made()).encode())
+        # What only accounting can tell: an empty ledger, checks of nothing.
+        except ValueError as error:
+            raise UsageError(f"{subject}: {error}") from error
+    print(out)

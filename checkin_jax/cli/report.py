@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import tyro
-
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger, plan
 from checkin_jax.cli.ledger import LedgerBudget, LedgerReport
-from checkin_jax.cli.options import Job, UsageError, bounds_of
-from checkin_jax.cli.pages import check_free, page_of, say
+from checkin_jax.cli.options import JsonOption, bounds_of
+from checkin_jax.cli.pages import check_free, say, write_page
+from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.reports.declared import Deployment
@@ -22,35 +20,28 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(kw_only=True)
-class SpentBudget:
-    """Shows what a run or a ledger has spent and what is left, while it goes on or after; writes nothing."""
+class SpentBudget(JsonOption):
+    """Shows what a run or a ledger has spent and what is left, while it goes on or after; writes nothing.
+
+    Attributes:
+      run_dir: folder of the run, or a ledger (.json).
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("runs/digits", "year.json")
 
-    run_dir: tyro.conf.Positional[Path]
-    """Folder of the run, or a ledger (.json)."""
-    json: bool = False
-    """Print one JSON object instead of text."""
+    run_dir: Path = dataclasses.field(kw_only=False)
 
-    def prepare(self) -> Job:
-        """Reads the ledger; the job accounts for it and prints."""
+    def run(self) -> None:
+        """Reads the ledger, accounts for it and prints."""
         from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
         if self.run_dir.is_file() and self.run_dir.suffix == ".json":
-            return LedgerBudget(ledger=self.run_dir, json=self.json).prepare()
+            LedgerBudget(ledger=self.run_dir, json=self.json).run()
+            return
         _refuse_files(self.run_dir, "budget")
-        run = recorded.read(self.run_dir)
-
-        def job() -> None:
-            found = budget_of(run, account)
-            if self.json:
-                print(json.dumps(found.as_dict(), allow_nan=False))
-            else:
-                say(str(found))
-
-        return job
+        self.show(budget_of(recorded.read(self.run_dir), account))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -60,50 +51,54 @@ class ReportPage:
     A table [deployment] in a TOML file declares what no program can know: view, message, num_clients, client, tuning,
     evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit,
     code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
+
+    Attributes:
+      subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
+      out: where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its
+        name. A page about something else stays.
+      deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
+        itself.
+      delta: delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own.
+      bounds: bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon.
+      last: the last statement about a ledger or a plan, in JSON: the page says what changed.
+      attack: of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more.
     """
 
-    heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
         "runs/digits",
         "fleet.json --delta 1e-8 --deployment deployment.toml --out fleet.html",
         "fleet.toml",
     )
 
-    subject: tyro.conf.Positional[Path]
-    """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
+    subject: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
-    """Where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its name. A
-    page about something else stays."""
     deployment: Path | None = None
-    """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None
-    """Delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own."""
     bounds: str | None = None
-    """Bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon."""
     last: Path | None = None
-    """The last statement about a ledger or a plan, in JSON: the page says what changed."""
     attack: bool = False
-    """Of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more."""
 
-    def prepare(self) -> Job:
-        """Reads the subject; the job accounts for it and writes the page."""
+    def run(self) -> None:
+        """Reads the subject, accounts for it and writes the page."""
         from checkin_jax.reports import declared
 
         deployment = None if self.deployment is None else declared.read(self.deployment)
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: there is no such folder or file")
-        if not self.subject.is_file():
-            return self._of_run(deployment)
-        if self.attack:
+        if self.subject.is_dir():
+            self._of_run(deployment)
+        elif self.attack:
             raise UsageError("--attack goes with the folder of a run")
-        job_of = {".json": self._of_ledger, ".toml": self._of_plan}.get(self.subject.suffix)
-        if job_of is None:
+        elif self.subject.suffix == ".json":
+            self._of_ledger()
+        elif self.subject.suffix == ".toml":
+            self._of_plan(deployment)
+        else:
             raise UsageError(
                 f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
             )
-        return job_of(deployment)
 
-    def _of_run(self, deployment: Deployment | None) -> Job:
+    def _of_run(self, deployment: Deployment | None) -> None:
         from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, run_page
 
@@ -114,32 +109,20 @@ class ReportPage:
         out = self.subject / "report.html" if self.out is None else self.out
         check_free(out, self.subject, self.deployment)
         if not run.metrics:
-            raise UsageError(
-                f"run_dir={str(self.subject)!r}: no round was logged; there is nothing to report"
-            )
+            raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
+        print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
 
-        def job() -> None:
-            try:
-                print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
-            except ValueError as error:  # declarations that fit nothing
-                raise UsageError(str(error)) from error
-
-        return job
-
-    def _of_ledger(self, _: Deployment | None) -> Job:
+    def _of_ledger(self) -> None:
         given: dict[str, Any] = {"delta": self.delta, "bounds": self.bounds}
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"out": self.out, "deployment": self.deployment, "last": self.last}
-        report = LedgerReport(ledger=self.subject, **given)
-        return report.prepare()
+        LedgerReport(ledger=self.subject, **given).run()
 
-    def _of_plan(self, deployment: Deployment | None) -> Job:
-        from checkin_jax.cli.plan import recorded
-
+    def _of_plan(self, deployment: Deployment | None) -> None:
         if self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
-        made = recorded(self.subject, bounds_of(self.bounds or "best"), deployment, self.last)
-        return page_of(self.subject, self.out, made, self.deployment)
+        made = plan.recorded(self.subject, bounds_of(self.bounds or "best"), deployment, self.last)
+        write_page(self.subject, self.out, made, self.deployment)
 
 
 def _refuse_files(subject: Path, command: str) -> None:
@@ -154,56 +137,54 @@ def _refuse_files(subject: Path, command: str) -> None:
 class Statement:
     """Writes the statement to file of a run, a ledger or a plan: unit, epsilon, delta, mu, who is trusted, what is not
     covered, and which questions are still blank.
+
+    Attributes:
+      subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
+      format: text; json: the versioned record (its schema is in the documentation); registry: the answers that a
+        registry of deployments wants; model-card: a section in Markdown; html: the page of checkin report.
+      out: where it goes; standard output when left out.
+      deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
+        itself.
+      delta: delta of a ledger's guarantee; the ledger's own when left out.
+      bounds: bounds for a ledger or a plan: best (all that apply), fast, or words: clones,hexagon.
+      last: the last statement about a ledger or a plan, in JSON: this one says what changed.
+      no_attack: leave out mu and other terms of an attacker's, which take a few seconds.
     """
 
-    heading: ClassVar[str] = "output"
     examples: ClassVar[tuple[str, ...]] = (
         "runs/digits --format model-card",
         "year.json --deployment deployment.toml --format html --out year.html",
         "fleet.toml --format json --out 2026.json",
     )
 
-    subject: tyro.conf.Positional[Path]
-    """Folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml)."""
+    subject: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
-    """text; json: the versioned record (its schema is in the documentation); registry: the answers that a registry of
-    deployments wants; model-card: a section in Markdown; html: the page of checkin report."""
     out: Path | None = None
-    """Where it goes; standard output when left out."""
     deployment: Path | None = None
-    """TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan itself."""
     delta: float | None = None
-    """Delta of a ledger's guarantee; the ledger's own when left out."""
     bounds: str = "best"
-    """Bounds for a ledger or a plan: best (all that apply), fast, or words: clones,hexagon."""
     last: Path | None = None
-    """The last statement about a ledger or a plan, in JSON: this one says what changed."""
     no_attack: bool = False
-    """Leave out mu and other terms of an attacker's, which take a few seconds."""
 
-    def prepare(self) -> Job:
-        """Reads the subject; the job accounts for it and writes the statement."""
+    def run(self) -> None:
+        """Reads the subject, accounts for it and writes the statement."""
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: there is no such folder or file")
         if self.out is not None and self.format == "html":
             check_free(self.out, self.subject, self.deployment)
         written = self._of_run() if self.subject.is_dir() else self._of_file()
-
-        def job() -> None:
-            try:
-                text = written()
-            except ValueError as error:  # what only accounting can tell, and declarations that fit nothing
-                raise UsageError(f"{self.subject}: {error}") from error
-            if self.out is not None:
-                with replacing(self.out) as stream:
-                    stream.write(text.encode())
-                print(self.out)
-            elif self.format == "text":
-                say(text.removesuffix("\n"))
-            else:
-                print(text, end="")
-
-        return job
+        try:
+            text = written()
+        except ValueError as error:  # what only accounting can tell, and declarations that fit nothing
+            raise UsageError(f"{self.subject}: {error}") from error
+        if self.out is not None:
+            with replacing(self.out) as stream:
+                stream.write(text.encode())
+            print(self.out)
+        elif self.format == "text":
+            say(text.removesuffix("\n"))
+        else:
+            print(text, end="")
 
     def _of_run(self) -> Callable[[], str]:
         from checkin_jax.accounting.account import account
@@ -216,7 +197,7 @@ class Statement:
         said = None if self.deployment is None else declared.read(self.deployment)
         run = recorded.read(self.subject)
         if not run.rounds:
-            raise UsageError(f"run_dir={str(self.subject)!r}: no round was logged; there is nothing to state")
+            raise UsageError(f"{self.subject}: no round was logged; there is nothing to state")
         _ = run.audit  # before any work: is it whole, and of this run?
         if self.format == "html":
             return lambda: run_page.build(run, account, deployment=said)

@@ -48,7 +48,7 @@ def test_the_package_imports_nothing_that_only_some_need():
         "dp_accounting",
         "optax",
         "rich",
-        "tyro",
+        "cyclopts",
         "flax",
         "orbax",
         "matplotlib",

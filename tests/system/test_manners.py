@@ -63,7 +63,7 @@ def test_an_output_that_is_full_is_one_line(command):
 def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(command, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "tyro.py").write_text(
+    (other / "cyclopts.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
     )
     done = command(*QUICK, path=[other])
@@ -80,12 +80,10 @@ def test_the_library_leaves_signals_alone():
 # A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
 _BUSY = """
 import {module} as module, time
-def prepare(self):
-    def job():
-        print("busy", flush=True)
-        time.sleep(40)
-    return job
-module.{name}.prepare = prepare
+def run(self):
+    print("busy", flush=True)
+    time.sleep(40)
+module.{name}.run = run
 """
 
 
