@@ -9,7 +9,6 @@ from typing import Literal
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
@@ -189,6 +188,8 @@ class FixedWindow(CommonSlots):
         if not common:
             seen = self._seen(client_rate, prob)
         else:
+            from checkin_jax.numerics.counts import occupancy
+
             seen = occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
         return Slots(

@@ -63,6 +63,17 @@ def test_the_package_imports_nothing_that_only_some_need():
     )
 
 
+@pytest.mark.parametrize("line", ["--help", "epsilon --help", "train digits --help", "epsilon --delta x"])
+def test_the_command_helps_and_refuses_without_jax(line):
+    told = run(
+        "import contextlib, sys; from checkin_jax import cli\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):\n"
+        f"    cli.main({line.split()})\n"
+        "print({'jax', 'scipy'} & sys.modules.keys())"
+    )
+    assert told == ["set()"]
+
+
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
 @pytest.mark.parametrize(("question", "most"), [(HEADLINE, 1), (HIDDEN, 1), (SLOTS, 0)])
 def test_a_bracket_compiles_few_programs(question, most, monkeypatch):
