@@ -132,12 +132,13 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     def _rates(self) -> Rates | RateLimits | None:
         """What is given of check-in rates that differ."""
         largest, expected = self.largest_rate, self.expected_check_ins
+        if self.rates is not None:
+            if (largest, expected) != (None, None):
+                raise UsageError("--rates leaves no room for --largest-rate and --expected-check-ins")
+            return rates_of(self.rates)
         if (largest is None) != (expected is None):
             raise UsageError("--largest-rate and --expected-check-ins go together")
-        limits = None if largest is None or expected is None else RateLimits(largest, expected)
-        if self.rates is not None and limits is not None:
-            raise UsageError("--rates leaves no room for --largest-rate and --expected-check-ins")
-        return limits if self.rates is None else rates_of(self.rates)
+        return None if largest is None or expected is None else RateLimits(largest, expected)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
         """The protocol; `start` has values for fields that were left out.

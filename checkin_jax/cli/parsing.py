@@ -94,11 +94,20 @@ def _told(error: cyclopts.CycloptsError) -> str:
                 return f"{error.keyword} without a value: expected {_meant(argument.hint)}"
             name = argument.name if argument.index is None else argument.name.strip("-").upper()
             alike = [word for word in error.unused_tokens or () if did_you_mean(word, [argument.name])]
-            return f"{name} is needed{''.join(f', not {word}' for word in alike)}"
+            wrong = "".join(f", not {word}" for word in alike)
+            return f"{name} is needed{wrong}{_about(error.target, argument)}"
         case exceptions.UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"{_validate.cut(word)}: one word too many"
         case _:
             return " ".join(str(error).split())
+
+
+def _about(command: Callable[..., Any] | None, argument: cyclopts.Argument) -> str:
+    """The first sentence about an argument of a command, and its choices, after a colon."""
+    text = "" if command is None else described(command)[argument.field_info.name].text.rstrip(".")
+    choices = argument.get_choices()
+    told = [*([text] if text else []), *([f"One of {', '.join(choices)}"] if choices else [])]
+    return f": {'. '.join(told)}" if told else ""
 
 
 def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:

@@ -18,6 +18,8 @@ from checkin_jax.cli.parsing import application, parsed
 
 # Errors name what is missing of the others by themselves.
 _TRAINING, _OTHERS = ("flax", "optax"), ("orbax", "matplotlib", "pyarrow")
+# Exit code, as if by SIGPIPE.
+_BROKEN_PIPE = 128 + 13
 
 
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
@@ -70,12 +72,13 @@ def guarded(name: str, job: Callable[[], None], told: Callable[[str], str] = str
     except OSError as error:
         _close_output()
         if isinstance(error, BrokenPipeError):
-            sys.exit(128 + 13)  # as if by SIGPIPE
+            sys.exit(_BROKEN_PIPE)
         _refuse(name, _words(error))
     except KeyboardInterrupt:
         _leave(130)
     except SystemExit as ended:
-        _leave(ended.code)
+        broken = isinstance(ended.__context__, BrokenPipeError)  # which rich ends with exit code 1
+        _leave(_BROKEN_PIPE if broken else ended.code)
 
 
 def _words(error: Exception) -> str:

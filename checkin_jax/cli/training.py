@@ -109,13 +109,12 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
             try:
                 report = self._train(config, images, mesh, interrupts)
             except FinishedError as error:  # a job that is begun again and again has reached its end
+                finished = recorded.read(self.run_dir) if self.is_first() else None
                 print(f"checkin: {error}", file=sys.stderr)
-                if self.is_first():
-                    finished = recorded.read(self.run_dir)
-                    if self.json:
-                        print(json.dumps(finished.report, allow_nan=False))
-                    else:
-                        say(str(finished.statement), f"Saved in {self.run_dir}")
+                if finished is not None and self.json:
+                    print(json.dumps(finished.report, allow_nan=False))
+                elif finished is not None:
+                    say(str(finished.statement), f"Saved in {self.run_dir}")
                 return
             except RoundError as error:
                 raise UsageError(str(error)) from error
