@@ -19,7 +19,7 @@ from checkin_jax._plain import finite
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
-from checkin_jax.cli.options import QUICK, JsonOption, Relation, RunOptions, View, bounds_of
+from checkin_jax.cli.options import QUICK, JsonOption, Relation, RunOptions, View, bounds_of, run_of
 from checkin_jax.cli.pages import say, write_page
 from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.protocols import VIEWS, CheckInProtocol
@@ -100,12 +100,10 @@ class LedgerAdd(RunOptions, WhoOptions):
         """
         if self.trained is None:
             return self.build_protocol(), self.build_randomizer()
-        from checkin_jax.training.reports import recorded
-
         for field in dataclasses.fields(RunOptions):
             if getattr(self, field.name) != field.default:
                 raise UsageError(f"{option(field.name)} is said by --run {self.trained}")
-        found = recorded.read(self.trained)
+        found = run_of("--run", self.trained)
         return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
 
     def run(self) -> None:

@@ -32,6 +32,8 @@ from checkin_jax.rates import RateLimits, Rates
 if TYPE_CHECKING:
     import jax
 
+    from checkin_jax.training.reports.recorded import RecordedRun
+
 
 def _words(kind: type) -> str:
     """A class by its name in words with hyphens."""
@@ -357,6 +359,19 @@ def _number(word: str) -> float:
         return float(word)
     except ValueError:
         raise ValueError("expected numbers between commas, or a CSV file") from None
+
+
+def run_of(name: str, folder: Path) -> "RecordedRun":
+    """The run in the folder that an option names.
+
+    Raises:
+      UsageError: there is no such folder. ValueError, OSError: there is no whole run in it.
+    """
+    from checkin_jax.training.reports import recorded
+
+    if not folder.is_dir():
+        raise UsageError(f"{name} {folder}: no such folder")
+    return recorded.read(folder)
 
 
 def bounds_of(text: str) -> str | tuple[str, ...]:

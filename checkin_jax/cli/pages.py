@@ -21,12 +21,17 @@ def say(*lines: str, to: TextIO | None = None) -> None:
     print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
+def check_folder(out: Path) -> None:
+    """Refuses a place that is not that of a file in a folder that is there."""
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out}: expected a file in a folder that is there")
+
+
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
     """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
     from checkin_jax.reports import render
 
-    if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"--out {out}: expected a file in a folder that is there")
+    check_folder(out)
     for read in (subject, deployment):
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: the page is made of that file")

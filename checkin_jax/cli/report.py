@@ -11,7 +11,7 @@ from checkin_jax._files import replacing
 from checkin_jax.cli import ledger, plan
 from checkin_jax.cli.ledger import LedgerBudget, LedgerReport
 from checkin_jax.cli.options import JsonOption, bounds_of
-from checkin_jax.cli.pages import check_free, say, write_page
+from checkin_jax.cli.pages import check_folder, check_free, say, write_page
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
@@ -170,8 +170,10 @@ class Statement:
         """Reads the subject, accounts for it and writes the statement."""
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: there is no such folder or file")
-        if self.out is not None and self.format == "html":
-            check_free(self.out, self.subject, self.deployment)
+        if self.out is not None:
+            check_folder(self.out)
+            if self.format == "html":
+                check_free(self.out, self.subject, self.deployment)
         written = self._of_run() if self.subject.is_dir() else self._of_file()
         try:
             text = written()

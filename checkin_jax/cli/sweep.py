@@ -22,6 +22,7 @@ from checkin_jax.cli.options import (
     own_values,
     with_options,
 )
+from checkin_jax.cli.pages import check_folder
 from checkin_jax.cli.parsing import UsageError, described
 from checkin_jax.cli.progress import RowBar
 from checkin_jax.sweeps.settings import NAMES
@@ -126,8 +127,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions):
         from checkin_jax.sweeps import tables
 
         out = tables.check(self.out)
-        if not out.parent.is_dir() or out.is_dir():
-            raise UsageError(f"--out {str(out)!r}: expected a file in a folder that is there")
+        check_folder(out)
         if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} is there: expected another --out, or --overwrite")
         if self.plot is not None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from checkin_jax.cli.options import GUARANTEE, HostOptions, JsonOption, RunOptions, View
+from checkin_jax.cli.options import GUARANTEE, HostOptions, JsonOption, RunOptions, View, run_of
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
@@ -128,9 +128,8 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
           UsageError: a ledger of another delta.
         """
         from checkin_jax.accounting.interop import ledger_file
-        from checkin_jax.training.reports import recorded
 
-        before = () if self.after is None else recorded.read(self.after).spent
+        before = () if self.after is None else run_of("--after", self.after).spent
         if self.ledger is None:
             return before, self.target_epsilon
         kept = ledger_file.read(self.ledger)

@@ -685,7 +685,10 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
         ),
         (["plan"], "PLAN is needed: the file (see checkin plan --help)"),
         (["plan", "--json"], "PLAN is needed: the file (see"),
-        (["ledger", "add", "--num-clients", "5"], "LEDGER is needed: the file (see checkin ledger add --help)"),
+        (
+            ["ledger", "add", "--num-clients", "5"],
+            "LEDGER is needed: the file (see checkin ledger add --help)",
+        ),
         (["sweep", "--num-clients=10"], "--out is needed: file to write"),
         (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: file to write"),
         (["sweep", "--out", "--json"], "--out without a value: expected a path"),
