@@ -22,11 +22,11 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.explain import Explain
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.ledger import LedgerAdd, LedgerList, LedgerRemove, LedgerReport, LedgerShow
+from checkin_jax.cli.ledger import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
-from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
+from checkin_jax.cli.report import LedgerReport, ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 

@@ -19,8 +19,17 @@ from checkin_jax._plain import finite
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
-from checkin_jax.cli.options import QUICK, JsonOption, Relation, RunOptions, View, bounds_of, run_of
-from checkin_jax.cli.pages import say, write_page
+from checkin_jax.cli.options import (
+    QUICK,
+    BoundsOption,
+    JsonOption,
+    Relation,
+    RunOptions,
+    View,
+    bounds_of,
+    run_of,
+)
+from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -218,14 +227,12 @@ class LedgerRemove(WhoOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerShow(JsonOption):
+class LedgerShow(JsonOption, BoundsOption):
     """Shows what all runs of a ledger promise together, both ends, and what is left of its target; writes nothing.
 
     Attributes:
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
       delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
-        clones,hexagon.
       summary: what users of the devices may be told: how much is spent, without notes, names or sites.
       attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
       verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
@@ -235,7 +242,6 @@ class LedgerShow(JsonOption):
 
     ledger: Path = dataclasses.field(kw_only=False)
     delta: float | None = None
-    bounds: str = "best"
     summary: bool = False
     attack: bool = False
     verbose: bool = False
@@ -326,40 +332,6 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
         *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
         f"but for a chance of {g.delta!r}.",
     )
-
-
-@dataclasses.dataclass(kw_only=True)
-class LedgerReport:
-    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
-
-    What a file of declarations may hold is said by checkin report --help.
-
-    Attributes:
-      ledger: the file.
-      out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
-      deployment: TOML file with the table [deployment]: what the deployer declares.
-      last: the last statement about the ledger, in JSON: the page says what changed.
-      delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
-        clones,hexagon.
-    """
-
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
-
-    ledger: Path = dataclasses.field(kw_only=False)
-    out: Path | None = None
-    deployment: Path | None = None
-    last: Path | None = None
-    delta: float | None = None
-    bounds: str = "best"
-
-    def run(self) -> None:
-        """Accounts for everything in the ledger and writes the page."""
-        from checkin_jax.reports import declared
-
-        said = None if self.deployment is None else declared.read(self.deployment)
-        made = recorded(self.ledger, self.delta, bounds_of(self.bounds), said, self.last)
-        write_page(self.ledger, self.out, made, self.deployment)
 
 
 def recorded(

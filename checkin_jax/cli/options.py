@@ -288,7 +288,19 @@ class HostOptions(ProcessOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class GuaranteeOptions:
+class BoundsOption:
+    """Which bounds are tried.
+
+    Attributes:
+      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
+        clones,hexagon.
+    """
+
+    bounds: Annotated[str, GUARANTEE] = "best"
+
+
+@dataclasses.dataclass(kw_only=True)
+class GuaranteeOptions(BoundsOption):
     """What is asked of a run.
 
     Attributes:
@@ -298,15 +310,12 @@ class GuaranteeOptions:
       neighboring_relation: which data sets are compared; add-or-remove-one is for windows with hidden dummies.
       client_rate: where rates differ: the rate of the client meant; the fastest's when left out, which covers
         everybody.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
-        clones,hexagon.
     """
 
     delta: Annotated[float, GUARANTEE] = 1e-6
     view: Annotated[View | None, GUARANTEE] = None
     neighboring_relation: Annotated[Relation, GUARANTEE] = "replace-one"
     client_rate: Annotated[float | None, GUARANTEE] = None
-    bounds: Annotated[str, GUARANTEE] = "best"
 
 
 @dataclasses.dataclass(kw_only=True)

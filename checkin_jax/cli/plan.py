@@ -22,7 +22,15 @@ from checkin_jax._names import did_you_mean
 from checkin_jax._plain import to_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import broken, columns, markdown, terminal_width
-from checkin_jax.cli.options import MECHANISMS, OWN, QUICK, RandomizerOptions, TableOptions, bounds_of
+from checkin_jax.cli.options import (
+    MECHANISMS,
+    OWN,
+    QUICK,
+    BoundsOption,
+    RandomizerOptions,
+    TableOptions,
+    bounds_of,
+)
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
@@ -66,7 +74,7 @@ class Wanted:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Plan(TableOptions):
+class Plan(TableOptions, BoundsOption):
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
@@ -78,15 +86,12 @@ class Plan(TableOptions):
       plan: the file.
       free: of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others
         are scaled with it) that meets the target; in place of free in the file.
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
-        clones,hexagon.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
 
     plan: Path = dataclasses.field(kw_only=False)
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
-    bounds: str = "best"
 
     def run(self) -> None:
         """Accounts for each choice; exits with code 1 where none meets the target."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger, plan
-from checkin_jax.cli.ledger import LedgerBudget, LedgerReport
-from checkin_jax.cli.options import JsonOption, bounds_of
+from checkin_jax.cli.ledger import LedgerBudget
+from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of
 from checkin_jax.cli.pages import check_folder, check_free, say, write_page
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.reports.declared import Deployment
     from checkin_jax.reports.record import Record
+    from checkin_jax.training.reports.recorded import RecordedRun
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -40,12 +41,85 @@ class SpentBudget(JsonOption):
         if self.run_dir.is_file() and self.run_dir.suffix == ".json":
             LedgerBudget(ledger=self.run_dir, json=self.json).run()
             return
-        _refuse_files(self.run_dir, "budget")
+        if self.run_dir.is_file():
+            expected = "checkin budget is for the folder of a run, or a ledger (.json)"
+            if self.run_dir.suffix == ".toml":
+                expected = f"{expected}; a plan's answers are checkin plan {self.run_dir}"
+            raise UsageError(f"{self.run_dir}: {expected}")
         self.show(budget_of(recorded.read(self.run_dir), account))
 
 
 @dataclasses.dataclass(kw_only=True)
-class ReportPage:
+class _DeclaredOptions(BoundsOption):
+    """What a page or a statement is made of, beside its subject.
+
+    Attributes:
+      deployment: TOML file with the table [deployment], what the deployer declares; left out: deployment.toml in the
+        run's folder, or the plan itself.
+      delta: delta of a ledger's guarantee, in [1e-300, 1]; the ledger's own when left out. Runs and plans have their
+        own.
+      last: the last statement about a ledger or a plan, in JSON: it is said what changed.
+    """
+
+    deployment: Path | None = None
+    delta: float | None = None
+    last: Path | None = None
+
+    def declared(self) -> Deployment | None:
+        """The deployer's declarations; None where no file of them is named."""
+        from checkin_jax.reports import declared
+
+        return None if self.deployment is None else declared.read(self.deployment)
+
+    def run_in(self, subject: Path) -> RecordedRun:
+        """The run in a folder; UsageError where an option of other subjects is given."""
+        from checkin_jax.training.reports import recorded
+
+        for name, usual in (("delta", None), ("bounds", "best"), ("last", None)):
+            if getattr(self, name) != usual:
+                raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name != 'delta')}")
+        return recorded.read(subject)
+
+    def record_of(self, subject: Path, *, attack: bool = False) -> Callable[[], Record]:
+        """Reads a ledger or a plan; returns what accounts for it and makes its record.
+
+        attack: with an attacker's terms of a ledger in every view.
+        """
+        said, bounds = self.declared(), bounds_of(self.bounds)
+        if subject.suffix == ".json":
+            return ledger.recorded(subject, self.delta, bounds, said, self.last, attack=attack)
+        if subject.suffix != ".toml":
+            raise UsageError(f"{subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)")
+        if self.delta is not None:
+            raise UsageError("--delta is given by the plan: leave it out")
+        return plan.recorded(subject, bounds, said, self.last)
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerReport(_DeclaredOptions):
+    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
+
+    What a file of declarations may hold is said by checkin report --help.
+
+    Attributes:
+      ledger: the file.
+      out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
+
+    ledger: Path = dataclasses.field(kw_only=False)
+    out: Path | None = None
+
+    def run(self) -> None:
+        """Accounts for everything in the ledger and writes the page."""
+        bounds = bounds_of(self.bounds)
+        made = ledger.recorded(self.ledger, self.delta, bounds, self.declared(), self.last)
+        write_page(self.ledger, self.out, made, self.deployment)
+
+
+@dataclasses.dataclass(kw_only=True)
+class ReportPage(_DeclaredOptions):
     """Writes one HTML page about a run, a ledger or a plan: what it promises, what guidelines ask, who checked what.
 
     A table [deployment] in a TOML file declares what no program can know: view, message, num_clients, client, tuning,
@@ -56,11 +130,6 @@ class ReportPage:
       subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
       out: where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its
         name. A page about something else stays.
-      deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
-        itself.
-      delta: delta of a ledger's guarantee; 1e-6 when left out. Runs and plans have their own.
-      bounds: bounds for a ledger or a plan: best (when left out), fast, or words: clones,hexagon.
-      last: the last statement about a ledger or a plan, in JSON: the page says what changed.
       attack: of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more.
     """
 
@@ -72,69 +141,33 @@ class ReportPage:
 
     subject: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
-    deployment: Path | None = None
-    delta: float | None = None
-    bounds: str | None = None
-    last: Path | None = None
     attack: bool = False
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
-        from checkin_jax.reports import declared
-
-        deployment = None if self.deployment is None else declared.read(self.deployment)
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: there is no such folder or file")
         if self.subject.is_dir():
-            self._of_run(deployment)
+            self._of_run()
         elif self.attack:
             raise UsageError("--attack goes with the folder of a run")
-        elif self.subject.suffix == ".json":
-            self._of_ledger()
-        elif self.subject.suffix == ".toml":
-            self._of_plan(deployment)
         else:
-            raise UsageError(
-                f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
-            )
+            write_page(self.subject, self.out, self.record_of(self.subject), self.deployment)
 
-    def _of_run(self, deployment: Deployment | None) -> None:
+    def _of_run(self) -> None:
         from checkin_jax.accounting.account import account
-        from checkin_jax.training.reports import recorded, run_page
+        from checkin_jax.training.reports import run_page
 
-        for name in ("delta", "bounds", "last"):
-            if getattr(self, name) is not None:
-                raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name != 'delta')}")
-        run = recorded.read(self.subject)
+        said, run = self.declared(), self.run_in(self.subject)
         out = self.subject / "report.html" if self.out is None else self.out
         check_free(out, self.subject, self.deployment)
         if not run.metrics:
             raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
-        print(run_page.write(run, out, account, attack=self.attack, deployment=deployment))
-
-    def _of_ledger(self) -> None:
-        given: dict[str, Any] = {"delta": self.delta, "bounds": self.bounds}
-        given = {name: value for name, value in given.items() if value is not None}
-        given |= {"out": self.out, "deployment": self.deployment, "last": self.last}
-        LedgerReport(ledger=self.subject, **given).run()
-
-    def _of_plan(self, deployment: Deployment | None) -> None:
-        if self.delta is not None:
-            raise UsageError("--delta is given by the plan: leave it out")
-        made = plan.recorded(self.subject, bounds_of(self.bounds or "best"), deployment, self.last)
-        write_page(self.subject, self.out, made, self.deployment)
-
-
-def _refuse_files(subject: Path, command: str) -> None:
-    """Refuses a file where the folder of a run, or a ledger, is meant."""
-    if not subject.is_file():
-        return
-    serves = f"; a plan's answers are checkin plan {subject}" if subject.suffix == ".toml" else ""
-    raise UsageError(f"{subject}: checkin {command} is for the folder of a run, or a ledger (.json){serves}")
+        print(run_page.write(run, out, account, attack=self.attack, deployment=said))
 
 
 @dataclasses.dataclass(kw_only=True)
-class Statement:
+class Statement(_DeclaredOptions):
     """Writes the statement to file of a run, a ledger or a plan: unit, epsilon, delta, mu, who is trusted, what is not
     covered, and which questions are still blank.
 
@@ -143,11 +176,6 @@ class Statement:
       format: text; json: the versioned record (its schema is in the documentation); registry: the answers that a
         registry of deployments wants; model-card: a section in Markdown; html: the page of checkin report.
       out: where it goes; standard output when left out.
-      deployment: TOML file with the table [deployment]; left out: deployment.toml in the run's folder, or the plan
-        itself.
-      delta: delta of a ledger's guarantee; the ledger's own when left out.
-      bounds: bounds for a ledger or a plan: best (all that apply), fast, or words: clones,hexagon.
-      last: the last statement about a ledger or a plan, in JSON: this one says what changed.
       no_attack: leave out mu and other terms of an attacker's, which take a few seconds.
     """
 
@@ -160,10 +188,6 @@ class Statement:
     subject: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
     out: Path | None = None
-    deployment: Path | None = None
-    delta: float | None = None
-    bounds: str = "best"
-    last: Path | None = None
     no_attack: bool = False
 
     def run(self) -> None:
@@ -190,14 +214,10 @@ class Statement:
 
     def _of_run(self) -> Callable[[], str]:
         from checkin_jax.accounting.account import account
-        from checkin_jax.reports import declared, formats
-        from checkin_jax.training.reports import recorded, run_page, statement
+        from checkin_jax.reports import formats
+        from checkin_jax.training.reports import run_page, statement
 
-        for name, usual in (("delta", None), ("bounds", "best"), ("last", None)):
-            if getattr(self, name) != usual:
-                raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name != 'delta')}")
-        said = None if self.deployment is None else declared.read(self.deployment)
-        run = recorded.read(self.subject)
+        said, run = self.declared(), self.run_in(self.subject)
         if not run.rounds:
             raise UsageError(f"{self.subject}: no round was logged; there is nothing to state")
         _ = run.audit  # before any work: is it whole, and of this run?
@@ -207,22 +227,10 @@ class Statement:
         return lambda: formats.FORMATS[self.format](statement.record(run, account, **how))
 
     def _of_file(self) -> Callable[[], str]:
-        from checkin_jax.reports import declared, formats, render
+        from checkin_jax.reports import formats, render
 
-        said = None if self.deployment is None else declared.read(self.deployment)
-        bounds = bounds_of(self.bounds)
-        if self.subject.suffix == ".json":
-            made: Callable[[], Record] = ledger.recorded(
-                self.subject, self.delta, bounds, said, self.last, attack=not self.no_attack
-            )
-        elif self.subject.suffix == ".toml":
-            if self.delta is not None:
-                raise UsageError("--delta is given by the plan: leave it out")
-            made = plan.recorded(self.subject, bounds, said, self.last)
-        else:
-            raise UsageError(
-                f"{self.subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)"
-            )
+        attack = not self.no_attack
+        made = self.record_of(self.subject, attack=attack)
         if self.format == "html":
             return lambda: render.page(made())
-        return lambda: formats.FORMATS[self.format](formats.plain(made(), attack=not self.no_attack))
+        return lambda: formats.FORMATS[self.format](formats.plain(made(), attack=attack))

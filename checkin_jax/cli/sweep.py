@@ -13,6 +13,7 @@ from checkin_jax.cli.options import (
     OUTPUT,
     OWN,
     PROTOCOLS,
+    BoundsOption,
     GuaranteeOptions,
     MechanismName,
     ProcessOptions,
@@ -43,7 +44,7 @@ AXES: dict[str, Any] = {
 
 
 @dataclasses.dataclass(kw_only=True)
-class Sweep(with_options("SweepAxes", AXES), ProcessOptions):
+class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11).
 
     Attributes:
@@ -59,7 +60,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions):
       free: variable of --what calibration: epsilon0, noise-multiplier, check-in-prob, num-rounds, ...
       rows: all combinations of the axes, or the i-th values of all axes in row i.
       table: rows from a .csv or .parquet file instead of combinations; single values of axes serve all of them.
-      bounds: bounds to use: best (all that apply), fast (much faster), or words: clones,hexagon.
       resume: go on after a kill: finished blocks are kept beside --out until the file is whole.
       join: take part in this sweep with every other process that sees the folder of --out and is started alike: each
         claims the next free block, a killed one's blocks are taken over, the last one makes the file.
@@ -89,7 +89,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions):
     free: str | None = None
     rows: Literal["product", "zip"] = "product"
     table: Path | None = None
-    bounds: str = "best"
     resume: bool = False
     join: bool = False
     lease: float = 60.0
