@@ -14,7 +14,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from checkin_jax import _command
+from checkin_jax import _startup
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
@@ -22,12 +22,12 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.explain import Explain
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.ledger import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
+from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
-from checkin_jax.cli.report import LedgerReport, ReportPage, SpentBudget, Statement
-from checkin_jax.cli.sweep import Sweep
+from checkin_jax.cli.report_command import LedgerReport, ReportPage, SpentBudget, Statement
+from checkin_jax.cli.sweep_command import Sweep
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 
 # The commands by the words that are typed.
@@ -90,7 +90,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     names = {field.name for kind in COMMANDS.values() for field in dataclasses.fields(kind)}
-    with _command.imported():
+    with _startup.imported():
         told = functools.partial(in_options, words=words, names=names)
         guarded("checkin", functools.partial(_run, words), told)
 

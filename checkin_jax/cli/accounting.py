@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (
@@ -294,7 +294,7 @@ class FlowerCheck(JsonOption):
 
     def run(self) -> None:
         """Prints the worth."""
-        from checkin_jax.flower.worth import local_dp_worth
+        from checkin_jax.flower.local_dp_mod import local_dp_worth
 
         given = dataclasses.asdict(self)
         del given["json"]

@@ -7,7 +7,7 @@ import tomllib
 from importlib.resources import files
 from typing import ClassVar
 
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
 

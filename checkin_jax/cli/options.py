@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from cyclopts import Group, Parameter
 
 from checkin_jax import _validate, protocols
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError, described, option
 from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
@@ -386,7 +386,7 @@ def run_of(name: str, folder: Path) -> "RecordedRun":
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the words between commas; UsageError otherwise."""
     from checkin_jax.accounting.bounds import table
-    from checkin_jax.accounting.bounds.choice import check_bounds, once_called
+    from checkin_jax.accounting.bounds.select import check_bounds, once_called
 
     words = text.split(",")
     try:

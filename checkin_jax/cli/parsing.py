@@ -18,7 +18,7 @@ from cyclopts import exceptions
 from docstring_parser import google
 
 from checkin_jax import _validate
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 
 _MEANT = {int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 _UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}

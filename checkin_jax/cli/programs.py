@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from checkin_jax import _validate
 from checkin_jax._compiled import keep_compiled
-from checkin_jax._extras import how_to_install
+from checkin_jax._optional import how_to_install
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import application, parsed
 
