@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recipe import program
+
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import data

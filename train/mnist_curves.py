@@ -15,9 +15,10 @@ import itertools
 from pathlib import Path
 from typing import Literal
 
+from recipe import program
+
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import data

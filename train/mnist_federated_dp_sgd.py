@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from checkin_jax.cli.recipe import Recipe, program
+from recipe import Recipe, program
+
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 

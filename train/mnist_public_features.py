@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import optax
+from recipe import program
 
 from checkin_jax import (
     AveragedUpdates,
@@ -33,7 +34,6 @@ from checkin_jax import (
 from checkin_jax.accounting.account import account
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
-from checkin_jax.cli.recipe import program
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Performance, PrivateRun, train

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from checkin_jax.cli.recipe import Recipe, program
+from recipe import Recipe, program
+
 from checkin_jax.protocols import SlidingWindow
 from checkin_jax.randomizers import L2Mechanism
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
@@ -15,15 +14,17 @@ from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (
+    GUARANTEE,
+    OUTPUT,
     QUICK,
     GuaranteeOptions,
-    Job,
-    OutputOptions,
+    JsonOption,
     RunOptions,
-    UsageError,
+    TableOptions,
     bounds_of,
 )
 from checkin_jax.cli.pages import picture, say
+from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
 
@@ -46,85 +47,104 @@ def named(*told: Stated) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
-    """Tells how private a run is: epsilon in every view, both ends."""
+class _Question(RunOptions, GuaranteeOptions, TableOptions):
+    """A run and the guarantee that is asked of it.
 
-    heading: ClassVar[str] = "output"
+    Attributes:
+      verbose: also print whole statements: who is protected from whom, theorems and assumptions.
+    """
+
+    verbose: Annotated[bool, OUTPUT] = False
+
+    def asked(self) -> dict[str, Any]:
+        """The arguments of `account` beside protocol and randomizer."""
+        return {
+            "delta": self.delta,
+            "view": self.view or "messages",
+            "bounds": bounds_of(self.bounds),
+            "neighboring_relation": self.neighboring_relation,
+            "client_rate": self.client_rate,
+        }
+
+    def in_views(self, answer: Guarantee, views: Iterable[str]) -> dict[str, Guarantee | str]:
+        """The answer first, and the same run in these other views, or a line that says why there is no answer."""
+        from checkin_jax.accounting.account import account
+
+        found: dict[str, Guarantee | str] = {answer.view: answer}
+        for view in views:
+            try:
+                others: dict[str, Any] = {**self.asked(), "view": view}
+                found.setdefault(view, account(answer.protocol, answer.randomizer, **others))
+            except ValueError:
+                if isinstance(answer.bounds, str):
+                    raise
+                # Words of bounds that do not apply here.
+                found[view] = f"{view:<10} none of the bounds asked for applies"
+        return found
+
+    def views_of(self, protocol: CheckInProtocol) -> tuple[str, ...]:
+        """The views in which the neighboring relation has a bound."""
+        relation = self.neighboring_relation
+        return tuple(
+            view for view in VIEWS if relation == REPLACE or protocol.refuses(relation, view) is None
+        )
+
+
+@dataclasses.dataclass(kw_only=True)
+class Epsilon(_Question):
+    """Tells how private a run is: epsilon in every view, both ends.
+
+    Attributes:
+      by_rate: where rates differ: also a table of epsilon by rate.
+      attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
+      trade_off: also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra
+        plots.
+    """
+
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --noise-multiplier 2 --view aggregate",
         "--protocol fixed-window --num-clients 1e5 --num-slots 1e4 --epsilon0 1 --verbose",
     )
 
-    by_rate: bool = False
-    """Where rates differ: also a table of epsilon by rate."""
-    attack: bool = False
-    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
-    trade_off: Path | None = None
-    """Also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra plots."""
+    by_rate: Annotated[bool, OUTPUT] = False
+    attack: Annotated[bool, OUTPUT] = False
+    trade_off: Annotated[Path | None, OUTPUT] = None
 
-    def prepare(self) -> Job:
-        """Checks the arguments; the job prints the answer, and the other views beside it."""
+    def run(self) -> None:
+        """Prints the answer, and the other views beside it."""
         from checkin_jax import plotting
-        from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.bounds.select import check_relation
+        from checkin_jax.accounting.account import account
 
-        protocol = self.build_protocol()
-        randomizer = self.build_randomizer()
-        delta = _validate.real(MIN_DELTA, 1, delta=self.delta)  # as `account` does, before any work
-        bounds = bounds_of(self.bounds)
-        asked = self.view or "messages"
-        check_relation(protocol, asked, self.neighboring_relation)
-        protocol.rate_of(self.client_rate)
+        protocol, randomizer = self.build_protocol(), self.build_randomizer()
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
         out = picture("--trade-off", self.trade_off)
-        shown = _views_of(protocol, self.neighboring_relation, asked)
+        answer = account(protocol, randomizer, **self.asked())
+        shown = self.views_of(protocol)
         # Those whose statement, attack terms or JSON is wanted.
-        wanted = shown if self.view is None else (asked,)
-
-        def job() -> None:
-            try:
-                answer = account(
-                    protocol,
-                    randomizer,
-                    delta=delta,
-                    view=asked,
-                    bounds=bounds,
-                    neighboring_relation=self.neighboring_relation,
-                    client_rate=self.client_rate,
-                )
-            except ValueError as error:  # words of bounds that do not apply
-                raise UsageError(str(error)) from error
-            if not self.json:
-                say(answer.headline)
-            others = (view for view in (wanted if self.json else shown) if view != asked)
-            found = {asked: answer} | {view: _in_view(answer, view) for view in others}
-            told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
-            if out is not None:
-                drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
-                plotting.save(drawn, out, rows)
-            tables = {view: g.by_rate() if self.by_rate else () for view, g in told.items()}
-            if self.json:
-                plain = {
-                    view: g.as_dict(attack=self.attack) | _rows(tables[view]) for view, g in told.items()
-                }
-                print(json.dumps(plain, allow_nan=False))
-                return
-            print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
-            if self.verbose:
-                texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
-                say("", "\n\n".join(texts), *named(*told.values()))
-                return
-            below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[asked])
-            say("", *([below.lstrip("\n"), ""] if below else []), MORE)
-
-        return job
-
-
-def _rows(table: Sequence[RateRow]) -> dict[str, Any]:
-    """Epsilon by rate for JSON, where it is asked for."""
-    return {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
+        wanted = shown if self.view is None else (self.view,)
+        if not self.json:
+            say(answer.headline)
+        found = self.in_views(answer, wanted if self.json else shown)
+        told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
+        if out is not None:
+            drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
+            plotting.save(drawn, out, rows)
+        tables = {view: g.by_rate() if self.by_rate else () for view, g in told.items()}
+        if self.json:
+            plain = {view: g.as_dict(attack=self.attack) for view, g in told.items()}
+            for view, table in tables.items():
+                plain[view] |= {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
+            print(json.dumps(plain, allow_nan=False))
+            return
+        print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
+        if self.verbose:
+            texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
+            say("", "\n\n".join(texts), *named(*told.values()))
+            return
+        below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[answer.view])
+        say("", *([below.lstrip("\n"), ""] if below else []), MORE)
 
 
 def _by_rate(table: Sequence[RateRow]) -> str:
@@ -135,10 +155,16 @@ def _by_rate(table: Sequence[RateRow]) -> str:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
-    """Finds the value of one variable that just meets a target epsilon or advantage, on the feasible side."""
+class Calibrate(_Question):
+    """Finds the value of one variable that just meets a target epsilon or advantage, on the feasible side.
 
-    heading: ClassVar[str] = "target"
+    Attributes:
+      target_epsilon: the epsilon to meet, > 0.
+      target_advantage: in place of an epsilon: true minus false positive rate of the best attack, in (0, 1).
+      free: the variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a
+        log also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others.
+    """
+
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --epsilon0 2 --target-epsilon 1 --free num-rounds",
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --target-epsilon 1 --free noise-multiplier "
@@ -146,9 +172,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     )
 
     target_epsilon: float | None = None
-    """The epsilon to meet, > 0."""
     target_advantage: float | None = None
-    """In place of an epsilon: true minus false positive rate of the best attack, in (0, 1)."""
     free: Literal[
         "epsilon0",
         "noise-multiplier",
@@ -159,172 +183,122 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         "num-clients",
         "window",
     ]
-    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a log
-    also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others."""
 
-    def prepare(self) -> Job:
-        """Checks the arguments; the job prints the value and what holds at it, in every view."""
-        from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.accounting.bounds.select import check_relation
+    def run(self) -> None:
+        """Prints the value, and what it promises in the view asked for and then in the others."""
         from checkin_jax.accounting.calibration import calibrate
 
-        view = self.view or "messages"
-        name = self.free.replace("-", "_")
         protocol = self.build_protocol(**_START)
-        check_relation(protocol, view, self.neighboring_relation)
-        protocol.rate_of(self.client_rate)
-        views = _views_of(protocol, self.neighboring_relation, view)
         if (self.target_epsilon is None) == (self.target_advantage is None):
             raise UsageError("expected one of --target-epsilon and --target-advantage")
-        if self.target_epsilon is not None:
-            _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon)
-        if self.target_advantage is not None:
-            _validate.real(0, 1, open_low=True, open_high=True, target_advantage=self.target_advantage)
-        delta, bounds = _validate.real(MIN_DELTA, 1, delta=self.delta), bounds_of(self.bounds)
-        randomizer: Any = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}.get(name)
-        if randomizer is None:
-            randomizer = self.build_randomizer()
-            if not hasattr(protocol, name):
-                raise UsageError(f"--free {self.free} is not a variable of --protocol {self.protocol}")
-            if name in _START and getattr(self, name) is not None:
-                raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
-        elif self.epsilon0 is not None or self.noise_multiplier is not None:
-            raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
-        elif name != "epsilon0" and (self.mechanism is not None or self.total_variation is not None):
-            raise UsageError("--mechanism and --total-variation go with --epsilon0")
-        elif any(each is not None for each in (self.mechanism, self.num_values, self.total_variation)):
-            given = dataclasses.replace(self, epsilon0=1.0)
-            randomizer, name = given.build_randomizer(), "epsilon0"
-
-        def job() -> None:
-            try:
-                found = calibrate(
-                    protocol,
-                    randomizer,
-                    target_epsilon=self.target_epsilon,
-                    target_advantage=self.target_advantage,
-                    delta=delta,
-                    view=view,
-                    bounds=bounds,
-                    neighboring_relation=self.neighboring_relation,
-                    client_rate=self.client_rate,
-                    free=None if isinstance(randomizer, type) else name,
-                )
-            except ValueError as error:  # no value meets the target, which only the search can tell
-                raise UsageError(str(error)) from error
-            if self.json:
-                plain = found.guarantee.as_dict(attack=self.target_advantage is not None)
-                values = {"name": found.name, "value": found.value, "guarantee": plain}
-                print(json.dumps(values, allow_nan=False))
-            else:
-                self._print(found, views)
-
-        return job
-
-    def _print(self, found: Calibration, views: Sequence[str]) -> None:
-        """The value, what it promises in the view asked for, and then in the others."""
+        randomizer, name = self._searched()
+        found: Calibration = calibrate(
+            protocol,
+            randomizer,
+            target_epsilon=self.target_epsilon,
+            target_advantage=self.target_advantage,
+            free=None if isinstance(randomizer, type) else name,
+            **self.asked(),
+        )
         g, attack = found.guarantee, self.target_advantage is not None
+        if self.json:
+            values = {"name": found.name, "value": found.value, "guarantee": g.as_dict(attack=attack)}
+            print(json.dumps(values, allow_nan=False))
+            return
         rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
         say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
-        rows = [g if view == g.view else _in_view(g, view) for view in views]
-        print("", _views(rows, in_markdown=self.markdown), sep="\n")
+        found_in = self.in_views(g, self.views_of(protocol)).values()
+        print("", _views(found_in, in_markdown=self.markdown), sep="\n")
         if self.verbose:
             say("", g.statement(attack=attack), *named(g))
         else:
             say("", *_notes(g, attack=attack), MORE)
 
+    def _searched(self) -> tuple[Any, str]:
+        """The randomizer, or its class where its one value is searched, and the name of the variable."""
+        name = self.free.replace("-", "_")
+        if name not in ("epsilon0", "noise_multiplier"):
+            if getattr(self, name, None) is not None and name in _START:
+                raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
+            return self.build_randomizer(), name
+        if self.epsilon0 is not None or self.noise_multiplier is not None:
+            raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
+        mechanism = (self.mechanism, self.num_values, self.total_variation, self.differ) != (None,) * 4
+        if name == "epsilon0":
+            given = dataclasses.replace(self, epsilon0=1.0)
+            return (given.build_randomizer() if mechanism else PureLDP), name
+        if mechanism:
+            raise UsageError("--mechanism and --total-variation go with --epsilon0")
+        return Gaussian, name
+
 
 @dataclasses.dataclass(kw_only=True)
-class Compare(RunOptions):
-    """Compares all bounds on a run in the view "messages": certified, published and invalid ones, which are marked."""
+class Compare(RunOptions, TableOptions):
+    """Compares all bounds on a run in the view "messages": certified, published and invalid ones, which are marked.
 
-    heading: ClassVar[str] = "output"
+    Attributes:
+      delta: delta of the run, in [1e-300, 1).
+      delta0: with Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out.
+      out: also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots.
+    """
+
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
         "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1 --out bounds.svg",
     )
 
-    delta: float = 1e-6
-    """Delta of the run, in [1e-300, 1)."""
-    delta0: float | None = None
-    """With Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out."""
-    out: Path | None = None
-    """Also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots."""
-    json: bool = False
-    """Print one JSON array instead of a table."""
-    markdown: bool = False
-    """Print the table in Markdown."""
+    delta: Annotated[float, GUARANTEE] = 1e-6
+    delta0: Annotated[float | None, GUARANTEE] = None
+    out: Annotated[Path | None, OUTPUT] = None
 
-    def prepare(self) -> Job:
-        """Checks the arguments; the job prints the certified answer, and then the table."""
+    def run(self) -> None:
+        """Prints the certified answer, and then the table."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.compare import beside
 
-        protocol = self.build_protocol()
+        protocol, randomizer = self.build_protocol(), self.build_randomizer()
         out = picture("--out", self.out)
-        randomizer = self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
-        delta0 = self.delta0
-        if delta0 is not None:
-            delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
-
-        def job() -> None:
-            answer = account(protocol, randomizer, delta=delta)
-            if not self.json:  # published bounds take longer than the answer
-                say(answer.headline)
-            rows = beside(answer, delta0=delta0)
-            if out is not None:
-                plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
-            if self.json:
-                print(json.dumps([_plain(row) for row in rows], allow_nan=False))
-                return
+        if self.delta0 is not None:
+            _validate.real(0, 1, open_low=True, open_high=True, delta0=self.delta0)
+        answer = account(protocol, randomizer, delta=delta)
+        if not self.json:  # published bounds take longer than the answer
+            say(answer.headline)
+        rows = beside(answer, delta0=self.delta0)
+        if out is not None:
+            plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
+        if self.json:
+            print(json.dumps([finite(dataclasses.asdict(row)) for row in rows], allow_nan=False))
+        else:
             print("", _table(rows, in_markdown=self.markdown), sep="\n")
-
-        return job
 
 
 @dataclasses.dataclass(kw_only=True)
-class FlowerCheck:
-    """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed."""
+class FlowerCheck(JsonOption):
+    """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed.
+
+    Attributes:
+      clipping_norm: as given to the mod: the norm that an update is clipped to.
+      sensitivity: as given to the mod, which takes it apart from the clip.
+      epsilon: as given to the mod: what is claimed.
+      delta: as given to the mod, in (0, 1).
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("--clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6",)
 
     clipping_norm: float
-    """As given to the mod: the norm that an update is clipped to."""
     sensitivity: float
-    """As given to the mod, which takes it apart from the clip."""
     epsilon: float
-    """As given to the mod: what is claimed."""
     delta: float
-    """As given to the mod, in (0, 1)."""
-    json: bool = False
-    """Print one JSON object instead of text."""
 
-    def prepare(self) -> Job:
-        """Checks the arguments and works it out; the job prints."""
+    def run(self) -> None:
+        """Prints the worth."""
         from checkin_jax.flower.local_dp_mod import local_dp_worth
 
-        found = local_dp_worth(
-            clipping_norm=self.clipping_norm,
-            sensitivity=self.sensitivity,
-            epsilon=self.epsilon,
-            delta=self.delta,
-        )
-
-        def job() -> None:
-            if self.json:
-                print(json.dumps(found.as_dict(), allow_nan=False))
-            else:
-                say(str(found))
-
-        return job
-
-
-def _plain(row: ComparedBound) -> dict[str, Any]:
-    """A row for JSON; infinity as None with the key kept, never as a number."""
-    values = dataclasses.asdict(row)
-    return {**values, "epsilon": values["epsilon"] if math.isfinite(values["epsilon"]) else None}
+        given = dataclasses.asdict(self)
+        del given["json"]
+        self.show(local_dp_worth(**given))
 
 
 def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
@@ -348,36 +322,6 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
     width = terminal_width()
     parts = [columns(shown, " ", (13, 10), width), *(["", columns(below, " ", width=width)] if below else [])]
     return "\n".join(parts)
-
-
-def _views_of(protocol: CheckInProtocol, relation: str, asked: str) -> tuple[str, ...]:
-    """The views in which this neighboring relation has a bound, `asked` first."""
-    known = [view for view in VIEWS if relation == REPLACE or protocol.refuses(relation, view) is None]
-    return (asked, *(view for view in known if view != asked))
-
-
-def _in_view(answer: Guarantee, view: str) -> Guarantee | str:
-    """The same run in another view, or a line that says why there is no answer.
-
-    Numbers and words are those of `account` at the same delta, by the same choice of theorems.
-    """
-    from checkin_jax.accounting.account import account
-
-    try:
-        return account(
-            answer.protocol,
-            answer.randomizer,
-            delta=answer.delta,
-            view=view,
-            bounds=answer.bounds,
-            neighboring_relation=answer.neighboring_relation,
-            client_rate=answer.client_rate,
-        )
-    except ValueError:
-        if isinstance(answer.bounds, str):
-            raise
-        # Words of bounds that do not apply here.
-        return f"{view:<10} none of the bounds asked for applies"
 
 
 def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:

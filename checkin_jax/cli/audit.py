@@ -3,135 +3,126 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tyro
-
-from checkin_jax.cli.options import Count, Job, RunOptions, UsageError, View
+from checkin_jax.cli.options import GUARANTEE, OUTPUT, JsonOption, RunOptions, View
 from checkin_jax.cli.pages import picture, say
+from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.randomizers import L2Mechanism
 
 if TYPE_CHECKING:
+    from checkin_jax.auditing.auditor import Audit as Found
     from checkin_jax.auditing.training_run import TrainedRun
     from checkin_jax.training.examples.data import LabelledImages
     from checkin_jax.training.reports.recorded import RecordedRun
+    from checkin_jax.training.run import PrivateRun
 
 
 @dataclasses.dataclass(kw_only=True)
-class Audit(RunOptions):
+class Audit(RunOptions, JsonOption):
     """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation.
 
     What it finds about a run stays in the run's folder as audit.json, for checkin report and statement.
+
+    Attributes:
+      run_dir: folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options.
+      data_dir: folder with the four IDX files of MNIST, to train again as a run on MNIST did.
+      clip_norm: l2 norm every client's update is clipped to; 0.1 when left out.
+      simulate: how sums are drawn; "aggregate" when left out.
+      delta: delta of the guarantee in question; 1e-6 when left out.
+      view: what the adversary sees; all three when left out.
+      runs: runs in each of the two worlds.
+      confidence: with which all lower bounds hold together.
+      seed: make the audit reproducible.
+      trade_off: also draw certified true against false positive rates of what was run many times, with the attacks' own
+        on them, to this PNG or SVG; wants the extra plots.
     """
 
-    heading: ClassVar[str] = "audit"
     examples: ClassVar[tuple[str, ...]] = (
         "runs/digits",
         "--num-clients 20000 --check-in-prob 0.01 --num-rounds 1000 --noise-multiplier 2",
     )
 
-    run_dir: tyro.conf.Positional[Path | None] = None
-    """Folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options."""
-    num_clients: Count | None = None
-    """How many clients there are (n); needed without a run."""
+    run_dir: Path | None = dataclasses.field(default=None, kw_only=False)
     data_dir: Path | None = None
-    """Folder with the four IDX files of MNIST, to train again as a run on MNIST did."""
     clip_norm: float | None = None
-    """l2 norm every client's update is clipped to; 0.1 when left out."""
     simulate: Literal["aggregate", "messages"] | None = None
-    """How sums are drawn; "aggregate" when left out."""
-    delta: float | None = None
-    """Delta of the guarantee in question; 1e-6 when left out."""
-    view: View | None = None
-    """What the adversary sees; all three when left out."""
-    runs: Count = 4_000
-    """Runs in each of the two worlds."""
+    delta: Annotated[float | None, GUARANTEE] = None
+    view: Annotated[View | None, GUARANTEE] = None
+    runs: int = 4_000
     confidence: float = 0.95
-    """With which all lower bounds hold together."""
     seed: int | None = None
-    """Make the audit reproducible."""
-    trade_off: Path | None = None
-    """Also draw certified true against false positive rates of what was run many times, with the attacks' own on them,
-    to this PNG or SVG; wants the extra plots."""
-    json: bool = False
-    """Print one JSON object instead of text."""
+    trade_off: Annotated[Path | None, OUTPUT] = None
 
-    def prepare(self) -> Job:
-        """Checks the arguments; the job audits, prints what it found, and exits with code 1 on a violation."""
-        from checkin_jax import _validate, plotting
+    def run(self) -> None:
+        """Audits, prints the findings, and exits with code 1 on a violation."""
         from checkin_jax.accounting.account import account
-        from checkin_jax.auditing.auditor import FEWEST_RUNS, MOST_RUNS, audit
-        from checkin_jax.auditing.setting import check_auditable
+        from checkin_jax.auditing.auditor import audit
         from checkin_jax.protocols import VIEWS
         from checkin_jax.reports import evidence
+
+        audited, training, delta = self._audited()
+        out = picture("--trade-off", self.trade_off)
+        found = audit(
+            audited,
+            delta=delta,
+            views=VIEWS if self.view is None else (self.view,),
+            runs=self.runs,
+            confidence=self.confidence,
+            seed=self.seed,
+            training=training,
+            on_phase=_tell if sys.stderr.isatty() else None,
+            account_fn=account,
+        )
+        if out is not None:
+            _draw(found, out)
+        self.show(found)
+        if self.run_dir is not None:
+            evidence.keep_audit(self.run_dir, found.as_dict())
+        if not found.passed:
+            sys.exit(1)
+
+    def _audited(self) -> tuple[PrivateRun, TrainedRun | None, float]:
+        """The run, its network where there is one, and delta: of a folder, or of the options."""
         from checkin_jax.training.run import PrivateRun
 
-        given = {name: getattr(self, name) for name in ("clip_norm", "simulate")}
-        given = {name: value for name, value in given.items() if value is not None}
-        delta = 1e-6 if self.delta is None else self.delta
-        training = None
+        names = [*(field.name for field in dataclasses.fields(RunOptions)), "clip_norm", "simulate", "delta"]
+        usual = Audit()
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in given.items() if value != getattr(usual, name)}
         if self.run_dir is None:
             if self.data_dir is not None:
                 raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
+            of_run = {name: given[name] for name in ("clip_norm", "simulate") if name in given}
             randomizer = self.build_randomizer(L2Mechanism)
-            run = PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **given)
-        else:
-            from checkin_jax.training.examples import data
-            from checkin_jax.training.reports import recorded
+            run = PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **of_run)
+            return run, None, given.get("delta", run.delta)
+        from checkin_jax.training.examples import data
+        from checkin_jax.training.reports import recorded
 
-            for field in dataclasses.fields(RunOptions):
-                if getattr(self, field.name) != getattr(Audit, field.name):
-                    given[field.name] = getattr(self, field.name)
-            if given or self.delta is not None:
-                name = next(iter(given), "delta")
-                raise UsageError(f"--{name.replace('_', '-')} is given by RUN_DIR: leave it out")
-            found = recorded.read(self.run_dir)
-            run, delta = found.run, found.run.delta
-            if self.data_dir is not None:
-                training = _trained(found, data.mnist(self.data_dir))
-            elif found.about.get("dataset") == "digits":
-                training = _trained(found, data.digits())
-        check_auditable(run)
-        # As `audit` does, before any work.
-        _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
-        _validate.real(0, 1, open_low=True, open_high=True, confidence=self.confidence)
-        _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=self.runs)
-        if self.seed is not None:
-            _validate.integer(0, 2.0**128, seed=self.seed)
-        out = picture("--trade-off", self.trade_off)
+        if given:
+            raise UsageError(f"{option(next(iter(given)))} is given by RUN_DIR: leave it out")
+        found = recorded.read(self.run_dir)
+        training = None
+        if self.data_dir is not None:
+            training = _trained(found, data.mnist(self.data_dir))
+        elif found.about.get("dataset") == "digits":
+            training = _trained(found, data.digits())
+        return found.run, training, found.run.delta
 
-        def job() -> None:
-            found = audit(
-                run,
-                delta=delta,
-                views=VIEWS if self.view is None else (self.view,),
-                runs=self.runs,
-                confidence=self.confidence,
-                seed=self.seed,
-                training=training,
-                on_phase=_tell if sys.stderr.isatty() else None,
-                account_fn=account,
-            )
-            if out is not None:
-                many = [finding for finding in found.findings if finding.point is not None]
-                # The last one of a view is at the delta in question.
-                terms = {finding.view: finding.guarantee.attack for finding in many}
-                points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
-                drawn, rows = plotting.trade_off(terms, points)
-                plotting.save(drawn, out, rows)
-            if self.json:
-                print(json.dumps(found.as_dict(), allow_nan=False))
-            else:
-                say(str(found))
-            if self.run_dir is not None:
-                evidence.keep_audit(self.run_dir, found.as_dict())
-            if not found.passed:
-                sys.exit(1)
 
-        return job
+def _draw(found: Found, out: Path) -> None:
+    """Draws the trade-off of what was run many times."""
+    from checkin_jax import plotting
+
+    many = [finding for finding in found.findings if finding.point is not None]
+    # The last one of a view is at the delta in question.
+    terms = {finding.view: finding.guarantee.attack for finding in many}
+    points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
+    drawn, rows = plotting.trade_off(terms, points)
+    plotting.save(drawn, out, rows)
 
 
 def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:

@@ -12,15 +12,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import tyro
+from cyclopts import Parameter
 
 from checkin_jax import _validate
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
-from checkin_jax.cli.options import QUICK, Count, Job, Relation, RunOptions, UsageError, View, bounds_of
-from checkin_jax.cli.pages import page_of, say
+from checkin_jax.cli.options import (
+    QUICK,
+    BoundsOption,
+    JsonOption,
+    Relation,
+    RunOptions,
+    View,
+    bounds_of,
+    run_of,
+)
+from checkin_jax.cli.pages import say
+from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -39,12 +49,15 @@ _NO_DELTA = f"the ledger keeps no delta, so that {_DELTA:g} is taken; checkin le
 
 @dataclasses.dataclass(kw_only=True)
 class WhoOptions:
-    """Who writes into a ledger, and what for."""
+    """Who writes into a ledger, and what for.
+
+    Attributes:
+      note: words about it, such as which team or site; not part of a summary.
+      by: who does it; the name of the user when left out.
+    """
 
     note: str = ""
-    """Words about it, such as which team or site; not part of a summary."""
     by: str | None = None
-    """Who does it; the name of the user when left out."""
 
     @property
     def who(self) -> str:
@@ -62,6 +75,17 @@ class LedgerAdd(RunOptions, WhoOptions):
     """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there.
 
     Lines are appended and never changed; several processes may add at once.
+
+    Attributes:
+      ledger: the file.
+      view: what the adversary sees of this run: messages without names, sums only (aggregate), or a client's own
+        messages with its name (local).
+      neighboring_relation: which data sets are compared: one choice for the whole file.
+      on: date of the run, such as 2026-06-30; today when left out.
+      delta: delta of the whole ledger, which the file keeps from the first time that it is given.
+      target_epsilon: epsilon that the whole ledger is to stay below, kept likewise.
+      trained: folder of a run that was trained here, in place of a protocol and its messages: all rounds that were to
+        run.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -69,21 +93,13 @@ class LedgerAdd(RunOptions, WhoOptions):
         "year.json --availability june.csv --epsilon0 4 --on 2026-06-30 --delta 1e-8 --target-epsilon 1",
     )
 
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
+    ledger: Path = dataclasses.field(kw_only=False)
     view: View = "messages"
-    """What the adversary sees of this run: messages without names, sums only (aggregate), or a client's own messages
-    with its name (local)."""
     neighboring_relation: Relation = "replace-one"
-    """Which data sets are compared: one choice for the whole file."""
     on: str | None = None
-    """Date of the run, such as 2026-06-30; today when left out."""
     delta: float | None = None
-    """Delta of the whole ledger, which the file keeps from the first time that it is given."""
     target_epsilon: float | None = None
-    """Epsilon that the whole ledger is to stay below, kept likewise."""
-    run: Path | None = None
-    """Folder of a run that was trained here, in place of a protocol and its messages: all rounds that were to run."""
+    trained: Annotated[Path | None, Parameter(name="--run")] = None
 
     def _ran(self) -> tuple[CheckInProtocol, Randomizer]:
         """Protocol and randomizer of what is added.
@@ -91,18 +107,16 @@ class LedgerAdd(RunOptions, WhoOptions):
         Raises:
           UsageError: --run beside other options of a run.
         """
-        if self.run is None:
+        if self.trained is None:
             return self.build_protocol(), self.build_randomizer()
-        from checkin_jax.training.reports import recorded
-
         for field in dataclasses.fields(RunOptions):
             if getattr(self, field.name) != field.default:
-                raise UsageError(f"--{field.name.replace('_', '-')} is said by --run {self.run}")
-        found = recorded.read(self.run)
+                raise UsageError(f"{option(field.name)} is said by --run {self.trained}")
+        found = run_of("--run", self.trained)
         return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
 
-    def prepare(self) -> Job:
-        """Checks run and file; the job adds the one to the other."""
+    def run(self) -> None:
+        """Adds the run to the file."""
         from checkin_jax.accounting.bounds.select import check_relation, units_alike
         from checkin_jax.accounting.interop import ledger_file
         from checkin_jax.accounting.interop.events import unit_event
@@ -120,63 +134,55 @@ class LedgerAdd(RunOptions, WhoOptions):
             )
         ledger_file.target(kept, self.delta, self.target_epsilon)
 
-        def job() -> None:
-            try:
-                found, earlier = ledger_file.add(
-                    self.ledger,
-                    event,
-                    protocol.repeats if units_alike(protocol) else 1,
-                    on=self.on,
-                    note=self.note,
-                    by=self.who,
-                    neighboring_relation=relation,
-                    delta=self.delta,
-                    epsilon=self.target_epsilon,
-                )
-            except ValueError as error:
-                raise UsageError(str(error)) from error
-            last = found.entries[-1]
-            run = f"{protocol.what}; {randomizer.words}; view {self.view!r}"
-            notes = (f"note: {note}" for note in _accountant(found).notes)
-            say(f"added to {self.ledger} as entry {last.id}: {run}", *notes)
-            if earlier is not None:
-                when = f" of {earlier.on}" if earlier.on else ""
-                say(
-                    f"warning: entry {earlier.id}{when} is the same run; if it was added twice: checkin ledger remove "
-                    f"{self.ledger} {last.id}"
-                )
-
-        return job
+        found, earlier = ledger_file.add(
+            self.ledger,
+            event,
+            protocol.repeats if units_alike(protocol) else 1,
+            on=self.on,
+            note=self.note,
+            by=self.who,
+            neighboring_relation=relation,
+            delta=self.delta,
+            epsilon=self.target_epsilon,
+        )
+        last = found.entries[-1]
+        run = f"{protocol.what}; {randomizer.words}; view {self.view!r}"
+        notes = (f"note: {note}" for note in _accountant(found).notes)
+        say(f"added to {self.ledger} as entry {last.id}: {run}", *notes)
+        if earlier is not None:
+            when = f" of {earlier.on}" if earlier.on else ""
+            say(
+                f"warning: entry {earlier.id}{when} is the same run; if it was added twice: checkin ledger remove "
+                f"{self.ledger} {last.id}"
+            )
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerList:
-    """Lists the entries of a ledger: number, date, run, who added it; and those that were removed."""
+class LedgerList(JsonOption):
+    """Lists the entries of a ledger: number, date, run, who added it; and those that were removed.
+
+    Attributes:
+      ledger: the file.
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json",)
 
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
-    json: bool = False
-    """Print one JSON object instead of text."""
+    ledger: Path = dataclasses.field(kw_only=False)
 
-    def prepare(self) -> Job:
-        """Reads the file; the job prints."""
+    def run(self) -> None:
+        """Prints the entries."""
         found = _read(self.ledger)
 
-        def job() -> None:
-            if self.json:
-                entries = [
-                    {**dataclasses.asdict(each), "words": each.words, "num_rounds": each.num_rounds}
-                    for each in found.entries
-                ]
-                target = {"delta": found.delta, "target_epsilon": found.epsilon}
-                print(json.dumps({**target, "entries": entries}, allow_nan=False))
-                return
-            rows = [("entry", "on", "by", "run"), *map(_row, found.entries)]
-            say(columns(rows, " ", (5, 10, 8), terminal_width()))
-
-        return job
+        if self.json:
+            entries = [
+                {**dataclasses.asdict(each), "words": each.words, "num_rounds": each.num_rounds}
+                for each in found.entries
+            ]
+            target = {"delta": found.delta, "target_epsilon": found.epsilon}
+            print(json.dumps({**target, "entries": entries}, allow_nan=False))
+            return
+        rows = [("entry", "on", "by", "run"), *map(_row, found.entries)]
+        say(columns(rows, " ", (5, 10, 8), terminal_width()))
 
 
 def _told(entry: Entry) -> str:
@@ -194,84 +200,77 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerRemove(WhoOptions):
-    """Takes an entry out of a ledger, such as a run that was added twice; the file keeps the entry, and who did so."""
+    """Takes an entry out of a ledger, such as a run that was added twice; the file keeps the entry, and who did so.
+
+    Attributes:
+      ledger: the file.
+      entry: number of the entry, as checkin ledger list prints it.
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json 3 --note 'added twice'",)
 
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
-    entry: tyro.conf.Positional[Count]
-    """Number of the entry, as checkin ledger list prints it."""
+    ledger: Path = dataclasses.field(kw_only=False)
+    entry: int = dataclasses.field(kw_only=False)
 
-    def prepare(self) -> Job:
-        """Reads the file; the job takes the entry out."""
+    def run(self) -> None:
+        """Takes the entry out."""
         from checkin_jax.accounting.interop import ledger_file
 
         _read(self.ledger)
 
-        def job() -> None:
-            try:
-                found = ledger_file.remove(self.ledger, self.entry, note=self.note, by=self.who)
-            except ValueError as error:
-                raise UsageError(str(error)) from error
-            gone = found.entries[self.entry - 1]
-            say(
-                f"removed from {self.ledger}: entry {gone.id}, {gone.words}",
-                f"entries that count: {len(found.counted)}",
-            )
-
-        return job
+        found = ledger_file.remove(self.ledger, self.entry, note=self.note, by=self.who)
+        gone = found.entries[self.entry - 1]
+        say(
+            f"removed from {self.ledger}: entry {gone.id}, {gone.words}",
+            f"entries that count: {len(found.counted)}",
+        )
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerShow:
-    """Shows what all runs of a ledger promise together, both ends, and what is left of its target; writes nothing."""
+class LedgerShow(JsonOption, BoundsOption):
+    """Shows what all runs of a ledger promise together, both ends, and what is left of its target; writes nothing.
+
+    Attributes:
+      ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
+      delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
+      summary: what users of the devices may be told: how much is spent, without notes, names or sites.
+      attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
+      verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
+    """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --summary", "fleet.json --json")
 
-    ledger: tyro.conf.Positional[Path]
-    """The file, made by checkin ledger add or from `CheckInAccountant.state_dict()`."""
+    ledger: Path = dataclasses.field(kw_only=False)
     delta: float | None = None
-    """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
-    bounds: str = "best"
-    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
     summary: bool = False
-    """What users of the devices may be told: how much is spent, without notes, names or sites."""
     attack: bool = False
-    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
     verbose: bool = False
-    """Also print the whole statement: every run, who is protected from whom, theorems and assumptions."""
-    json: bool = False
-    """Print one JSON object instead of text."""
 
-    def prepare(self) -> Job:
-        """Reads the file; the job accounts for everything in it."""
+    def run(self) -> None:
+        """Accounts for everything in the file."""
         found = _read(self.ledger)
         delta, noted = _delta(found, self.delta)
         accountant = _accountant(found, bounds_of(self.bounds))
         if self.bounds == "fast":
             noted = [*noted, QUICK]
 
-        def job() -> None:
-            try:
-                g = accountant.guarantee(delta, attack=self.attack or self.summary)
-            except ValueError as error:  # an empty ledger, labels of theorems that do not apply
-                raise UsageError(f"{self.ledger}: {error}") from error
-            left = _left(found, accountant, delta)
-            if self.summary:
-                _print_summary(found, g, left, as_json=self.json)
-            elif self.json:
-                target = {"target_epsilon": found.epsilon, "rounds_left": left}
-                print(json.dumps({**g.as_dict(), **target}, allow_nan=False))
-            elif self.verbose:
-                say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
-            else:
-                terms = () if g.terms is None else (f"{name}: {text}" for name, text in g.terms.lines)
-                notes = [f"note: {note}" for note in (*g.warnings, *noted)]
-                entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
-                say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
-
-        return job
+        try:
+            g = accountant.guarantee(delta, attack=self.attack or self.summary)
+        except ValueError as error:  # an empty ledger, words of bounds that do not apply
+            raise UsageError(f"{self.ledger}: {error}") from error
+        left = _left(found, accountant, delta)
+        if self.summary:
+            _print_summary(found, g, left, as_json=self.json)
+        elif self.json:
+            target = {"target_epsilon": found.epsilon, "rounds_left": left}
+            print(json.dumps({**g.as_dict(), **target}, allow_nan=False))
+        elif self.verbose:
+            say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
+        else:
+            terms = () if g.terms is None else (f"{name}: {text}" for name, text in g.terms.lines)
+            notes = [f"note: {note}" for note in (*g.warnings, *noted)]
+            entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
+            say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
 
 
 def _delta(found: LedgerFile, asked: float | None) -> tuple[float, list[str]]:
@@ -335,38 +334,6 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
     )
 
 
-@dataclasses.dataclass(kw_only=True)
-class LedgerReport:
-    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
-
-    What a file of declarations may hold is said by checkin report --help.
-    """
-
-    heading: ClassVar[str] = "output"
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
-
-    ledger: tyro.conf.Positional[Path]
-    """The file."""
-    out: Path | None = None
-    """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
-    deployment: Path | None = None
-    """TOML file with the table [deployment]: what the deployer declares."""
-    last: Path | None = None
-    """The last statement about the ledger, in JSON: the page says what changed."""
-    delta: float | None = None
-    """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
-    bounds: str = "best"
-    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
-
-    def prepare(self) -> Job:
-        """Reads the files; the job accounts for everything in the ledger and writes the page."""
-        from checkin_jax.reports import declared
-
-        said = None if self.deployment is None else declared.read(self.deployment)
-        made = recorded(self.ledger, self.delta, bounds_of(self.bounds), said, self.last)
-        return page_of(self.ledger, self.out, made, self.deployment)
-
-
 def recorded(
     path: Path,
     delta: float | None,
@@ -410,40 +377,11 @@ def recorded(
     return made
 
 
-ACTIONS: dict[str, type] = {
-    "add": LedgerAdd,
-    "list": LedgerList,
-    "remove": LedgerRemove,
-    "show": LedgerShow,
-    "report": LedgerReport,
-}
-
-
-@dataclasses.dataclass(kw_only=True)
-class Ledger:
-    """Keeps a ledger of all that the same clients take part in, whoever trains them: adds to it, shows it, reports."""
-
-    action: (
-        Annotated[LedgerAdd, tyro.conf.subcommand("add")]
-        | Annotated[LedgerList, tyro.conf.subcommand("list")]
-        | Annotated[LedgerRemove, tyro.conf.subcommand("remove")]
-        | Annotated[LedgerShow, tyro.conf.subcommand("show")]
-        | Annotated[LedgerReport, tyro.conf.subcommand("report")]
-    )
-
-    def prepare(self) -> Job:
-        """Checks the arguments of what is to be done; the job does it."""
-        return self.action.prepare()
-
-
 def _read(path: Path) -> LedgerFile:
     """The ledger in a file; UsageError if it is none. A line that was cut short is said."""
     from checkin_jax.accounting.interop import ledger_file
 
-    try:
-        found = ledger_file.read(path)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    found = ledger_file.read(path)
     if found.torn:
         say(f"{path}: the last line was cut short while it was written, and does not count", to=sys.stderr)
     return found
@@ -495,40 +433,34 @@ def _told_below() -> Iterator[None]:
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerBudget:
+class LedgerBudget(JsonOption):
     """What a ledger has spent and what is left, for `checkin budget`."""
 
     ledger: Path
-    json: bool = False
 
-    def prepare(self) -> Job:
-        """Reads the file; the job accounts for it and prints."""
+    def run(self) -> None:
+        """Accounts for the ledger and prints."""
         found = _read(self.ledger)
         delta, notes = _delta(found, None)
         accountant = _accountant(found)
 
-        def job() -> None:
-            try:
-                g = accountant.guarantee(delta)
-            except ValueError as error:  # an empty ledger
-                raise UsageError(f"{self.ledger}: {error}") from error
-            left = _left(found, accountant, delta)
-            budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
-            if self.json:
-                told = {"entries": len(found.counted), "target_epsilon": found.epsilon, "delta": delta}
-                told |= {"spent": g.epsilon, "left": budget, "rounds_left": left}
-                print(json.dumps(finite(told), allow_nan=False))
-                return
-            target = (
-                "no budget was set" if budget is None else f"epsilon {found.epsilon:g} at delta = {delta!r}"
-            )
-            say(
-                f"{self.ledger}: {counted(len(found.counted), 'run')}",
-                f"  budget     {target}",
-                f"  spent      {up(g.epsilon)}",
-                *(() if budget is None else (f"  left       {down(budget)}",)),
-                *(f"  {line}" for line in _left_words(found, left)),
-                *(f"note: {note}" for note in notes),
-            )
-
-        return job
+        try:
+            g = accountant.guarantee(delta)
+        except ValueError as error:  # an empty ledger
+            raise UsageError(f"{self.ledger}: {error}") from error
+        left = _left(found, accountant, delta)
+        budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
+        if self.json:
+            told = {"entries": len(found.counted), "target_epsilon": found.epsilon, "delta": delta}
+            told |= {"spent": g.epsilon, "left": budget, "rounds_left": left}
+            print(json.dumps(finite(told), allow_nan=False))
+            return
+        target = "no budget was set" if budget is None else f"epsilon {found.epsilon:g} at delta = {delta!r}"
+        say(
+            f"{self.ledger}: {counted(len(found.counted), 'run')}",
+            f"  budget     {target}",
+            f"  spent      {up(g.epsilon)}",
+            *(() if budget is None else (f"  left       {down(budget)}",)),
+            *(f"  {line}" for line in _left_words(found, left)),
+            *(f"note: {note}" for note in notes),
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from checkin_jax import _validate
 from checkin_jax._files import replacing
 from checkin_jax._tables import broken, terminal_width
-from checkin_jax.cli.options import Job, UsageError
+from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.reports.record import Record
@@ -21,12 +21,17 @@ def say(*lines: str, to: TextIO | None = None) -> None:
     print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
+def check_folder(out: Path) -> None:
+    """Refuses a place that is not that of a file in a folder that is there."""
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out}: expected a file in a folder that is there")
+
+
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
     """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
     from checkin_jax.reports import render
 
-    if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"--out {out}: expected a file in a folder that is there")
+    check_folder(out)
     for read in (subject, deployment):
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: the page is made of that file")
@@ -54,21 +59,18 @@ def picture(option: str, path: Path | None) -> Path | None:
         raise UsageError(f"{option} {path}: {str(error).partition(': ')[2]}") from error
 
 
-def page_of(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> Job:
-    """The job of writing the page about a file, beside it under its whole name where `out` is None."""
+def write_page(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> None:
+    """Writes the page about a file, beside it under its whole name where `out` is None, and prints its place."""
+    from checkin_jax.reports import render
+
     # With its suffix: a ledger and a plan of one fleet have pages of their own.
     out = subject.with_name(f"{subject.name}.html") if out is None else out
     check_free(out, subject, deployment)
 
-    def job() -> None:
-        from checkin_jax.reports import render
-
-        with replacing(out) as stream:
-            try:
-                stream.write(render.page(made()).encode())
-            # What only accounting can tell: an empty ledger, checks of nothing.
-            except ValueError as error:
-                raise UsageError(f"{subject}: {error}") from error
-        print(out)
-
-    return job
+    with replacing(out) as stream:
+        try:
+            stream.write(render.page(made()).encode())
+        # What only accounting can tell: an empty ledger, checks of nothing.
+        except ValueError as error:
+            raise UsageError(f"{subject}: {error}") from error
+    print(out)

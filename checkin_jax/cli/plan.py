@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
-import tyro
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
@@ -23,7 +22,16 @@ from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
 from checkin_jax._tables import broken, columns, markdown, terminal_width
-from checkin_jax.cli.options import MECHANISMS, OWN, QUICK, Job, RandomizerOptions, UsageError, bounds_of
+from checkin_jax.cli.options import (
+    MECHANISMS,
+    OWN,
+    QUICK,
+    BoundsOption,
+    RandomizerOptions,
+    TableOptions,
+    bounds_of,
+)
+from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.reports.declared import Deployment, of_table
@@ -66,48 +74,40 @@ class Wanted:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Plan:
+class Plan(TableOptions, BoundsOption):
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
     drop_out_prob, cycles. [target]: epsilon, delta, view, free. [[message]], as often as there are choices: epsilon0
     with or without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the
     target. Exit code 1: no message meets it.
+
+    Attributes:
+      plan: the file.
+      free: of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others
+        are scaled with it) that meets the target; in place of free in the file.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
 
-    plan: tyro.conf.Positional[Path]
-    """The file."""
+    plan: Path = dataclasses.field(kw_only=False)
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
-    """Of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others are
-    scaled with it) that meets the target; in place of free in the file."""
-    bounds: str = "best"
-    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
-    json: bool = False
-    """Print one JSON object instead of text."""
-    markdown: bool = False
-    """Print the table in Markdown."""
 
-    def prepare(self) -> Job:
-        """Reads the plan; the job accounts for each choice."""
+    def run(self) -> None:
+        """Accounts for each choice; exits with code 1 where none meets the target."""
         free = None if self.free is None else self.free.replace("-", "_")
         wanted, bounds = read(self.plan, free), bounds_of(self.bounds)
-
-        def job() -> None:
-            rows = answers(wanted, bounds)
-            if self.json:
-                print(json.dumps(_plain(rows, wanted), allow_nan=False))
-            else:
-                quick = bounds == "fast"
-                print(_text(rows, wanted, in_markdown=self.markdown, quick=quick))
-                if quick:
-                    notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
-                    print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
-            if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
-                sys.exit(1)
-
-        return job
+        rows = answers(wanted, bounds)
+        if self.json:
+            print(json.dumps(_plain(rows, wanted), allow_nan=False))
+        else:
+            quick = bounds == "fast"
+            print(_text(rows, wanted, in_markdown=self.markdown, quick=quick))
+            if quick:
+                notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
+                print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
+        if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
+            sys.exit(1)
 
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:

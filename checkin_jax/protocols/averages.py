@@ -32,14 +32,14 @@ class AveragedUpdates(CommonSlots):
     slots: with loads that do not depend on the data this is adaptive shuffling of all clients.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
-      num_slots: m, from 1 to 1e12.
+      num_clients: how many clients there are (n), from 1 to 1e12. A lower bound on the true number is safe.
+      num_slots: number of slots (m), from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included. For averages of Gaussian messages (view "aggregate"), whose noise adds up, p_0
         itself.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
-      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
-        safe.
+      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
+        is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

@@ -35,14 +35,15 @@ class ShuffledCheckIn(CheckInProtocol):
     WHO checked in (how many messages arrive may be public).
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe; with `Rates` as many as there are.
-      check_in_prob: the coin, in (0, 1], one for all clients, an upper bound on which is safe, but for sums of Gaussian
-        messages (view "aggregate"), whose noise adds up; or, where rates differ, `Rates` or `RateLimits`: the maximum
-        of different rates does not cover them.
-      num_rounds: T, from 1 to 1e9.
+      num_clients: how many clients there are (n), from 1 to 1e12. A lower bound on the true number is safe; with
+        `Rates` as many as there are.
+      check_in_prob: probability in (0, 1] that a client checks in, each round or (p_0) each window. One for all
+        clients, an upper bound on which is safe, but for sums of Gaussian messages (view "aggregate"), whose noise adds
+        up; or, where rates differ, `Rates` or `RateLimits`: the maximum of different rates does not cover them.
+      num_rounds: number of rounds (T), from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
-      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
-        safe.
+      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
+        is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -109,9 +110,9 @@ class Shuffle(CheckInProtocol):
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
-      num_rounds: T, from 1 to 1e9.
-      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
-        safe.
+      num_rounds: number of rounds (T), from 1 to 1e9.
+      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
+        is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
@@ -127,23 +127,24 @@ class FixedWindow(CommonSlots):
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe, but for Gaussian messages with hidden
         dummies, which need n itself: more clients leave fewer empty slots to hide in.
-      num_slots: m, from 1 to 1e12.
+      num_slots: number of slots (m), from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included. With hidden dummies p_0 itself: what T2++, and for Gaussian messages G3', G5,
         G7, R4 and R6, state does not hold of clients who take part less often, or is not proved to.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
-      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
-        safe.
-      empty_slots: "dummy" (default): an empty slot outputs R(0), drawn by the same randomizer, which nobody can
-        tell from a client's message; "visible": which slots were empty may be seen (skipped slots are seen).
-      minibatch: b, from 1 to num_slots: the server sums the messages of b successive slots, and nobody sees a single
-        one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
+      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
+        is safe.
+      empty_slots: whether an empty slot sends a dummy or is visible. "dummy": it outputs R(0), drawn by the same
+        randomizer, which nobody can tell from a client's message; "visible": which slots were empty may be seen
+        (skipped slots are seen).
+      minibatch: number of successive slots whose messages the server sums (b), from 1 to num_slots. Nobody sees a
+        single one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    empty_slots: str = "dummy"
+    empty_slots: Literal["dummy", "visible"] = "dummy"
     minibatch: int = 1
 
     def __post_init__(self) -> None:
@@ -187,6 +188,8 @@ class FixedWindow(CommonSlots):
         if not common:
             seen = self._seen(client_rate, prob)
         else:
+            from checkin_jax.numerics.counts import occupancy
+
             seen = occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
         return Slots(
@@ -267,10 +270,10 @@ class SlidingWindow(CheckInProtocol):
         the true number is a client's who throws.
       window: length m of each client's window, from 1 to num_clients.
       num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
-      minibatch: b, from 1 to n - window + 1: the server sums the messages of b successive slots, and nobody sees a
-        single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
-      num_colluding: how many of them may be in league with the adversary, from 0 to num_clients - 1; an upper bound is
-        safe.
+      minibatch: number of successive slots whose messages the server sums (b), from 1 to n - window + 1. Nobody sees
+        a single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
+      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
+        is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

@@ -86,7 +86,7 @@ class KaryResponse(ConcreteLDP):
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
-      num_values: k, whole, from 2 to 1e12.
+      num_values: number of values (k), from 2 to 1e12.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

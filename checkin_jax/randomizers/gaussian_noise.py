@@ -10,8 +10,6 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import up
 from checkin_jax._variables import FreeVariable
-from checkin_jax.kernels import gaussian_profile
-from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0, Randomizer
 
 # Added to profiles that underflow, on the safe side.
@@ -64,6 +62,9 @@ class Gaussian(Randomizer):
         return math.inf
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
+        from checkin_jax.kernels import gaussian_profile
+        from checkin_jax.kernels.execution.devices import float64
+
         with float64():
             return np.exp(gaussian_profile.log_profile(self.mu, np.asarray(loss, dtype=np.float64))) + _TINY
 
@@ -77,6 +78,8 @@ class Gaussian(Randomizer):
           ValueError, TypeError: epsilon0 not in [0, 50] or delta0 not in (0, 1); or both are so small that no noise
             multiplier below 2e9 meets them.
         """
+        from checkin_jax.kernels import gaussian_profile
+
         epsilon0 = _validate.real(0, MAX_EPSILON0, epsilon0=epsilon0)
         delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
         mu = gaussian_profile.largest_mu(epsilon0, delta0)

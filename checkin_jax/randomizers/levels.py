@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.numerics import convex
 from checkin_jax.randomizers.randomizer import LabelLaws
 
 # What is shown for certain counts as a response of this loss, which as little is ever seen to contradict.
@@ -52,6 +51,8 @@ def levels(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) ->
     A chord of a convex function, drawn on beyond its ends, is below the function: between two knots both chords beside
     are, and so is the convex hull of the points in which these meet.
     """
+    from checkin_jax.numerics import convex
+
     end, left = _ends(function, largest_loss)
     losses = np.linspace(0.0, end, _KNOTS)
     above, value = np.expm1(losses), (function(losses) - left) * (1.0 - _BELOW)

@@ -29,8 +29,8 @@ class PureLDP(Randomizer):
 
     Attributes:
       epsilon0: local privacy parameter of one message in nats, in [0, 50], replace-one.
-      total_variation: the largest total variation distance between the laws of a message for two records, where that is
-        known, in (0, 1]; from tanh(epsilon0 / 2) on, and when left out, it says nothing.
+      total_variation: the largest total variation distance between the laws of a message for two records, in (0, 1].
+        Where it is not known it is left out; from tanh(epsilon0 / 2) on it says nothing.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

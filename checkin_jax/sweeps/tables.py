@@ -192,7 +192,7 @@ class Sweep:
 def check(path: Path) -> Path:
     """The path, if its ending is one that can be written and read here; ValueError otherwise."""
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"{str(path)!r}: expected a name ending in {', '.join(SUFFIXES)}")
+        raise ValueError(f"{path}: expected a name ending in {', '.join(SUFFIXES)}")
     return path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from cyclopts.docs import generate_markdown_docs
 from latex2mathml.converter import convert_to_element
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -20,8 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
-from checkin_jax.cli import WHOLE
-from checkin_jax.cli.help import options_of
+from checkin_jax.cli import APP
 from checkin_jax.reports.bound_links import mentions
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +45,6 @@ ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTIL
 # Words of everyday use.
 AMBIGUOUS = {"clones", "hexagon", "profile", "everybody", "subsampling", "allocation"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
-# As `--help` has them; those of a command's own come before the last.
-GROUPS = ["arguments", "protocol", "randomizer", "guarantee", "", "output"]
 CODE = re.compile(r"<code>[\w/.]{24,}</code>")
 # From so many on, a table's rows are cards on a phone.
 COLUMNS = 3
@@ -74,23 +72,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _options() -> str:
     """Every command and option, as the parser has them."""
     opening = "What can every command be told? These are the words of `checkin COMMAND --help`."
-    lines = ["# Options of the command", "", f"{opening} [The command](command.md) shows it at work.", ""]
-    for name, kind in WHOLE.items():
-        lines += [f"## checkin {name}", "", (kind.__doc__ or "").partition("\n")[0], ""]
-        options = options_of(kind).values()
-        groups = dict.fromkeys(option.group for option in options)
-        for group in sorted(groups, key=lambda group: GROUPS.index(group) if group in GROUPS else 4):
-            lines += [f"**{group}**", ""]
-            for option in options:
-                if option.group == group:
-                    value = f" {option.value}" if option.value and option.value != option.name else ""
-                    lines.append(f"* `{option.name}{value}`: {_plain(option.text)}")
-            lines.append("")
-    return "\n".join(lines)
-
-
-def _plain(words: str) -> str:
-    return re.sub(r"(?<![\w`])(--[a-z][\w-]*)", r"`\1`", " ".join(words.split())).replace("*", r"\*")
+    head = f"# Options of the command\n\n{opening} [The command](command.md) shows it at work.\n\n"
+    body = generate_markdown_docs(APP, generate_toc=False).partition("\n## ")[2]
+    return f"{head}## {body}"
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:

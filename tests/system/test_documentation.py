@@ -1,6 +1,7 @@
 """What README.md, the pages and the docstrings show runs as shown."""
 
 import csv
+import dataclasses
 import doctest
 import importlib
 import importlib.util
@@ -19,8 +20,8 @@ import checkin_jax
 from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.cli import help
-from checkin_jax.cli.help import WORDS
+from checkin_jax.cli.explain import glossary
+from checkin_jax.cli.parsing import option, parsed
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -101,7 +102,7 @@ def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, m
 )
 def test_every_command_is_one_the_parser_takes(page):
     for command in commands(page):
-        assert cli._parse(shlex.split(command, comments=True)) is not None
+        assert parsed(cli.APP, shlex.split(command, comments=True)) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -114,10 +115,11 @@ def test_every_page_opens_with_what_it_answers(page):
 def test_the_commands_page_names_every_command():
     page = (ROOT / "docs" / "command.md").read_text()
     for name in cli.COMMANDS:
-        assert f"| `checkin {name}" in page, name
+        first, *_ = name.split()
+        assert f"| `checkin {first}" in page, name
 
 
-OPTIONS = {option for kind in cli.WHOLE.values() for option in help.options_of(kind)}
+OPTIONS = {option(field.name) for kind in cli.COMMANDS.values() for field in dataclasses.fields(kind)}
 
 
 @pytest.mark.slow
@@ -193,9 +195,9 @@ def test_every_option_that_is_named_exists(page):
     """Of the command, or of a program in train/ or benchmarks/, or of the tools that the pages name."""
     programs = [*ROOT.glob("train/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("checkin_jax/cli/*.py")]
     written = "".join(path.read_text() for path in programs)
-    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text())):
-        own = option[2:].replace("-", "_")
-        assert option in OPTIONS or option in written or f" {own}: " in written or option in OTHERS, option
+    for each in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text())):
+        own = each[2:].replace("-", "_")
+        assert each in OPTIONS or each in written or f" {own}: " in written or each in OTHERS, each
 
 
 # Of XLA.
@@ -274,8 +276,8 @@ def test_the_glossary_has_the_words_that_the_command_explains():
     """In its order, each with a text of at most two or three sentences."""
     page = (ROOT / "docs" / "glossary.md").read_text()
     section = page.split("\n## Names of bounds")[0].split("## Words\n")[1]
-    assert re.findall(r"^\* \*\*(.+?)\*\*: (.*)$", section, re.MULTILINE) == [*WORDS.items()]
-    assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in WORDS.values())
+    assert re.findall(r"^\* \*\*(.+?)\*\*: (.*)$", section, re.MULTILINE) == [*glossary().items()]
+    assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in glossary().values())
 
 
 def test_formulae_are_formulae():

@@ -48,7 +48,7 @@ def test_the_package_imports_nothing_that_only_some_need():
         "dp_accounting",
         "optax",
         "rich",
-        "tyro",
+        "cyclopts",
         "flax",
         "orbax",
         "matplotlib",
@@ -61,6 +61,17 @@ def test_the_package_imports_nothing_that_only_some_need():
     assert not unused & set(
         run(f"{USE}; print(*(name for name in sys.modules if name.startswith('scipy.')))")
     )
+
+
+@pytest.mark.parametrize("line", ["--help", "epsilon --help", "train digits --help", "epsilon --delta x"])
+def test_the_command_helps_and_refuses_without_jax(line):
+    told = run(
+        "import contextlib, sys; from checkin_jax import cli\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):\n"
+        f"    cli.main({line.split()})\n"
+        "print({'jax', 'scipy'} & sys.modules.keys())"
+    )
+    assert told == ["set()"]
 
 
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import tempfile
-import typing
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,7 @@ from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}
-COMMANDS = {typing.get_args(each)[1].name: typing.get_args(each)[0] for each in typing.get_args(cli.Command)}
+COMMANDS = {name.split()[0]: kind for name, kind in cli.COMMANDS.items()}
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ def test_a_terminal_without_the_letters_gets_others(command, args):
     done = command(*args, environment={"PYTHONIOENCODING": "ascii"})
     out, err = done.communicate()
     assert (done.returncode, err) == (0, "")
-    assert ("--help" in out) == ("--help" in args)
+    assert ("Usage: checkin" in out) == ("--help" in args)
 
 
 @pytest.mark.parametrize("args", [["--help"], [*QUICK, "--json"], ["--version"]])
@@ -64,7 +64,7 @@ def test_an_output_that_is_full_is_one_line(command):
 def test_an_interrupt_while_the_command_is_imported_leaves_no_traceback(command, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "tyro.py").write_text(
+    (other / "cyclopts.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
     )
     done = command(*QUICK, path=[other])
@@ -81,12 +81,10 @@ def test_the_library_leaves_signals_alone():
 # A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
 _BUSY = """
 import {module} as module, time
-def prepare(self):
-    def job():
-        print("busy", flush=True)
-        time.sleep(40)
-    return job
-module.{name}.prepare = prepare
+def run(self):
+    print("busy", flush=True)
+    time.sleep(40)
+module.{name}.run = run
 """
 
 
@@ -136,7 +134,8 @@ def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, mon
         run = [*(word.split(",")[0] for word in run), "--out"]
     else:
         run = [*run, "--out", "rows.csv", "--plot"]
-    monkeypatch.setattr(cli, "keep_compiled", lambda: pytest.fail("work has begun"))
+    for work in ("accounting.account.account", "sweeps.sweep.prepare"):
+        monkeypatch.setattr(f"checkin_jax.{work}", lambda *args, **kwargs: pytest.fail("work has begun"))
     with pytest.raises(SystemExit) as stop:
         cli.main([what, *run, "folder.png" if out == "." else out])
     assert stop.value.code == 2

@@ -99,7 +99,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 from stand_in import quick_account
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.cli.recipe import Recipe
+from recipe import Recipe
 from checkin_jax.training.reports import report
 from checkin_jax.training.schedules import draws
 report.account = quick_account

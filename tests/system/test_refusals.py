@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -108,15 +109,15 @@ REFUSED = [
     ),
     (f"epsilon {RUN} --nonsense 2", "no option --nonsense"),
     (f"epsilon {RUN} -x", "no option -x"),
-    (f"epsilon {RUN} more", "more"),
-    ("epsilonn", "no command epsilonn: expected one of"),
-    ("train cifar", "no data set cifar: expected one of digits, mnist"),
-    ("ledger ad x.json", "no command ad: expected one of add, list, remove, show, report; did you mean add?"),
+    (f"epsilon {RUN} more", "more: one word too many"),
+    ("epsilonn", 'Unknown command "epsilonn". Did you mean "epsilon"?'),
+    ("train cifar", 'Unknown command "cifar". Available commands: digits, mnist.'),
+    ("ledger ad x.json", 'Unknown command "ad". Did you mean "add"?'),
     ("--completion tcsh", "--completion tcsh: expected one of bash, zsh, fish"),
     # Options that do not go together.
     (f"epsilon {RUN} --json --markdown", "expected one of --json and --markdown"),
-    (f"epsilon {RUN} --delta 1e-6 --delta 1e-7", "--delta is given 2 times: expected once"),
-    (f"epsilon {RUN} --delta=1e-6 --delta 1e-6 --delta 1e-6", "--delta is given 3 times"),
+    (f"epsilon {RUN} --delta 1e-6 --delta 1e-7", "Parameter --delta specified multiple times."),
+    (f"epsilon {RUN} --delta=1e-6 --delta 1e-6 --delta 1e-6", "Parameter --delta specified multiple times."),
     (f"epsilon {RUN} --noise-multiplier 2", "exactly one of --epsilon0 and --noise-multiplier"),
     (f"epsilon {RUN} --by-rate", "--by-rate goes with --rates or --largest-rate"),
     (f"epsilon {RUN} --num-slots 5", "--num-slots is not an option of --protocol shuffled-check-in"),
@@ -171,7 +172,7 @@ REFUSED = [
     ("ledger show count.json", "count.json: no ledger: count=0"),
     ("ledger show nothing.json", "nothing.json: no guarantee: nothing was composed"),
     ("ledger show good.json --delta 0", "--delta 0: expected"),
-    ("ledger show good.json --view local", "no option --view; checkin ledger add has it"),
+    ("ledger show good.json --view local", "no option --view"),
     ("ledger show", "LEDGER is needed"),
     ("report good.json --attack", "--attack goes with the folder of a run"),
     ("report good.json --deployment deployment.toml", "deployment.toml: "),
@@ -183,10 +184,13 @@ REFUSED = [
     ("statement good.json --last log.csv", "log.csv: expected a statement made by"),
     ("statement log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
     ("statement missing", "missing: there is no such folder or file"),
+    ("statement good.json --out nodir/x.txt", "--out nodir/x.txt: expected a file in a folder that is there"),
     ("budget log.csv", "checkin budget is for the folder of a run, or a ledger"),
     ("budget nothing.json", "nothing.json: no guarantee: nothing was composed"),
     ("ledger list cut.json", "cut.json: no ledger"),
     ("ledger remove good.json 2", "good.json: entry 2: expected one of 1 to 1"),
+    ("ledger add good.json --run missing", "--run missing: no such folder"),
+    ("train digits --run-dir new --after missing", "--after missing: no such folder"),
     (f"ledger add good.json {RUN} --on June", "--on June: expected a date such as"),
     (f"ledger add good.json {RUN} --target-epsilon 0", "--target-epsilon 0: expected"),
     ("budget .", "no such file; is this the folder of a run?"),
@@ -238,6 +242,8 @@ PYTHON = re.compile(r"^checkin: [a-z]+\w*=")
 def folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    # Imports take long on a busy machine; that work goes on is said beside a refusal.
+    monkeypatch.setattr(cli, "going_on", lambda what: contextlib.nullcontext())
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content.encode("latin-1"))
     return tmp_path

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from stand_in import without_progress
 
-from checkin_jax.cli.options import HostOptions, UsageError
+from checkin_jax.cli.options import HostOptions
+from checkin_jax.cli.parsing import UsageError
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = """
@@ -28,7 +29,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 from stand_in import quick_account
 from checkin_jax.accounting import account
 account.account = quick_account
-from checkin_jax.cli import recipe
+import recipe
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)}
@@ -80,7 +81,10 @@ def command(folder: Path, rounds: int) -> list[subprocess.Popen[str]]:
 
 
 def process(program: str, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), *sys.path])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), *sys.path]),
+    }
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],

@@ -34,6 +34,8 @@ LEVELS = (
 DESCRIPTIONS = {"rates", "protocols", "randomizers"}
 # Packages that only some rooms may ask for: most are extras, or cost seconds of import.
 OWNERS = {
+    "cyclopts": ("cli",),
+    "docstring_parser": ("cli",),
     "dp_accounting": ("accounting", "flower"),
     "flax": ("training.examples",),
     "flint": ("verify",),
@@ -46,7 +48,6 @@ OWNERS = {
     "pyarrow": ("sweeps",),
     "rich": ("cli",),
     "tensorflow_datasets": ("training.examples",),
-    "tyro": ("cli",),
     "xarray": ("sweeps",),
 }
 # Siblings in one folder.

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from checkin_jax.cli import programs
 from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.options import HostOptions, UsageError
+from checkin_jax.cli.options import HostOptions
+from checkin_jax.cli.parsing import UsageError
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate

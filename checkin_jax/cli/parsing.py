@@ -1,0 +1,185 @@
+"""Command lines from dataclasses and functions by cyclopts: numbers as people write them, errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import cyclopts
+from cyclopts import exceptions
+from docstring_parser import google
+
+from checkin_jax import _validate
+from checkin_jax._suggest import did_you_mean
+
+_MEANT = {int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+_PEOPLES_NUMBER = re.compile(
+    r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})([%kKmMgGbB]?)(?:/([1-9]\d{0,40}))?"
+)
+# An argument of the library, its value, and what is said of it.
+_ARGUMENT = re.compile(r"""([a-z]\w*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.*?): (.*)""", re.DOTALL)
+
+
+class UsageError(ValueError):
+    """A command line that cannot be understood, or arguments that are fine one by one but not together."""
+
+
+class Described(NamedTuple):
+    """An argument of a class or function: its type, its default, and the first sentence about it."""
+
+    hint: Any
+    default: Any
+    text: str
+
+
+def described(what: Callable[..., Any]) -> dict[str, Described]:
+    """The arguments of a class or function by name, from its signature and docstrings."""
+    hints = typing.get_type_hints(what, include_extras=True)
+    texts: dict[str, str] = {}
+    for documented in reversed(what.__mro__[:-1]) if isinstance(what, type) else (what,):
+        parts = google.parse(documented.__doc__ or "").params
+        sentences = (re.split(r"[.;](?:\s|$)", part.description or "", maxsplit=1)[0] for part in parts)
+        texts |= {part.arg_name: f"{' '.join(text.split())}." for part, text in zip(parts, sentences)}
+    for name, hint in hints.items():
+        for mark in getattr(hint, "__metadata__", ()):
+            texts[name] = mark.help or texts.get(name, "")
+    return {
+        name: Described(hints[name], argument.default, texts.get(name, ""))
+        for name, argument in inspect.signature(what).parameters.items()
+    }
+
+
+def application(name: str, **settings: Any) -> cyclopts.App:
+    """An application whose commands are dataclasses or functions."""
+    usual = cyclopts.Parameter(negative=(), converter=_value, consume_multiple=True)
+    return cyclopts.App(name=name, default_parameter=usual, **settings)
+
+
+def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
+    """The call that a command line asks for: of a dataclass, a function, or what prints help or the version.
+
+    Raises:
+      UsageError: the line cannot be understood.
+    """
+    if "" in words:
+        raise UsageError("an empty word: expected a value")
+    try:
+        command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    except cyclopts.CycloptsError as error:
+        where = " ".join([*app.name, *(error.command_chain or ())])
+        raise UsageError(f"{_told(error)} (see {where} --help)") from None
+    return functools.partial(command, *bound.args, **bound.kwargs)
+
+
+def _told(error: cyclopts.CycloptsError) -> str:
+    """The error in one line; of a value as "--option value: expected ...", as the library refuses arguments."""
+    match error:
+        case exceptions.UnknownOptionError(token=token):
+            name = token.keyword or token.value
+            known = [name for each in error.argument_collection for name in each.names]
+            return f"no option {name}{did_you_mean(name, known)}"
+        case exceptions.CoercionError(token=cyclopts.Token(keyword=keyword, value=value)):
+            return f"{keyword or ''} {_validate.cut(value)}: {error.msg or 'expected no value'}".lstrip()
+        case exceptions.MissingArgumentError(argument=cyclopts.Argument() as argument):
+            if error.keyword:
+                return f"{error.keyword} without a value: expected {_meant(argument.hint)}"
+            name = argument.name if argument.index is None else argument.name.strip("-").upper()
+            alike = [word for word in error.unused_tokens or () if did_you_mean(word, [argument.name])]
+            wrong = "".join(f", not {word}" for word in alike)
+            return f"{name} is needed{wrong}{_about(error.target, argument)}"
+        case exceptions.UnusedCliTokensError(unused_tokens=[word, *_]):
+            return f"{_validate.cut(word)}: one word too many"
+        case _:
+            return " ".join(str(error).split())
+
+
+def _about(command: Callable[..., Any] | None, argument: cyclopts.Argument) -> str:
+    """The first sentence about an argument of a command, and its choices, after a colon."""
+    text = "" if command is None else described(command)[argument.field_info.name].text.rstrip(".")
+    choices = argument.get_choices()
+    told = [*([text] if text else []), *([f"One of {', '.join(choices)}"] if choices else [])]
+    return f": {'. '.join(told)}" if told else ""
+
+
+def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:
+    """The value that the words of an option are; ValueError says what was expected."""
+    kind, word = _plain(hint), tokens[0].value
+    if kind in (int, float):
+        return _number(word, kind)
+    if typing.get_origin(kind) is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(kind)}
+        if word not in choices:
+            raise ValueError(f"expected {_meant(kind)}{did_you_mean(word, choices)}")
+        return choices[word]
+    return cyclopts.convert(hint, tokens)
+
+
+def _plain(hint: Any) -> Any:
+    """The type itself where it may be None, too."""
+    inner = [each for each in typing.get_args(hint) if each is not types.NoneType]
+    return inner[0] if typing.get_origin(hint) in (types.UnionType, typing.Union) else hint
+
+
+def _meant(hint: Any) -> str:
+    kind = _plain(hint)
+    return _MEANT.get(kind) or f"one of {', '.join(map(str, typing.get_args(kind)))}"
+
+
+def _number(word: str, kind: type) -> Any:
+    """The number, whole ones in the notation of floats, too."""
+    with contextlib.suppress(ValueError):
+        return kind(word)
+    with contextlib.suppress(ValueError, OverflowError):
+        if float(word).is_integer():
+            return int(float(word))
+    meant = _peoples_number(word)
+    hint = f"; did you mean {meant}?" if meant and (kind is float or meant.isdigit()) else ""
+    raise ValueError(f"expected {_MEANT[kind]}{hint}")
+
+
+def _peoples_number(word: str) -> str:
+    """A number as people write it, 0.3%, 2,000,000, 2M or 1/2000, as options take it; '' where it is none."""
+    found = _PEOPLES_NUMBER.fullmatch(word)
+    if found is None:
+        return ""
+    top, unit, bottom = found.groups()
+    value = Fraction(top.replace(",", "")) * _UNITS[unit.lower()] / int(bottom or 1)
+    plain = f"{value}" if value.denominator == 1 else f"{float(value):g}"
+    return "" if plain == word or (unit == "%" and value > 1) else plain
+
+
+def option(name: str) -> str:
+    """The option that is this field of a dataclass."""
+    return f"--{name.replace('_', '-')}"
+
+
+def in_options(message: str, words: Sequence[str], names: Collection[str]) -> str:
+    """The message about an argument of the library, name=value: ..., as one about the option as it was typed.
+
+    Args:
+      message: of an error.
+      words: the command line.
+      names: the arguments that are options.
+    """
+    begun = _ARGUMENT.match(message)
+    if begun is None or begun[1] not in names:
+        return message
+    named, value = option(begun[1]), begun[2].strip("'")
+    shown = named if value == "None" else f"{named} {value}"
+    for word, following in zip(words, [*words[1:], ""]):
+        name, joined, inside = word.partition("=")
+        if option(name.strip("-")) == named:
+            shown = f"{named} {_validate.cut(inside if joined else following)}"
+    told = re.sub(r"\b([a-z]\w*)=", lambda it: f"{option(it[1])} " if it[1] in names else it[0], begun[3])
+    if "/" not in told:  # no path
+        told = re.sub(r"\b\w+_\w+\b", lambda found: found[0].replace("_", "-"), told)
+    return f"{shown}: {told}"
