@@ -134,16 +134,7 @@ def _crowd(unit: Unit) -> Company | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ; eps0-LDP messages; others of whom not all come always."""
-    return _pooled(unit) if unit.protocol.averaged_crowd is None else None
-
-
-def t3h(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h, of averaged slots."""
-    return _pooled(unit) if unit.protocol.averaged_crowd is not None else None
-
-
-def _pooled(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ, averaged slots or not; eps0-LDP messages; not all others come always."""
     found = _crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
