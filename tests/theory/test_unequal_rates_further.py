@@ -11,10 +11,10 @@ from oracles import unequal_rates as brute
 from scipy.stats import norm
 
 from checkin_jax.accounting.bounds.clones import SlotsPureLDP
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
-from checkin_jax.accounting.bounds.unit import ShuffledGaussian
 from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian, G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.everybody import G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import (
     HiddenMessages,
     HiddenSlots,
-    SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
@@ -28,6 +27,7 @@ from checkin_jax.accounting.bounds.messages.total_variation import TotalVariatio
 from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.staged import StagedClones
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
@@ -38,7 +38,6 @@ from checkin_jax.accounting.bounds.unit import (
     LocalLabels,
     LocalMessages,
     LocalPureLDP,
-    ShuffledGaussian,
     UnitBound,
     least,
 )
@@ -255,7 +254,8 @@ def g1(unit: Unit) -> UnitBound | None:
         # Pure messages have T1, which is never above.
         if unit.epsilon0 is not None:
             return None
-        return SubsampledMessages(*cover, MessageProfile(unit.randomizer), unit.log_inverse_mass)
+        counted = ShuffledGaussian(*cover, 1.0, False, unit.log_inverse_mass)
+        return SubsampledMessages(counted, cover.rate, MessageProfile(unit.randomizer))
     if cover.rate >= 1.0 and not unit.sums_noise:
         return None  # nothing is subsampled
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
@@ -302,7 +302,7 @@ def g4(unit: Unit) -> UnitBound | None:
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
     if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
         return None
-    return AveragedGaussian(*throws, mu, unit.log_inverse_mass)
+    return averaged(*throws, mu, unit.log_inverse_mass)
 
 
 def local(unit: Unit) -> UnitBound:
