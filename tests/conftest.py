@@ -22,7 +22,6 @@ shapes.install()
 
 from checkin_jax import _compiled  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
-from checkin_jax.kernels.execution import ahead  # noqa: E402
 
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30
@@ -72,7 +71,7 @@ def pytest_configure(config):
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
     # A kernel is traced, which checks its shapes, whenever any source of a kernel has changed.
-    os.environ[_compiled.VARIABLE] = str(folder / "programs")
+    os.environ[_compiled.VARIABLE] = str(folder)
     for name, value in kept.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
@@ -128,7 +127,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def _nothing_that_a_test_has_changed_is_kept(request):
-    """Programs and tables go by the names of sources, which say nothing of what a test has put in their place."""
+    """Tables go by the names of sources, which say nothing of what a test has put in their place."""
     if "monkeypatch" not in request.fixturenames:
         yield
         return
@@ -163,7 +162,6 @@ def forgotten():
     yield
     if _full():
         jax.clear_caches()
-        ahead.forget()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -11,23 +10,13 @@ import jax
 import jaxtyping
 
 
-class _WhereArraysAreJaxs(type(jaxtyping.config)):
-    """Leaves out kernels that run in NumPy: their arrays would pass, and looking at each call takes longer than it."""
-
-    @property
-    def jaxtyping_disable(self) -> bool:
-        engine = sys.modules.get("checkin_jax.kernels.execution.engine")
-        return engine is None or engine._HERE.numpy
-
-    @jaxtyping_disable.setter
-    def jaxtyping_disable(self, value: bool) -> None:
-        raise AttributeError("shapes are checked in all tests")
-
-
 def install() -> None:
     """Has the signatures of all kernels checked that are imported from now on."""
     jaxtyping.install_import_hook("checkin_jax.kernels", "shapes.checked")
-    jaxtyping.config.__class__ = _WhereArraysAreJaxs
+
+
+def _of_jax(value: object) -> bool:
+    return any(map(_of_jax, value)) if isinstance(value, tuple | list) else isinstance(value, jax.Array)
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +26,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     has yet to turn into arrays of JAX, pass; so does everything that is not annotated by jaxtyping.
     """
     signature = inspect.signature(function)
+    hints_of = functools.cache(typing.get_type_hints)
 
     def check(name: str, value: object, hint: object) -> None:
         if (
@@ -54,7 +44,9 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        hints = typing.get_type_hints(function)
+        if not _of_jax([*args, *kwargs.values()]):
+            return function(*args, **kwargs)  # in NumPy, where looking takes longer than it
+        hints = hints_of(function)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             check(name, value, hints.get(name))
         result = function(*args, **kwargs)

@@ -21,7 +21,6 @@ from checkin_jax.training.run import PrivateRun
 for _name in (
     "accounting.calibration",
     "accounting.compare",
-    "accounting.remembered",
     "auditing.auditor",
     "sweeps.evaluate",
     "training.loop",

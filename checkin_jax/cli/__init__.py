@@ -2,7 +2,7 @@
 
 Bad input ends with exit code 2 and one line on standard error. The subcommands import what they need when
 they run, so that accounting does not load the training stack. What XLA compiles is kept between runs of the
-command (the library itself keeps the accountant's programs only), see `keep_compiled`.
+command, see `keep_compiled`.
 """
 
 from __future__ import annotations

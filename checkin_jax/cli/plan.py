@@ -102,7 +102,7 @@ class Plan:
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
-    from checkin_jax.accounting.remembered import account
+    from checkin_jax.accounting.account import account
 
     ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
@@ -199,16 +199,16 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
     """The message that just meets the target, its value cut on the private side to what is printed; or why not."""
-    from checkin_jax.accounting.remembered import calibrate
+    from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        name, value = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
+        found = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
     except ValueError as error:
         return str(error)
     if isinstance(search.start, type):
-        return search.start(**{name: float(up(value))})
-    return dataclasses.replace(cast(Any, search.start), **{name: float(down(value))})
+        return search.start(**{found.name: float(up(found.value))})
+    return dataclasses.replace(cast(Any, search.start), **{found.name: float(down(found.value))})
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:

@@ -31,7 +31,7 @@ class SpentBudget:
 
     def prepare(self) -> Job:
         """Reads the ledger; the job accounts for it and prints."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
@@ -97,7 +97,7 @@ class ReportPage:
         return job_of(deployment)
 
     def _of_run(self, deployment: Deployment | None) -> Job:
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, run_page
 
         for name in ("delta", "bounds"):
@@ -166,7 +166,7 @@ class Statement:
 
     def prepare(self) -> Job:
         """Reads the run; the job accounts for it and prints the statement."""
-        from checkin_jax.accounting.remembered import account
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import recorded, statement
 
         _refuse_files(self.run_dir, "statement")

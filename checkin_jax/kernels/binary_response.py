@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.execution.losses import in_blocks
 
 
@@ -28,7 +28,7 @@ class Messages(NamedTuple):
     kappa: Array
 
 
-@hosted(static=("buckets",))
+@quietly
 def check_in_messages(
     num_clients: Array, rate: Array, epsilon0: Array, log_inverse_mass: Array, buckets: int
 ) -> Messages:
@@ -38,7 +38,7 @@ def check_in_messages(
     return Messages(cut.first, cut.mass_lower, xp.broadcast_to(kappa, cut.first.shape))
 
 
-@hosted()
+@quietly
 def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> Messages:
     """Windows: `slots` messages, one of which is the target's with probability `used`; all [labels]."""
     return Messages(slots, weight, -xp.expm1(-epsilon0) * used / slots)
@@ -63,7 +63,7 @@ def lines_at(
     return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
 
 
-@hosted(static=("table",))
+@quietly
 def tabulate(
     mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
@@ -76,7 +76,7 @@ def _prob(epsilon0: Array, reverse: Array | bool) -> Array:
     return xp.where(reverse, p, 1.0) / (p + 1.0)
 
 
-@hosted(static=("exact",))
+@quietly
 def lines_lower(
     mix: Messages,
     tables: tails.Tables,

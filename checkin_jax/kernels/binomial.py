@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -38,7 +38,7 @@ def stirling_error(n: Array) -> Array:
     Table below 16, six terms of the asymptotic series from there (the seventh is below 2e-18).
     """
     table = xp.asarray(_STIRLING_ERROR, dtype=n.dtype)
-    small = table[xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32)]
+    small = xp.take(table, xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32))
     large = xp.maximum(n, 16.0)
     inv2 = 1.0 / (large * large)
     series = 1 / 1188 - inv2 * (691 / 360360)
@@ -99,7 +99,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return xp.where(inside, interior, edge)
 
 
-@hosted()
+@quietly
 def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Upper bound on log Pr[Bin(n, p) is k or farther from its mean on k's side] (Chernoff), rounded up.
 
@@ -111,8 +111,8 @@ def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     ks, ns, ps = xp.where(within, k, 1.0), xp.where(within, n, 2.0), xp.where(within, p, 0.5)
     diff = _minus_product(ks, ns, ps)
     inside = -(_deviance(ks, ns * ps, diff) + _deviance(ns - ks, ns * (1.0 - ps), -diff))
-    at_ends = not engine.on_host() or not within.all()
-    value = xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p)) if at_ends else inside
+    everywhere = engine.holds(within)
+    value = inside if everywhere else xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p))
     return xp.where(k < 0, -xp.inf, xp.minimum(value * (1.0 - 1e-12) + 1e-12, 0.0))
 
 
@@ -195,7 +195,7 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
     return ends[:-1], ends[1:] - 1.0
 
 
-@hosted(static=("buckets",))
+@quietly
 def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     """Cuts the part of Bin(n, p) that matters into `buckets` runs of values.
 

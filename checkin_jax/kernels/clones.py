@@ -28,7 +28,7 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.execution.losses import in_blocks
 from checkin_jax.kernels.mixtures import (
     Buckets,
@@ -40,7 +40,7 @@ from checkin_jax.kernels.mixtures import (
 )
 
 
-@hosted()
+@quietly
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """T1: labels 0 and 1 with probability rate/(p+1) each; the others are absent or count nothing; shape [1]."""
     p = xp.exp(epsilon0)
@@ -50,7 +50,7 @@ def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     return Law(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
-@hosted()
+@quietly
 def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     """L1 with 3-ary randomized response, all other clients at a third record; shape [1].
 
@@ -63,7 +63,7 @@ def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     return Law(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
-@hosted(static=("upper",))
+@quietly
 def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> Law:
     """T2 (upper) or its instance with 3-ary randomized response, all [parts].
 
@@ -76,7 +76,7 @@ def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: 
     return Law(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight, zero)
 
 
-@hosted()
+@quietly
 def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> Law:
     """T1h: the target comes with probability `rate`, each of `pool` other clients with probability theta.
 
@@ -125,7 +125,7 @@ class Cut(NamedTuple):
     table: tuple[int, bool]
 
 
-@hosted(static=("cut", "upper"))
+@quietly
 def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
     """A mixture on one side of the law, and tables of its fair signs, tails rounded to that side."""
     if cut.buckets == 0:
@@ -138,7 +138,7 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
     return mix, signs(mix, log_inverse_mass, cut.table, not upper)
 
 
-@hosted(static=("table", "upper"))
+@quietly
 def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
     """Tables of the fair signs of a mixture, tails bounded from above (for lower bounds) or from below."""
     return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
@@ -156,7 +156,7 @@ def lines_at(
     return difference * xp.expm1(epsilon0) * (1.0 - ROUNDING), q_mass * (1.0 + ROUNDING) + FLUSHED
 
 
-@hosted(static=("exact",))
+@quietly
 def lines_lower(
     mix: Buckets,
     tables: tails.Tables,
@@ -187,7 +187,7 @@ def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array,
     return xp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
 
 
-@hosted(static=("exact",))
+@quietly
 def profile_upper(
     mix: Buckets,
     tables: tails.Tables,

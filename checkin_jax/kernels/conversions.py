@@ -7,10 +7,10 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 
-@hosted()
+@quietly
 def epsilon_from_log_moments(
     orders: Float64[Array, "*rows orders"],
     log_moments: Float64[Array, "*rows orders"],

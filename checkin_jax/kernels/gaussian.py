@@ -13,7 +13,7 @@ from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p, scaled_tail, scaled_tail_fall
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
@@ -41,7 +41,7 @@ def _mills(x: Array) -> Array:
     yet use its series, and which jax 0.10.0 does not have.
     """
     direct = math.sqrt(0.5 * math.pi) * engine.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
-    if engine.on_host() and np.all(x < 30.0):
+    if engine.holds(x < 30.0):
         return direct
     far = xp.maximum(x, 30.0)
     return xp.where(x < 30.0, direct, (1.0 - _asymptotic_one_minus_x_mills(far)) / far)
@@ -50,7 +50,7 @@ def _mills(x: Array) -> Array:
 def _one_minus_x_mills(x: Array) -> Array:
     """1 - x Mills(x) > 0; for large x from the asymptotic series, since 1 - x M cancels as x^-2."""
     near = 1.0 - x * _mills(xp.minimum(x, 30.0))
-    if engine.on_host() and np.all(x < 30.0):
+    if engine.holds(x < 30.0):
         return near
     return xp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(xp.maximum(x, 30.0)))
 
@@ -87,7 +87,7 @@ def log_delta(
     log_first = log_cdf(-a)
     left_value = log_first + log1p(-xp.exp(xp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
     value = xp.where(a >= 0, long_value, left_value)
-    if engine.on_host() and not np.any(short):
+    if engine.holds(~short):
         return value
     # Short steps: M(a) - M(b) = mu * mean of (1 - x M(x)) over [a, b].
     step = xp.where(short, mu, 0.5)
@@ -112,13 +112,13 @@ def _ratio_ahead(mu: Array, x: Array) -> Array:
     """
     half = 0.5 * mu
     a, b = x - half, x + half
-    if engine.on_host() and np.all(mu < _SHORT):
+    if engine.holds(mu < _SHORT):
         return _short(mu, x) * xp.where(a < 0, xp.exp(-0.5 * a * a), 1.0)
     near = scaled_tail(xp.abs(a))
     density = xp.exp(-0.5 * a * a)
     # e^{a^2/2} overflows where mu is large.
     long = xp.where(a < 0, 1.0 - density * (near + scaled_tail(b)), near - scaled_tail(b))
-    if engine.on_host() and not np.any(mu < _SHORT):
+    if engine.holds(~(mu < _SHORT)):
         return long
     return xp.where(mu < _SHORT, _short(mu, x) * xp.where(a < 0, density, 1.0), long)
 
@@ -155,11 +155,11 @@ def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
     a, b = x - half, x + half
     far = xp.exp(-0.5 * b * b) * scaled_tail(b)
     short = mu * xp.maximum(x, 1.0) < 0.2
-    if engine.on_host() and np.all(short):
+    if engine.holds(short):
         return far, _mass_between(mu, x)
     tail = xp.exp(-0.5 * a * a) * scaled_tail(xp.abs(a))
     long = xp.where(a < 0, 1.0 - tail, tail) - far
-    if engine.on_host() and not np.any(short):
+    if engine.holds(~short):
         return far, long
     return far, xp.where(short, _mass_between(xp.where(short, mu, 0.0), xp.where(short, x, 0.0)), long)
 
@@ -204,15 +204,16 @@ def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
     return _in_blocks(log_delta_ahead, mu, loss)
 
 
-def _in_blocks(kernel: Callable[[Array, Array], Array], mu: float, loss: np.ndarray) -> np.ndarray:
+@quietly
+def _in_blocks(kernel: Callable[..., Array], mu: float, loss: np.ndarray) -> np.ndarray:
     flat = np.ravel(np.asarray(loss, dtype=np.float64))
     found = np.empty_like(flat)
     for start in range(0, flat.size, _BLOCK):
-        found[start : start + _BLOCK] = engine.run(kernel, np.float64(mu), flat[start : start + _BLOCK])
+        found[start : start + _BLOCK] = kernel(np.float64(mu), flat[start : start + _BLOCK])
     return found.reshape(np.shape(loss))
 
 
-@hosted(static=("steps",))
+@quietly
 def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
     low = xp.full_like(epsilon, math.log(1e-9))
     high = xp.full_like(epsilon, math.log(1e3))

@@ -14,7 +14,7 @@ from jax import Array
 
 from checkin_jax.kernels import ROUNDING, binomial, tails
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 
 class Law(NamedTuple):
@@ -65,14 +65,14 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
 
 def with_mass(mix: Buckets) -> Buckets:
     """In NumPy without the labels that have no mass; sizes must stay what they are where it is traced."""
-    if not engine.on_host():
+    if engine.of_jax(mix):
         return mix
     kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)
     kept = kept if kept.size else np.arange(1)
     return Buckets(mix.number[kept], mix.ratio[kept], mix.weight[kept], mix.tail)
 
 
-@hosted(static=("absences",))
+@quietly
 def buckets_exact(law: Law, absences: int) -> Buckets:
     """The round itself, for n <= SMALL: one bucket for each (N, Nabs < absences); no error but rounding.
 
@@ -95,7 +95,7 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
     return _over_parts(one, law)
 
 
-@hosted(static=("buckets", "offsets"))
+@quietly
 def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     """A mixture whose profile is at least that of the round, for every c >= 1.
 
@@ -212,7 +212,7 @@ def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Ar
     return [xp.maximum(slopes[k - 1] - slopes[k], 0.0) for k in range(1, last + 1)]
 
 
-@hosted(static=("buckets",))
+@quietly
 def buckets_lower(law: Law, log_inverse_mass: Array, buckets: int) -> Buckets:
     """A mixture whose profile is at most that of the round, for every c > 0; one ratio a label."""
 

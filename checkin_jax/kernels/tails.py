@@ -15,7 +15,7 @@ from jax import Array
 
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 
 class Tables(NamedTuple):
@@ -121,7 +121,7 @@ def tabulate(
     return Tables(trials, start[:, 0], stride[:, 0], logs, tail)
 
 
-@hosted(static=("exact", "upper"))
+@quietly
 def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
     """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials prob - 1, [rows, queries].
 

@@ -22,7 +22,7 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
-from checkin_jax.kernels.execution.engine import hosted
+from checkin_jax.kernels.execution.engine import quietly
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, ONE_BIT, Game, Message
 from checkin_jax.kernels.round_off import UNIT
@@ -95,7 +95,7 @@ def of_game(rules: Game, message: Message) -> Steps:
     """The steps of eps0-LDP messages in a game."""
     unit = math.expm1(float(message.epsilon0))
 
-    @hosted()
+    @quietly
     def laws(above: float) -> StepLaws:
         alone = (unit - above) / (unit + 2.0) * (1.0 + ROUNDING)
         return StepLaws(rules.places(host(above), message), rules.laws(message), alone)
@@ -267,7 +267,7 @@ def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
     )
 
 
-@hosted()
+@quietly
 def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
     """E(x + count steps with T1's law)_+, from above."""
     at, weights = steps.at, steps.laws[[-1, -1]]
@@ -279,7 +279,7 @@ def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
     return stop_loss.stop_loss(played.total, game.contour, game.theta, x)
 
 
-@hosted()
+@quietly
 def _played_out(
     steps: StepLaws,
     tried: Array,
@@ -352,7 +352,7 @@ def _stages(weights: Weights) -> list[tuple[float, float]]:
     return plan
 
 
-@hosted()
+@quietly
 def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
     """log of T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
     p_minus_1 = math.expm1(steps.epsilon0)

@@ -6,15 +6,17 @@ docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clone
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
-from checkin_jax.kernels.execution.ahead import Kernel
 from checkin_jax.kernels.messages import labelled_clones, staged_clones, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
@@ -33,6 +35,8 @@ _MANY_STEPS = 3e7
 _WORTHWHILE = 1.005
 # Fewer early steps than this leave no room for stages.
 _FEWEST = 16
+# XLA on a CPU compiles in half the time what runs as fast; tests/bounds/test_engines.py measures what it computes.
+_QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 
 def _early_steps(num_clients: int, rate: float, needed: float) -> int:
@@ -126,20 +130,22 @@ def stages(
     )
 
 
+@functools.cache
+def _program(kernel: Callable[..., Array], static: tuple[int, ...]) -> Callable[..., Array]:
+    return jax.jit(kernel, static_argnums=static, compiler_options=_QUICK)
+
+
 class Problem(NamedTuple):
     """A kernel, its arguments, of which the second is the message, and e^loss - 1 at its losses."""
 
-    kernel: Kernel
+    kernel: Callable[..., Array]
     arguments: tuple[Any, ...]
     above: np.ndarray
 
-    def prepare(self) -> None:
-        """Begins to compile what evaluates it."""
-        self.kernel.prepare(*self.arguments)
-
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """Losses and proven upper bounds there, as `profile` returns them."""
-        upper = np.asarray(self.kernel(*self.arguments))
+        static = tuple(i for i, each in enumerate(self.arguments) if isinstance(each, (Game, int)))
+        upper = np.asarray(_program(self.kernel, static)(*self.arguments))
         epsilon0 = float(self.arguments[1].epsilon0)
         return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
 

@@ -23,7 +23,7 @@ import numpy as np
 from checkin_jax.kernels import gaussian, host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import triples
-from checkin_jax.numerics.kept import kept
+from checkin_jax.numerics.disk_cache import disk_cache
 
 # The range of mu, and the nodes in c between which V is linear.
 LEAST_MU, MOST_MU = 0.02, 3.0
@@ -117,11 +117,6 @@ def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
     return middle + half[:, None] * (by_a + by_b) + rest + least
 
 
-def prepare(mu: float, reach: float) -> None:
-    """Begins to compile what `dominating` needs."""
-    triples.transforms_upper.prepare(np.zeros((_CHUNK, 3)), np.zeros(()), knots_of(mu, reach))
-
-
 def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np.ndarray) -> np.ndarray:
     """Both transforms at both c of every triple; [triples, 2 c 2 sides knots]."""
     count = len(grams)
@@ -185,7 +180,7 @@ def _places(spacing: float, first: float) -> tuple[np.ndarray, np.ndarray]:
     return a.ravel(), b.ravel()
 
 
-@kept(TwoLaws)
+@disk_cache(TwoLaws)
 def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
     """V_X and V_Y for c between C_NODES[interval] and the next node, by the cover.
 

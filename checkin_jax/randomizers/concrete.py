@@ -126,6 +126,25 @@ class KaryResponse(ConcreteLDP):
             [(0.0, loss, rare), (0.0, -loss, usual)],
         )
 
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """The labels of the two records, of a third one, and all others."""
+        if self.num_values == 2:
+            return ()
+        rare = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
+        high, gap = math.exp(self.epsilon0) * rare, math.expm1(self.epsilon0) * rare
+        apart, rest = np.array([gap, -gap, 0.0]), (self.num_values - 2.0) * rare
+        words = "k-ary randomized response"
+        two = LabelLaws(
+            np.array([high, rare, rest]),
+            np.array([rare, high, rest]),
+            f"{words}, all others at one of the two records",
+            None,
+            apart,
+        )
+        third = np.array([rare, rare, high + (self.num_values - 3.0) * rare])
+        return (two._replace(name=f"{words}, all others at a third record", others=third), two)
+
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)
         above = math.exp(self.epsilon0) * -np.expm1(np.minimum(np.asarray(loss) - self.epsilon0, 0.0))
@@ -155,6 +174,10 @@ class HadamardResponse(ConcreteLDP):
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return 0.5 * pure_profile(self.epsilon0, loss)
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
 
     @property
     def dummy_anywhere(self) -> bool:
@@ -245,7 +268,20 @@ class Rappor(ConcreteLDP):
         three = [np.prod(np.where(bits == one, kept, flipped), axis=1) for one in np.eye(3)]
         return (
             LabelLaws(three[0], three[1], "RAPPOR, all others at a third record", three[2]),
+            LabelLaws(
+                target,
+                other,
+                "two bits of RAPPOR, all others at a third record",
+                np.array([kept * flipped, kept**2 + flipped**2, kept * flipped]),
+                of_sums=True,
+            ),
             LabelLaws(target, other, "RAPPOR, all others at one of the two records"),
+            LabelLaws(
+                np.array([kept, flipped]),
+                np.array([flipped, kept]),
+                "a bit of RAPPOR, all others without it",
+                of_sums=True,
+            ),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
+from checkin_jax.randomizers.levels import CERTAIN, Levels, levels, responses
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, TERNARY, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
@@ -88,14 +90,8 @@ class PureLDP(Randomizer):
         """Randomized response that is silent the rest of the time."""
         if self._share == 1.0:
             return ()
-        return (_sometimes(self.epsilon0, self._share, "randomized response with that total variation"),)
-
-
-def _sometimes(epsilon0: float, share: float, name: str) -> LabelLaws:
-    """Randomized response with probability `share`, else the same for all records."""
-    high, low = share / (1.0 + math.exp(-epsilon0)), share / (1.0 + math.exp(epsilon0))
-    target, other = np.array([high, low, 1.0 - share]), np.array([low, high, 1.0 - share])
-    return LabelLaws(target, other, f"{name}, all others at one of the two records")
+        known = Levels(np.array([self.epsilon0]), np.array([self._share]))
+        return responses(known, "randomized response with that total variation")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +170,8 @@ class OneBit(Randomizer):
         """Coins that tell whether the records' bits differ."""
         if self.differ == 1.0:
             return ()
-        return (_sometimes(self.epsilon0, self.differ, "one bit and coins that tell whether it matters"),)
+        known = Levels(np.array([self.epsilon0]), np.array([self.differ]))
+        return responses(known, "one bit and coins that tell whether it matters", third=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,14 +210,17 @@ class ApproximateLDP(Randomizer):
         return self.delta0 + (1.0 - self.delta0) * pure_profile(self.epsilon0, loss)
 
     @property
+    def sums_tell(self) -> bool:
+        return True
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Randomized response that shows the record with probability delta0, what it shows counted as the response."""
+        """Randomized response that shows the record with probability delta0."""
         if self.delta0 == 0.0:
             return ()
-        high = self.delta0 + (1.0 - self.delta0) / (1.0 + math.exp(-self.epsilon0))
-        low = (1.0 - self.delta0) / (1.0 + math.exp(self.epsilon0))
-        name = "randomized response that may show the record, all others at one record"
-        return (LabelLaws(np.array([high, low]), np.array([low, high]), name),)
+        known = Levels(np.array([self.epsilon0, CERTAIN]), np.array([1.0 - self.delta0, self.delta0]))
+        known = Levels(*(part[known.losses > 0.0] for part in known))
+        return responses(known, "randomized response that may show the record")
 
     @property
     def attains(self) -> frozenset[str]:
@@ -273,6 +273,20 @@ class KnownProfile(Randomizer):
     @property
     def words(self) -> str:
         return self.name
+
+    @property
+    def dummy_anywhere(self) -> bool:
+        return True
+
+    @property
+    def sums_tell(self) -> bool:
+        return True
+
+    @functools.cached_property
+    def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]
+        """Randomized responses of epsilons that a public coin chooses, whose profile is this one or a little less."""
+        known = levels(self.profile, self.largest_loss)
+        return responses(known, "randomized responses of that profile") if known.losses.size else ()
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return np.asarray(self.function(np.asarray(loss)), dtype=np.float64)

@@ -21,7 +21,8 @@ class LabelLaws(NamedTuple):
 
     target: probabilities of the labels when the client holds the one record, [labels]. other: when it holds the other
     record, [labels], positive. name: what it is, in words. others: when any other client holds its record, [labels],
-    positive; `other` if None. apart: target - other, where more digits of it are known; else None.
+    positive; `other` if None. apart: target - other, where more digits of it are known; else None. of_sums: whether the
+    sum of all messages tells that of apart / others, and so as much.
     """
 
     target: np.ndarray
@@ -29,6 +30,7 @@ class LabelLaws(NamedTuple):
     name: str
     others: np.ndarray | None = None
     apart: np.ndarray | None = None
+    of_sums: bool = False
 
 
 class Randomizer(ByName, abc.ABC):

@@ -7,6 +7,9 @@ import pytest
 from scipy.special import ndtr
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
+from checkin_jax.accounting.bounds.messages.one_record import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import competing
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
 from checkin_jax.numerics.counts import occupancy
@@ -102,19 +105,23 @@ def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
     return world(mine), world(other)
 
 
+def opposites(used: float, mu: float):
+    law = opposite_gaussians(mu, 31.0)
+    return LabelMessages(HiddenSlots(2, used, LabelProfile(law), 31.0), law).lower(LOSSES)
+
+
 @pytest.mark.parametrize(("used", "mu"), [(1.0, 1.0), (0.6, 2.0), (0.3, 0.3)])
 def test_opposite_records_are_below_two_slots_themselves(used, mu):
     p, q = opposite(used, mu)
     truth = np.array([np.maximum(p - math.exp(loss) * q, 0.0).sum() for loss in LOSSES])
-    pair = AllocationGaussian(2, used, mu, 31.0)
-    for apart, mass in competing.OppositeGaussian(pair, 2, used, mu).lower(LOSSES):
+    for apart, mass in opposites(used, mu):
         found = apart - np.expm1(LOSSES) * mass
         assert (found <= truth * (1.0 + 2e-3) + 1e-12).all()
         assert found[0] >= 0.9 * truth[0]
     # A client that is used more often is not below it.
     more = min(1.5 * used, 1.0)
     if more > used:
-        (apart, mass), _ = competing.OppositeGaussian(pair, 2, more, mu).lower(LOSSES)
+        (apart, mass), _ = opposites(more, mu)
         assert (apart - np.expm1(LOSSES) * mass > 1.1 * truth)[:2].all()
 
 

@@ -4,6 +4,7 @@ Limits are in units of the last place against mpmath, as in test_xla.py; no coun
 """
 
 import ast
+import functools
 import math
 import re
 from pathlib import Path
@@ -17,32 +18,15 @@ import scipy.fft
 import scipy.special
 from test_xla import mills, of, powers, ulps, uniform
 
-import checkin_jax as cj
 from checkin_jax import kernels
-from checkin_jax.accounting.bounds import everybody
-from checkin_jax.accounting.composition import composer
-from checkin_jax.kernels import binomial, gaussian, host, round_off
+from checkin_jax.kernels import binomial, clones, gaussian, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.engine import xp
+from checkin_jax.numerics import staged_clones as staged
 
 KERNELS = Path(kernels.__file__).parent
-
-
-@pytest.fixture
-def on_xla(monkeypatch):
-    """Runs hosted kernels on XLA, as sweeps do."""
-    jitted = {}
-
-    def run(kernel, *arguments):
-        return jitted.setdefault(kernel, jax.jit(kernel))(*arguments)
-
-    def change():
-        monkeypatch.setattr(engine, "traced", lambda *arguments: True)
-        monkeypatch.setattr(engine, "run", run)
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -72,13 +56,13 @@ def test_elementary_functions_of_numpy(ours, exact, x):
 
 def test_log1p_on_the_host_is_numpys():
     x = uniform(-0.53, -0.28)
-    assert np.array_equal(engine.run(log1p, x), np.log1p(x))
+    assert np.array_equal(log1p(x), np.log1p(x))
 
 
 @pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
 def test_mills_ratio_on_the_host(x):
     # As on XLA, see test_xla.py.
-    assert ulps(engine.run(gaussian._mills, x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
+    assert ulps(gaussian._mills(x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
 
 
 def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
@@ -87,7 +71,7 @@ def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
     worst = max(abs(mp.mpf(float(v)) / e - 1) for v, e in zip(scipy.special.ndtr(x), exact))
     assert worst < 2e-13
     logs = [mp.log(e) for e in exact]
-    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(engine.run(gaussian.log_cdf, x), logs)) < 2e-13
+    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(gaussian.log_cdf(x), logs)) < 2e-13
 
 
 @pytest.mark.parametrize("points", [2**13, 2**17])
@@ -110,7 +94,7 @@ def test_a_binomial_mass_on_both_engines(x64):
     n, p = 10.0**12, 0.1
     k = host(np.rint(n * p + np.linspace(-20.0, 20.0, 41) * math.sqrt(n * p * (1 - p))))
     arguments = k, host(n), host(p)
-    both = engine.run(binomial.log_pmf, *arguments), np.asarray(jax.jit(binomial.log_pmf)(*arguments))
+    both = binomial.log_pmf(*arguments), np.asarray(jax.jit(binomial.log_pmf)(*arguments))
     for found in both:
         with mp.workdps(50):
             for at, value in zip(k, found):
@@ -120,56 +104,56 @@ def test_a_binomial_mass_on_both_engines(x64):
                 assert abs(mp.mpf(float(value)) - log) <= 1e-13 * max(1, abs(log))
 
 
-S, F, W, A = cj.ShuffledCheckIn, cj.FixedWindow, cj.SlidingWindow, cj.AveragedUpdates
-SETTINGS = [
-    (S(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
-    (S(num_clients=40, check_in_prob=0.5, num_rounds=10), cj.PureLDP(epsilon0=1.0), 1e-3, "messages"),
-    (S(num_clients=10**9, check_in_prob=1e-3, num_rounds=1_000), cj.PureLDP(epsilon0=6.0), 1e-10, "messages"),
-    (S(num_clients=3_000, check_in_prob=0.1, num_rounds=1), cj.PureLDP(epsilon0=0.3), 1e-6, "messages"),
-    (
-        S(num_clients=10**4, check_in_prob=0.01, num_rounds=5),
-        cj.Gaussian(noise_multiplier=4.0),
-        1e-6,
-        "aggregate",
-    ),
-    (S(num_clients=300, check_in_prob=0.3, num_rounds=20), cj.Gaussian(noise_multiplier=8.0), 1e-4, "local"),
-    (
-        S(num_clients=300, check_in_prob=0.3, num_rounds=20),
-        cj.Gaussian(noise_multiplier=8.0),
-        1e-4,
-        "messages",
-    ),
-    (F(num_clients=1_000, num_slots=100, num_epochs=10), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
-    (A(num_clients=6_000, num_slots=10, check_in_prob=0.1), cj.PureLDP(epsilon0=2.0), 1e-6, "messages"),
-    (W(num_clients=10**4, window=10**3), cj.Gaussian(noise_multiplier=2.0), 1e-6, "aggregate"),
-]
-# With all its bounds: T* and T**, which "fast" leaves out.
-HIDDEN = S(num_clients=3_000, check_in_prob=0.1, num_rounds=20), cj.Gaussian(noise_multiplier=2.0), 1e-6
+LOSSES = np.linspace(0.0, 0.9, 19)
 
 
-@pytest.mark.parametrize(("protocol", "randomizer", "delta", "view"), SETTINGS)
-@pytest.mark.thorough(but=2)
-def test_brackets_do_not_depend_on_the_engine(on_xla, protocol, randomizer, delta, view):
-    here = cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
-    on_xla()
-    there = cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
-    assert (here.method, here.lower_method) == (there.method, there.lower_method)
-    # Grids and tilts are chosen from numbers that differ by roundings.
-    np.testing.assert_allclose([here.epsilon, here.lower], [there.epsilon, there.lower], rtol=1e-9)
-    assert here.lower <= there.epsilon
-    assert there.lower <= here.epsilon
+def through_a_bracket(n, rate, epsilon0, upper):
+    """A profile of T1 or lines of 3-ary randomized response at LOSSES, and moments of their law, by kernels alone."""
+    make, cut = (clones.upper_law, clones.lower_law)[not upper], clones.Cut(64, 1, (), (256, False))
+    mix, tables = clones.tabulated(make(n, rate, epsilon0), 0.0 * n + 40.0, cut, upper)
+    losses = LOSSES * epsilon0
+    if upper:
+        found = (clones.profile_at(mix, tables, losses, epsilon0, False),)
+        side = pld.side_upper(losses, found[0])
+    else:
+        middles = 0.5 * (losses[1:] + losses[:-1])
+        found = clones.lines_at(mix, tables, middles, epsilon0, False)
+        side = pld.side_lower(losses, *found)
+    atoms = pld.Atoms(*(part[None] for part in pld.join(losses, side, side, upper)))
+    counts = 0.0 * n[None] + 100.0
+    tilt = pld.chernoff_tilt(atoms, counts, 0.0 * n - 14.0)
+    return *found, tilt.mean, pld.log_moments(atoms, counts, tilt.order * np.array([0.5, 1.0, 2.0]))
 
 
-@pytest.mark.thorough
-def test_hidden_messages_do_not_depend_on_the_engine(on_xla):
-    protocol, randomizer, delta = HIDDEN
-    here = cj.account(protocol, randomizer, delta=delta)
-    everybody.hidden_gaussian.cache_clear()
-    on_xla()
-    there = cj.account(protocol, randomizer, delta=delta)
-    assert "gaussian-cover" in here.method
-    assert here.method == there.method
-    np.testing.assert_allclose([here.epsilon, here.lower], [there.epsilon, there.lower], rtol=1e-9)
+SETTINGS = [host(row) for row in ([60_000, 0.1, 2.0], [3_000, 0.1, 0.3], [1e9, 1e-3, 4.0])]
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_a_table_under_vmap_is_its_settings_in_numpy(x64, upper):
+    """NumPy's arrays stay NumPy's, and one compiled call answers a table."""
+    kernel = functools.partial(through_a_bracket, upper=upper)
+    table = jax.jit(jax.vmap(kernel))(*np.stack(SETTINGS, axis=1))
+    for i, setting in enumerate(SETTINGS):
+        alone = engine.quietly(kernel)(*setting)
+        assert not any(isinstance(part, jax.Array) for part in alone)
+        # Orders are searched in other ways; moments follow them.
+        for found, many in zip(alone, table):
+            np.testing.assert_allclose(found, many[i], rtol=1e-9, atol=1e-13)
+            assert np.isfinite(found).all()
+
+
+def test_a_program_that_is_compiled_soon_says_the_same(x64):
+    problem = staged.check_in(60_000, 0.1, 2.0, 50.0)
+    seen = problem.kernel(*problem.arguments), staged._program(problem.kernel, (5, 6, 7))(*problem.arguments)
+    np.testing.assert_allclose(*seen, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "found"), [((1.0, np.ones(2)), False), (((1, jnp.ones(2)),), True), (([[], [0.0]],), False)]
+)
+def test_whose_arrays_they_are(values, found):
+    assert engine.of_jax(*values) == found
+    assert jax.jit(lambda x: float(engine.of_jax((0.0, [x]))))(1.0) == 1.0
 
 
 def law(seed, size):
@@ -204,7 +188,7 @@ def test_a_crossing_is_found(shift):
             (np.expm1(x - shift), np.exp(x - shift)) if x < 5.0 else (np.float64(np.inf), np.float64(np.nan))
         )
 
-    assert abs(engine.run(engine.crossing, value, -30.0, 10.0, 40) - shift) <= 40.0 * 2.0**-40
+    assert abs(engine.quietly(engine.crossing)(value, -30.0, 10.0, 40) - shift) <= 40.0 * 2.0**-40
     assert len(count) < 15
 
 
@@ -212,7 +196,7 @@ def test_a_crossing_is_found(shift):
 @pytest.mark.parametrize("slope", [np.nan, 0.0, 1e-3])
 def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
     values = np.float64(nowhere), np.float64(slope)
-    assert abs(engine.run(engine.crossing, lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
+    assert abs(engine.quietly(engine.crossing)(lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
 
 
 @pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
@@ -222,7 +206,7 @@ def test_halvings_ahead_are_halvings(x64, turns):
     def beyond(x):
         return sum(((x > turn).astype(x.dtype) for turn in turns), xp.zeros_like(x)) % 2.0 == 1.0
 
-    found = engine.run(engine.halved, beyond, np.float64(0.0), np.float64(1.0), 24)
+    found = engine.halved(beyond, np.float64(0.0), np.float64(1.0), 24)
     assert found == jax.jit(lambda: engine.halved(beyond, jnp.float64(0.0), jnp.float64(1.0), 24))()
 
 
@@ -242,7 +226,7 @@ def test_kernels_on_two_engines_change_nothing_in_place():
 def test_callers_keep_their_arrays(x64):
     atoms, counts = law(0, 64), host([10.0])
     before = [np.array(part) for part in atoms]
-    composer.engine.run(pld.log_moments, atoms, counts, host([0.5, 1.0]))
+    pld.log_moments(atoms, counts, host([0.5, 1.0]))
     pld.chernoff_tilt(atoms, counts, host(-10.0))
     for part, kept in zip(atoms, before):
         assert np.array_equal(part, kept)
@@ -257,4 +241,4 @@ def test_rows_that_are_wanted_alone(wanted):
         return engine.by_rows(lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept)
 
     whole = np.min(rows[:, None] * across, axis=1)
-    assert (engine.run(kernel, rows) == np.where(kept, whole, 0.0)).all()
+    assert (kernel(rows) == np.where(kept, whole, 0.0)).all()

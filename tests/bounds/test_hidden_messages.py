@@ -1,6 +1,5 @@
 """T* against exact laws of real mechanisms, against its own definition, and against a plain FFT; one-sided."""
 
-import functools
 import math
 
 import jax
@@ -17,7 +16,6 @@ from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, Hidden
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import composer
 from checkin_jax.kernels import host, round_off
-from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
 
@@ -117,10 +115,10 @@ def test_sums_along_a_contour(x):
             (mpmath.mpmathify(complex(v)) * mpmath.expj(-mpmath.mpf(base) * int(i) * mpmath.mpf(x))).real
             for i, v in zip(k, values)
         )
-    found = float(engine.run(hidden_messages.along, values[None], host(base), host([x]))[0, 0])
+    found = float(hidden_messages.along(values[None], host(base), host([x]))[0, 0])
     allowed = round_off.UNIT * (k.size + 16.0 * base * k * abs(x)) @ np.abs(values)
     assert abs(found - float(exact)) <= allowed
-    wrong = float(engine.run(hidden_messages.along, values[None], host(base), host([-x]))[0, 0])
+    wrong = float(hidden_messages.along(values[None], host(base), host([-x]))[0, 0])
     assert x == 0.0 or abs(wrong - float(exact)) > allowed
 
 
@@ -129,11 +127,7 @@ def test_sums_along_a_contour(x):
 def test_powers_of_a_turn_keep_their_digits(phase, on_xla):
     """Within the roundings of k |phase| that contours count."""
     turn = host([-2.0 * math.sin(0.5 * phase) ** 2]) + 1j * host([math.sin(phase)])
-    run = (
-        jax.jit(hidden_messages.powers, static_argnums=1)
-        if on_xla
-        else functools.partial(engine.run, hidden_messages.powers)
-    )
+    run = jax.jit(hidden_messages.powers, static_argnums=1) if on_xla else hidden_messages.powers
     found = np.asarray(run(turn, 32))
     for k in range(33):
         with mpmath.workdps(40):
@@ -147,11 +141,7 @@ def test_transforms_keep_their_digits(base, on_xla):
     """Every node, relative to the phases of its terms, within what contours count."""
     rng = np.random.default_rng(1)
     at, tilted = rng.normal(size=40) * np.exp(rng.normal(size=40)), rng.random((2, 40))
-    run = (
-        jax.jit(hidden_messages.transform)
-        if on_xla
-        else functools.partial(engine.run, hidden_messages.transform)
-    )
+    run = jax.jit(hidden_messages.transform) if on_xla else hidden_messages.transform
     found = np.asarray(run(at, host(base), tilted))
     assert np.all(found[:, 0] == 0.0)
     for k in [*range(1, 50), 500, 991, *range(1007, hidden_messages.NODES)]:

@@ -61,13 +61,13 @@ def test_sums_beyond_a_window_do_not_tell_its_messages(randomizer):
     assert cj.account(run, randomizer, delta=1e-3, view="messages").lower > 0.8
 
 
-def test_sums_of_the_l2_mechanism_are_no_histograms():
-    """They tell by how much one side prevails, not how many messages there are."""
+def test_sums_of_the_l2_mechanism_tell_all_where_it_is_seen_how_many_there_are():
+    """In one dimension: elsewhere, as where dummies hide it, they tell by how much one side prevails."""
     run, one_bit = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5), cj.L2Mechanism(epsilon0=1.0)
     summed, single = (cj.account(run, one_bit, delta=1e-3, view=v).lower for v in ("aggregate", "messages"))
-    assert 0.0 < summed < single
+    assert 0.0 < summed == single
     beyond = cj.SlidingWindow(num_clients=100, window=2, minibatch=99)
-    assert cj.account(beyond, one_bit, delta=1e-3, view="aggregate").lower == 0.0
+    assert 0.0 < cj.account(beyond, one_bit, delta=1e-3, view="aggregate").lower <= 0.155
     assert (
         cj.account(run, cj.KaryResponse(epsilon0=1.0, num_values=3), delta=1e-3, view="aggregate").lower > 0.0
     )

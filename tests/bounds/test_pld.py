@@ -158,14 +158,8 @@ def test_ends_between_points_of_the_grid(spacing, delta):
     first = int(float(tilt.mean) / spacing) - points // 2
     low, high = (
         float(
-            composing.end(points, upper)(
-                atoms,
-                jnp.asarray(index[None]),
-                counts,
-                host(spacing),
-                tilt.order,
-                jnp.int64(first),
-                host(delta),
+            composing.end(
+                atoms, index[None], counts, host(spacing), tilt.order, first, points, upper, host(delta)
             ).epsilon
         )
         for upper in (False, True)

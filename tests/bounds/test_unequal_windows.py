@@ -23,7 +23,7 @@ def evaluated(others, theta, rate, slots, cs):
     members = np.asarray(others if theta == 1.0 else brute.members(others, theta))
     with float64():
         pool = pools.sum_of(members, None, 45.0)
-        bound = UnequalOccupied(rate, theta, pool, slots, rate, 0.5, len(others) + 1, math.log(P), 45.0)
+        bound = UnequalOccupied(rate, theta, pool, slots, (slots, rate), math.log(P), 45.0)
         return np.asarray(bound.upper(np.log(cs)))
 
 

@@ -784,7 +784,8 @@ def settings(monkeypatch):
     update(CACHE_SETTINGS[0], None)  # the cache that the tests share, see conftest.py
     with monkeypatch.context() as patch:
         patch.setattr(jax.config, "update", made.__setitem__)
-        patch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
+        for name in ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "CHECKIN_JAX_CACHE"):
+            patch.delenv(name, raising=False)
         yield made
     update(CACHE_SETTINGS[0], mine)
 

@@ -16,7 +16,7 @@ from digits_problem import digits_problem
 import checkin_jax as cj
 from checkin_jax import _compiled, kernels
 from checkin_jax.kernels import clones, host
-from checkin_jax.kernels.execution import ahead, devices, engine
+from checkin_jax.kernels.execution import devices
 from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
 from checkin_jax.training.private.samplers import mechanism_of
@@ -53,7 +53,7 @@ def kernel_functions() -> dict[str, Any]:
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
             jitted = hasattr(value, "lower") and hasattr(value, "eval_shape")
-            if (jitted or isinstance(value, ahead.Kernel)) and value.__module__ == module.name:
+            if jitted and value.__module__ == module.name:
                 found[f"{module.name}.{name}"] = value
     return found
 
@@ -76,29 +76,13 @@ def others() -> None:
 def calls():
     """Of every kernel its last call, while questions are answered that use all of them."""
     seen = {}
-
-    def note(name: str, function: Any, args: Any, kwargs: Any) -> None:
-        seen[name] = function, shapes(args), shapes(kwargs)
-
-    call = ahead.Kernel.__call__
-
-    def record_kernel(self: ahead.Kernel, *args: Any, **kwargs: Any) -> Any:
-        if not engine.traced(args, kwargs):
-            note(names[self], self._jitted, args, kwargs)
-        return call(self, *args, **kwargs)
-
-    found = kernel_functions()
-    names = {value: name for name, value in found.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(_compiled.VARIABLE, "off")  # else tables that are kept would not be made
-        patch.setattr(ahead.Kernel, "__call__", record_kernel)
-        for name, function in found.items():
-            if isinstance(function, ahead.Kernel):
-                continue
+        for name, function in kernel_functions().items():
 
             @functools.wraps(function)
             def record(*args: Any, _name=name, _function=function, **kwargs: Any) -> Any:
-                note(_name, _function, args, kwargs)
+                seen[_name] = _function, shapes(args), shapes(kwargs)
                 return _function(*args, **kwargs)
 
             for module in [m for key, m in sys.modules.items() if key.startswith("checkin_jax")]:

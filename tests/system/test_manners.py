@@ -13,7 +13,6 @@ import pytest
 import checkin_jax
 from checkin_jax import _compiled as compiled
 from checkin_jax import cli
-from checkin_jax._files import hold
 
 ROOT = Path(checkin_jax.__file__).parents[1]
 QUICK = ["epsilon", "--num-clients", "100", "--check-in-prob", ".1", "--epsilon0", "1", "--view", "local"]
@@ -164,48 +163,18 @@ def test_entries_that_are_not_whole_are_removed_and_no_others(tmp_path):
     assert all(path.exists() for path in kept)
 
 
-def test_what_killed_commands_left_is_removed_by_the_next(tmp_path, monkeypatch):
-    at_end = []
-    monkeypatch.setattr(compiled.atexit, "register", lambda *call: at_end.append(call))
-    started = time.time_ns() - 10**10
-    dead = tmp_path / f"{started}-1.writing"
-    dead.write_text("1\n")
-    cut = entry(tmp_path, "cut", zlib.compress(bytes(1_000))[:-1])
-    compiled._tidy(tmp_path)
-    assert not dead.exists()
-    assert not cut.exists()
-    (mine,) = tmp_path.glob("*.writing")
-    # Notes of processes that are alive stay, and so does what they are writing.
-    (other,) = (tmp_path / f"{started}-2.writing",)
-    with hold(other, "other"):
-        cut = entry(tmp_path, "cut", zlib.compress(bytes(1_000))[:-1])
-        compiled._tidy(tmp_path)
-        assert other.exists()
-        assert mine.exists()
-        assert cut.exists()
-    for end, *arguments in at_end:
-        end(*arguments)
-    assert list(tmp_path.glob("*.writing")) == [other]
-
-
-def test_a_killed_command_leaves_a_note_and_a_whole_one_none(command, tmp_path):
-    unset = {"JAX_COMPILATION_CACHE_DIR": ""}
+def test_what_killed_commands_left_is_removed_by_the_next(command, tmp_path):
+    unset = {"JAX_COMPILATION_CACHE_DIR": "", "CHECKIN_JAX_CACHE": ""}
     strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
     done = command(*QUICK, before=strip, environment=unset)
     assert done.communicate()[1] == ""
     (folder,) = (tmp_path / "checkin-jax" / "xla").iterdir()
-    assert not list(folder.glob("*.writing"))
-    busy = strip + _BUSY.format(module="checkin_jax.cli.accounting", name="Epsilon")
-    killed = command(*QUICK, before=busy, environment=unset)
-    assert killed.stdout.readline() == "busy\n"
-    killed.kill()
-    killed.communicate()
-    assert len(list(folder.glob("*.writing"))) == 1
-    (folder / "cut-cache").write_bytes(zlib.compress(bytes(1_000))[:-1])
+    cut = entry(folder, "cut", zlib.compress(bytes(1_000))[:-1])
+    whole = entry(folder, "whole", zlib.compress(bytes(1_000)))
     done = command(*QUICK, before=strip, environment=unset)
     assert done.communicate()[1] == ""
-    assert not list(folder.glob("*.writing"))
-    assert not (folder / "cut-cache").exists()
+    assert not cut.exists()
+    assert whole.exists()
 
 
 @pytest.mark.slow

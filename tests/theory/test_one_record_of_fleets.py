@@ -8,23 +8,19 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.profiles import profile_of
 from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
 from checkin_jax.kernels.execution.devices import float64
 
 EVERYWHERE = np.exp(np.linspace(0.0, 2.5, 40))
 LOSSES = np.array([0.05, 0.3, 0.8])
 
 
-def lines(randomizer, law, rate, others):
+def lines(law, rate, others):
     """(P(A) - Q(A), Q(A)) in both orders."""
     theirs = Others(np.array(others), np.ones(len(others)))
     with float64():
-        scale = UnequalGaussian(rate, theirs, 1.0, True, 30.0)
-        one = UnequalMessagesOfOne(scale, rate, theirs, 30.0, profile_of(randomizer), law)
-        return one.lower(LOSSES)
+        return UnequalMessagesOfOne(rate, theirs, 30.0, law).lower(LOSSES)
 
 
 @pytest.mark.parametrize("randomizer", [cj.HadamardResponse(epsilon0=1.5), cj.Rappor(epsilon0=1.5)])
@@ -35,7 +31,7 @@ def test_it_is_below_the_mechanism_and_near_it(randomizer, rate, others):
     law = next(each for each in randomizer.label_laws if each.others is None)
     target, other = np.asarray(law.target), np.asarray(law.other)
     held = [exact.histogram([*(other,) * len(others), x], [*others, rate]) for x in (target, other)]
-    for (difference, far), pair in zip(lines(randomizer, law, rate, others), (held, held[::-1])):
+    for (difference, far), pair in zip(lines(law, rate, others), (held, held[::-1])):
         truth = exact.leak(*pair, EVERYWHERE)
         value = np.asarray(difference)[:, None] - (EVERYWHERE - 1)[None, :] * np.asarray(far)[:, None]
         assert (value <= truth * (1 + ORACLE_ROUNDING) + 1e-14).all()

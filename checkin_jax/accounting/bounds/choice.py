@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families, table
+from checkin_jax.accounting.bounds import families, table, witnesses
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import (
@@ -21,7 +21,6 @@ from checkin_jax.accounting.bounds.unit import (
     UnitBound,
     least,
     log_inverse_mass,
-    prepare,
     rescalable,
 )
 from checkin_jax.kernels.execution.devices import float64
@@ -193,20 +192,18 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
     built = built_bounds(unit, bounds)
-    # What takes longest begins first.
-    prepare([made for _, made in sorted(built, key=lambda each: -each[0].seconds)])
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.words}"
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local), (), unit)
+        return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
         # Whoever sees less than the named messages learns no more.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
-    instances = families.instances(unit, [made for _, made in built])
+    instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
         found = known[0]
     else:

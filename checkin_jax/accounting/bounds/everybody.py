@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.messages.one_record import hidden_instances
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
-from checkin_jax.accounting.bounds.unit import Instance, prepare
+from checkin_jax.accounting.bounds.unit import Instance
 from checkin_jax.kernels import ROUNDING, gaussian
 from checkin_jax.randomizers import MAX_EPSILON0
 
@@ -168,9 +168,6 @@ class HiddenGaussian:
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
-
-    def prepare(self) -> None:
-        prepare([self._hidden])
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)

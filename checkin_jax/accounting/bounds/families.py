@@ -8,19 +8,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.bounds.everybody import G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import (
     HiddenMessages,
-    HiddenSlots,
 )
 from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law, kary_shares
-from checkin_jax.accounting.bounds.messages.one_bit import FairBits, OneBitCheckIn
-from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.spared import SparedGaussian
 from checkin_jax.accounting.bounds.messages.spared_pure import SparedPureLDP
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
@@ -30,9 +28,7 @@ from checkin_jax.accounting.bounds.staged import StagedClones
 from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.unequal import builders
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
 from checkin_jax.accounting.bounds.unit import (
-    Instance,
     Least,
     LocalGaussian,
     LocalLabels,
@@ -46,8 +42,8 @@ from checkin_jax.accounting.bounds.windows.contested import ContestedSlots, Weig
 from checkin_jax.accounting.bounds.windows.labelled import LabelledSlots
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
-from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws, Randomizer
+from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.randomizers import BINARY, Randomizer
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
 _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
@@ -314,103 +310,6 @@ def local(unit: Unit) -> UnitBound:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
     # Who the others are does not matter here.
-    known = tuple(each for each in randomizer.label_laws if each.others is None)
-    if randomizer.kary is not None:
-        known = (*known, LabelLaws(*kary_shares(randomizer.largest_loss, randomizer.kary), randomizer.words))
+    known = [each for each in randomizer.label_laws if each.others is None]
     laws = tuple(LocalLabels(bound, rate, each) for each in known)
     return dataclasses.replace(bound, instances=laws)
-
-
-def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """Lower instances that the randomizer attains: of those that bounds come with, each once; and its label laws."""
-    attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
-    if unit.protocol.known_slots is not None:
-        return ()  # no instance hides which slots are empty from those who are in some
-    if unit.slots is not None and mu is not None:
-        # Those of messages that all come through say nothing of slots, which use one each.
-        every = list(slots.instances(unit, unit.slots, mu))
-    else:
-        every = _of_responses(unit, bounds)
-    every += [
-        LabelMessages(scale, sums, each)
-        for each in unit.randomizer.label_laws
-        # A client that is not there leaves its place to the record of all others.
-        if unit.relation == REPLACE or each.others is None
-        for scale, sums in _summed(unit, bounds)
-    ]
-    if unit.slots is not None and unit.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
-        return _fair(unit, bounds)  # all others put the dummies at a record
-    kept = {}
-    for each in every:
-        known = getattr(each, "needs", None) in (None, *attains)
-        if known and (_singles_seen(unit) or not getattr(each, "single", False)):
-            kept.setdefault(each.name, each)
-    return tuple(kept.values()) or _fair(unit, bounds)
-
-
-def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """Fair bits among updates of zero and dummies, where only these are an instance."""
-    hidings, epsilon0 = _hidings(unit), unit.epsilon0
-    # Sums of a sliding window reach beyond it.
-    summed = unit.view == "aggregate" and unit.slots is not None and unit.slots.minibatch > 1
-    if not unit.randomizer.fair_at_zero or not hidings or not bounds or epsilon0 is None:
-        return ()
-    if summed and unit.protocol.used_throws is None:
-        return ()
-    return (FairBits(bounds[0], hidings[0], epsilon0, unit.log_inverse_mass),)
-
-
-def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
-    """The bounds' own instances; not those that show how many slots are occupied, where dummies hide it."""
-    attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
-    seen, hidden, slots_alone = list(bounds), [], None
-    if shown is not None and shown.hidden and epsilon0 is not None:
-        hidden = [each for each in bounds if isinstance(each, _Occupied)]
-        seen = [each for each in bounds if each not in hidden]
-        if hidden and not any(isinstance(each, SlotsPureLDP) for each in seen):
-            slots_alone = SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass)
-            seen.append(slots_alone)
-    found = [instance for each in seen for instance in each.instances]
-    if TERNARY not in attains and BINARY in attains:
-        # Where 3-ary randomized response leaks more, binary is not tried by itself.
-        found += [each.binary() for each in seen if isinstance(each, _Responses)]
-        found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
-    # Grids are made from the bound that is used.
-    return [
-        dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
-        for each in found
-    ]
-
-
-def _singles_seen(unit: Unit) -> bool:
-    """True if the view shows single messages."""
-    if unit.view != "aggregate":
-        return True
-    if unit.slots is None:
-        return unit.randomizer.sums_tell
-    if unit.slots.minibatch == 1:
-        return True
-    # Sums of a sliding window reach beyond it.
-    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
-    return unit.randomizer.sums_tell and common
-
-
-def _summed(
-    unit: Unit, bounds: Sequence[UnitBound]
-) -> tuple[tuple[UnitBound, HiddenMessages | HiddenSlots], ...]:
-    """The unit as a sum of messages, with all others at one record; with its scale, as in `Instance`.
-
-    The sum is one of the bounds where that is the same, so that its law is computed once; its scale stays its own.
-    """
-    cover, shown, log_inverse_mass = unit.cover, unit.slots, unit.log_inverse_mass
-    profile = profile_of(unit.randomizer)
-    if cover is not None:
-        sums = HiddenMessages(*cover, profile, log_inverse_mass)
-    elif shown is not None and shown.hidden:
-        sums = HiddenSlots(shown.number, shown.seen, profile, log_inverse_mass)
-    else:
-        return ()
-    if cover is not None and cover.rate == 1.0 and bounds:
-        return ((bounds[0], sums),)  # nothing is subsampled, so the sum's own bound is one message by itself
-    own = next((each for each in bounds if each == sums), None)
-    return ((sums, sums) if own is None else (Least((own,)), own),)  # type: ignore[return-value]

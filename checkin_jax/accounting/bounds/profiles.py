@@ -8,14 +8,16 @@ inputs, in any order. It must be a true profile: nonincreasing, convex in e^loss
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax.accounting.bounds.unit import MAX_LOSS
 from checkin_jax.accounting.bounds.unit import Profile as Profile
 from checkin_jax.kernels import gaussian
-from checkin_jax.randomizers import Randomizer
+from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304
 # The largest mu that T* gains at: beyond, messages have hardly any noise.
@@ -58,6 +60,38 @@ class MessageProfile:
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return np.asarray(self.randomizer.profile(loss), dtype=np.float64) + TINY
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelProfile:
+    """The profile of a concrete pair of records, seen through labels."""
+
+    laws: LabelLaws
+
+    name = "labelled"
+
+    @functools.cached_property
+    def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """target - other and other, and the same the other way round; labels that tell nothing are left out."""
+        target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])
+        apart = target - other if self.laws.apart is None else np.asarray(self.laws.apart, dtype=np.float64)
+        up, down = apart > 0.0, apart < 0.0
+        return (apart[up], other[up]), (-apart[down], target[down])
+
+    @functools.cached_property
+    def top(self) -> float:
+        """The largest loss; infinity where a label has no mass under one of the records."""
+        with np.errstate(divide="ignore"):
+            ratios = [float(np.max(apart / mass, initial=0.0)) for apart, mass in self._sides]
+        return math.log1p(max(ratios)) * (1.0 + 1e-12)
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss, dtype=np.float64)
+        above = np.expm1(np.minimum(loss, MAX_LOSS)).ravel()[:, None]
+        found = [
+            np.sum(np.maximum(apart - above * mass, 0.0), axis=1, initial=0.0) for apart, mass in self._sides
+        ]
+        return np.minimum(np.maximum(*found), 1.0).reshape(loss.shape) + TINY
 
 
 def profile_of(randomizer: Randomizer) -> Profile:

@@ -70,10 +70,6 @@ class Staged(abc.ABC):
     def top(self) -> float:
         return largest_loss(self.steps.epsilon0, self._seen) if self._seen < 1.0 else self.steps.epsilon0
 
-    def prepare(self) -> None:
-        if self._problem is not None:
-            self._problem.prepare()
-
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))

@@ -135,22 +135,6 @@ class Measured(Protocol):
         ...
 
 
-@runtime_checkable
-class Compiled(Protocol):
-    """A bound or an instance that knows which programs it will need."""
-
-    def prepare(self) -> None:
-        """Begins to compile them, side by side; whoever needs one waits for it."""
-        ...
-
-
-def prepare(parts: Sequence[object]) -> None:
-    """Begins to compile what these will need."""
-    for part in parts:
-        if isinstance(part, Compiled):
-            part.prepare()
-
-
 class Instance(Protocol):
     """A concrete pair of one unit."""
 
@@ -177,6 +161,25 @@ def rescalable(instance: Instance) -> bool:
     return dataclasses.is_dataclass(instance) and "scale" in {
         field.name for field in dataclasses.fields(instance)
     }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfEvents:
+    """The profile that an instance's own events show, a little above it: a scale for its grids.
+
+    top: the largest loss of the instance, or infinity.
+    """
+
+    instance: Instance
+    top: float = math.inf
+
+    name = "an instance by itself"
+    instances = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        above = np.expm1(np.minimum(loss, MAX_LOSS))
+        sides = [np.asarray(apart) - above * np.asarray(mass) for apart, mass in self.instance.lower(loss)]
+        return np.clip(np.maximum(*sides) * 1.001, 0.0, 1.0)
 
 
 class Profile(Protocol):

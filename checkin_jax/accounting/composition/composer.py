@@ -6,8 +6,8 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,16 +23,17 @@ from checkin_jax.accounting.composition import counted, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
 from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
-from checkin_jax.accounting.composition.search import Found, Search, at_once, finish
+from checkin_jax.accounting.composition.search import Found, Search
 from checkin_jax.accounting.composition.single import single
-from checkin_jax.kernels import host
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.execution import engine
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
 # A bound is not named whose removal moves epsilon by RDP by no more than this share.
 _UNMOVED = 1e-6
+# Below this share of the upper end a lower end is looked for among rare losses, too: at so many of them.
+_NEAR_ENOUGH, _PLACES = 0.8, 64
 
 
 @runtime_checkable
@@ -47,7 +48,7 @@ class Few(Protocol):
 
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
     """The loss up to which a unit is followed; the little beyond it is put at infinite loss."""
-    return finish(search.reach(at_once(one.upper), one.top, search.ENOUGH * delta / num_units))
+    return search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
 
 
 def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
@@ -142,7 +143,7 @@ def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -
 
 
 class _Composer(Search):
-    """Several units with their counts; kernels answer at once."""
+    """Several units with their counts."""
 
     def __init__(self, units: Sequence[tuple[UnitBound, int]], delta: float) -> None:
         self.units = [one for one, _ in units]
@@ -153,17 +154,12 @@ class _Composer(Search):
         self.tops = [one.top for one in self.units]
         self.reaches = [reach(one, self.total, delta) for one in self.units]
 
-    @at_once
-    def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Any:
-        return engine.run(kernel, *columns)
-
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
         """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""
         laws = [laws_above(one, at) for one, at in zip(self.units, losses)]
         # That of a pair which is not directed is the same in both orders.
         return [_stack([law[min(i, len(law) - 1)] for law in laws]) for i in range(self.orders)]
 
-    @at_once
     def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:
         return self.uppers(losses)[side]
 
@@ -184,9 +180,7 @@ class _Composer(Search):
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, the larger of both orders', and the knots it was found on."""
         coarse = self.coarse()
-        orders = [
-            finish(self.above(functools.partial(self._upper_side, i), coarse)) for i in range(self.orders)
-        ]
+        orders = [self.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
         side, (best, found) = max(enumerate(orders), key=lambda each: each[1][0].upper)
         return dataclasses.replace(best, names=self._names(best, found, side)), found.losses
 
@@ -201,22 +195,46 @@ class _Composer(Search):
             if best.method == "largest loss":
                 kept = [int(np.argmin([each.top for each in one.bounds]))]
             elif len(kept) > 1 and math.isfinite(best.upper):
-                most = finish(self._renyi(found.atoms))[0] * (1.0 + _UNMOVED)
+                most = self._renyi(found.atoms)[0] * (1.0 + _UNMOVED)
                 for each in reversed(kept):
                     rest = [j for j in kept if j != each]
                     if not rest:
                         break
                     laws = laws_of_some(one, rest, losses)
                     without = _with(found.atoms, i, laws[min(side, len(laws) - 1)])
-                    if finish(self._renyi(without))[0] <= most:
+                    if self._renyi(without)[0] <= most:
                         kept = rest
             names.append(one.named(kept, losses))
         return tuple(names)
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end."""
+        """The lower end: of all units' losses, or of one unit's being large."""
         found = self.of(instances)
-        return finish(found.below(at_once(functools.partial(found.lowers, instances)), losses, upper))
+        best = found.below(functools.partial(found.lowers, instances), losses, upper)
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(instances))
+
+    def _one_of_them(self, instances: Sequence[Instance]) -> float:
+        """What is told by whether any unit's loss is large: for rare losses, where no grid serves.
+
+        P(A) - Q(A) of each unit is from below and Q(A) from above; log((P - delta) / Q) of the union falls where both
+        grow alike, as long as it is positive.
+        """
+        places = np.geomspace(1e-6, 1.0, _PLACES)
+        lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
+        counts, best = np.asarray(self.counts)[:, None], 0.0
+        for side in (0, 1):
+            apart, seen = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
+            seen = np.minimum(seen * (1.0 + ROUNDING), 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) + seen, 1.0)
+            with np.errstate(divide="ignore"):
+                first, second = (
+                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, seen)
+                )
+            known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
+            gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)
+            ends = np.where(known, np.log(gained / np.where(known, second, 1.0)), 0.0)
+            best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
+        return best
 
     def of(self, instances: Sequence[Instance]) -> _Composer:
         """The same for these instances, with knots beside the losses of their outcomes where these are few."""
@@ -248,8 +266,7 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
     """
     composer = _Composer(units, delta)
     sides = [
-        finish(composer.curves(functools.partial(composer._upper_side, i), True))
-        for i in range(composer.orders)
+        composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
     ]
     below = []
     known = [(one.instances, count) for one, count in units if both and one.instances]
@@ -263,10 +280,7 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
             return by.lowers(of, losses)[which]
 
         count = 1 if all(each.symmetric for each in instances) else 2
-        found = [
-            finish(scaled.curves(at_once(functools.partial(side, which=which)), False))
-            for which in range(count)
-        ]
+        found = [scaled.curves(functools.partial(side, which=which), False) for which in range(count)]
         below.append(Curves(found[0], found[-1]))
     return Curves(sides[0], sides[-1]), below
 

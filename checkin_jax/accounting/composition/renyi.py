@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.choice import (
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least, prepare
+from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld
@@ -289,7 +289,6 @@ def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
 
 def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
     """Log moments of the smallest of several bounds at every loss."""
-    prepare(built)
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
     side, _ = sides_above(one, losses)

@@ -1,17 +1,11 @@
-"""Searches for one end of the bracket: choose a grid and a tilt, evaluate, repeat until the answer stays.
-
-Written as generators, so that the kernel calls of one search can be answered at once (`finish`), and those of many
-searches in batches (`checkin_jax.sweeps`).
-"""
+"""Searches for one end of the bracket: choose a grid and a tilt, evaluate, repeat until the answer stays."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -36,31 +30,9 @@ _REACHES = np.geomspace(1e-12, 1.0, 512)
 COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
 EVEN = np.linspace(0.0, 1.0, 65)
 
-T = TypeVar("T")
-Steps = Generator[Any, Any, T]
-Build = Callable[[Sequence[np.ndarray]], Steps[pld.Atoms]]
+Build = Callable[[Sequence[np.ndarray]], pld.Atoms]
 # P||Q and, unless all are the same in both directions, Q||P.
-BuildBoth = Callable[[Sequence[np.ndarray]], Steps[Sequence[pld.Atoms]]]
-
-
-def at_once(function: Callable[..., T]) -> Callable[..., Steps[T]]:
-    """Wraps a plain function as a generator that yields no request."""
-
-    @functools.wraps(function)
-    def step(*arguments: Any) -> Steps[T]:
-        return function(*arguments)
-        yield  # what makes it a generator
-
-    return step
-
-
-def finish(steps: Steps[T]) -> T:
-    """Runs a generator that yields no request, and returns its result."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a step of this search asks for an answer")
+BuildBoth = Callable[[Sequence[np.ndarray]], Sequence[pld.Atoms]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +45,8 @@ class Found:
     atoms: pld.Atoms
 
 
-class Search(abc.ABC):
-    """Rounds and their counts at one delta; subclasses say how the kernels of `composing` are asked.
+class Search:
+    """Rounds and their counts at one delta.
 
     Attributes:
       counts: units of every event, [events]. tops: the largest loss of each, or infinity.
@@ -89,63 +61,60 @@ class Search(abc.ABC):
     sharp: bool = False
     kinks: Sequence[np.ndarray] = ()
 
-    @abc.abstractmethod
-    def ask(self, kernel: Callable[..., Any], columns: tuple[Any, ...], floats: int = 1) -> Steps[Any]:
-        """The kernel's answer; floats: about how many numbers it holds at once."""
-
     @property
     def total(self) -> float:
         """Number of units."""
         return float(np.sum(self.counts))
 
-    def _at_delta(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
+    def _at_delta(self, atoms: pld.Atoms) -> pld.Tilt:
         """Chernoff's tilt at delta."""
-        return self.ask(pld.chernoff_tilt, (atoms, self.counts, host(math.log(self.delta))))
+        return pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
 
-    def _centred(self, atoms: pld.Atoms, epsilon: float) -> Steps[pld.Tilt]:
+    def _centred(self, atoms: pld.Atoms, epsilon: float) -> pld.Tilt:
         """The tilt that centres the law at epsilon."""
-        return self.ask(pld.saddle_tilt, (atoms, self.counts, host(epsilon)))
+        return pld.saddle_tilt(atoms, self.counts, host(epsilon))
 
-    def _tame(self, atoms: pld.Atoms) -> Steps[pld.Tilt]:
+    def _tame(self, atoms: pld.Atoms) -> pld.Tilt:
         """The largest tilt at which rare large losses do not rule the law."""
-        return self.ask(pld.tame_tilt, (atoms, self.counts))
+        return pld.tame_tilt(atoms, self.counts)
 
-    def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Steps[Scales]:
+    def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Scales:
         """What a grid for this tilt is made from."""
         log_far = host(math.log(self.delta) - grids.FAR)
-        return self.ask(composing.scales, (atoms, self.counts, log_far, tilt.order))
+        return composing.scales(atoms, self.counts, log_far, tilt.order)
 
-    def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> Steps[End]:
+    def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> End:
         """The end of the bracket of the law composed on this grid."""
+        return composing.end(*self._on(grid, atoms, tilt, upper), host(self.delta))
+
+    def _on(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Any, ...]:
+        """Arguments of the law composed on this grid, in this order, rounded up or down."""
         spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-        place = (spacing, tilt.order, np.int64(grid.first), host(self.delta))
-        kernel = composing.end(grid.points, upper)
-        return self.ask(
-            kernel, (*grids.filled(atoms, grid.index), self.counts, *place), grid.points * len(grid.index)
-        )
+        filled = grids.filled(atoms, grid.index)
+        return *filled, self.counts, spacing, tilt.order, np.int64(grid.first), grid.points, upper
 
     def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
         """The grid for this tilt; None where none can serve."""
         events = Events(self.delta, self.total, self.tops, self.reaches, self.sharp, self.kinks)
         return grids.grid(events, scales, tilt, upper)
 
-    def _renyi(self, atoms: pld.Atoms) -> Steps[tuple[float, float]]:
+    def _renyi(self, atoms: pld.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
         remaining = self.delta - float(np.asarray(self.counts) @ np.asarray(atoms.infinite))
         if not remaining > 0:
             return math.inf, math.inf
         log_delta = host(math.log(remaining))
-        epsilon, order = yield from self.ask(composing.renyi, (atoms, self.counts, log_delta))
+        epsilon, order = composing.renyi(atoms, self.counts, log_delta)
         return float(epsilon), float(order)
 
-    def above(self, build: Build, losses: Sequence[np.ndarray]) -> Steps[tuple[Bracket, Found]]:
+    def above(self, build: Build, losses: Sequence[np.ndarray]) -> tuple[Bracket, Found]:
         """The upper end, `build` making laws from above; and where it was found."""
-        first = yield from build(losses)
+        first = build(losses)
         if float(np.asarray(self.counts) @ _total_variation(first)) <= self.delta:
             return Bracket(0.0, 0.0, "total variation"), Found(0.0, 0.0, losses, first)
-        found = yield from self._search(build, losses, first, math.inf, True)
+        found = self._search(build, losses, first, math.inf, True)
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
-        renyi, order = yield from self._renyi(found.atoms)
+        renyi, order = self._renyi(found.atoms)
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", optimal_order=order)
         pure = float(np.dot(self.counts, self.tops)) * (1.0 + 1e-12)
@@ -153,49 +122,40 @@ class Search(abc.ABC):
             best = Bracket(0.0, pure, "largest loss")
         return best, found
 
-    def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> Steps[float]:
+    def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end: the better direction of the composed instances, and of all units at their largest loss."""
-        corners = yield from build([reach * EVEN for reach in self.reaches])
+        corners = build([reach * EVEN for reach in self.reaches])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
-        both = yield from build(losses)
+        both = build(losses)
         for side, first in enumerate(both):
 
-            def one(losses: Sequence[np.ndarray], side: int = side) -> Steps[pld.Atoms]:
-                return (yield from build(losses))[side]
+            def one(losses: Sequence[np.ndarray], side: int = side) -> pld.Atoms:
+                return build(losses)[side]
 
-            found = yield from self._search(one, losses, first, upper, False)
+            found = self._search(one, losses, first, upper, False)
             best = max(best, found.epsilon)
         return best
 
-    def curves(self, build: Build, upper: bool) -> Steps[list[pld.Composed]]:
+    def curves(self, build: Build, upper: bool) -> list[pld.Composed]:
         """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.
 
         Every one is a valid bound wherever it has a point; none where no grid can serve.
         """
-        atoms = yield from build(self.coarse())
-        start = yield from self._at_delta(atoms)
-        limit = yield from self._tame(atoms)
-        bare = float((yield from self._scales(atoms, start)).bare_variance)
+        atoms = build(self.coarse())
+        start = self._at_delta(atoms)
+        limit = self._tame(atoms)
+        bare = float(self._scales(atoms, start).bare_variance)
         bulk = 0.5 / math.sqrt(bare) if bare > 0 else math.inf
         wanted = sorted(min(float(start.order), each) for each in (math.inf, float(limit.order), bulk))
         orders = [order for i, order in enumerate(wanted) if i == 0 or order > 1.3 * wanted[i - 1]]
         found = []
         for order in orders:
-            tilt = yield from self.ask(pld.tilt_at, (atoms, self.counts, host(order)))
-            grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
+            tilt = pld.tilt_at(atoms, self.counts, host(order))
+            grid = self._grid(self._scales(atoms, tilt), tilt, upper)
             if grid is None:
                 continue
-            fine = yield from build(grid.losses)
-            spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-            columns = (
-                *grids.filled(fine, grid.index),
-                self.counts,
-                spacing,
-                tilt.order,
-                np.int64(grid.first),
-            )
-            kernel = composing.curve(grid.points, upper)
-            found.append((yield from self.ask(kernel, columns, grid.points * len(grid.index))))
+            fine = build(grid.losses)
+            found.append(composing.curve(*self._on(grid, fine, tilt, upper)))
         return found
 
     def coarse(self) -> list[np.ndarray]:
@@ -204,7 +164,7 @@ class Search(abc.ABC):
 
     def _search(
         self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, guess: float, upper: bool
-    ) -> Steps[Found]:
+    ) -> Found:
         """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
 
         atoms: what it made of `losses`, the first knots.
@@ -213,25 +173,25 @@ class Search(abc.ABC):
         that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
         is kept.
         """
-        start = yield from self._at_delta(atoms)
+        start = self._at_delta(atoms)
         if guess < float(start.mean):
-            start = yield from self._centred(atoms, guess)
+            start = self._centred(atoms, guess)
         best, off_centre = Found(math.inf if upper else 0.0, 0.0, losses, atoms), 0.0
         for tame in (True, False):
             tilt, capped = start, False
             for _ in range(_PASSES):
                 if tame:
-                    limit = yield from self._tame(atoms)
+                    limit = self._tame(atoms)
                     settled = capped and float(limit.order) > 0.97 * float(tilt.order)
                     capped = float(tilt.order) > float(limit.order)
                     tilt = limit if capped else tilt
                     if settled:
                         break
-                grid = self._grid((yield from self._scales(atoms, tilt)), tilt, upper)
+                grid = self._grid(self._scales(atoms, tilt), tilt, upper)
                 if grid is None:
                     break
-                atoms = yield from build(grid.losses)
-                here = yield from self._end(atoms, grid, tilt, upper)
+                atoms = build(grid.losses)
+                here = self._end(atoms, grid, tilt, upper)
                 epsilon = float(here.epsilon)
                 if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
                     best = Found(epsilon, float(here.error), grid.losses, atoms)
@@ -246,31 +206,31 @@ class Search(abc.ABC):
                 if known and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
                     break
                 target = epsilon if known else float(here.mean)
-                tilt = yield from self._centred(atoms, max(target, grid.spacing))
+                tilt = self._centred(atoms, max(target, grid.spacing))
             if not capped:
                 break
             if upper:
-                enough = best.epsilon <= (yield from self._renyi(atoms))[0]
+                enough = best.epsilon <= self._renyi(atoms)[0]
             else:
                 enough = best.epsilon > 0
             if enough:
                 break
         if off_centre and not upper:
-            best = yield from self._higher(build, best, off_centre)
+            best = self._higher(build, best, off_centre)
         return best
 
-    def _higher(self, build: Build, best: Found, order: float) -> Steps[Found]:
+    def _higher(self, build: Build, best: Found, order: float) -> Found:
         """The better of this lower end and those at tilts a little higher than its own, `order`.
 
         Where that is not at the answer, rare large losses have left the window.
         """
         for more in _HIGHER:
-            tilt = yield from self.ask(pld.tilt_at, (best.atoms, self.counts, host(more * order)))
-            grid = self._grid((yield from self._scales(best.atoms, tilt)), tilt, False)
+            tilt = pld.tilt_at(best.atoms, self.counts, host(more * order))
+            grid = self._grid(self._scales(best.atoms, tilt), tilt, False)
             if grid is None:
                 break
-            atoms = yield from build(grid.losses)
-            here = yield from self._end(atoms, grid, tilt, False)
+            atoms = build(grid.losses)
+            here = self._end(atoms, grid, tilt, False)
             if float(here.epsilon) > best.epsilon:
                 best = Found(float(here.epsilon), float(here.error), grid.losses, atoms)
         return best
@@ -297,15 +257,15 @@ def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
     return max(value, 0.0)
 
 
-def reach(profile: Callable[[np.ndarray], Steps[Values]], top: float, enough: float) -> Steps[float]:
+def reach(profile: Callable[[np.ndarray], Values], top: float, enough: float) -> float:
     """The loss up to which a round is followed: beyond it the profile falls by `enough` at most.
 
     profile: upper bounds at any 32 losses, nonincreasing but for rounding. top: the largest loss.
     """
     grid = _REACHES * min(top, MAX_LOSS)
-    rough = np.asarray((yield from profile(grid[15::16])))
+    rough = np.asarray(profile(grid[15::16]))
     bound = float(rough[-1]) + enough
     first = min(max(16 * int(np.argmax(rough <= bound)) - 16, 0), grid.size - 32)
-    fine = np.asarray((yield from profile(grid[first : first + 32])))
+    fine = np.asarray(profile(grid[first : first + 32]))
     below = np.flatnonzero(fine <= bound)
     return float(grid[first + below[0]]) if below.size else float(grid[-1])

@@ -1,11 +1,10 @@
-"""Kernels that answer the requests of `accounting.composition.search`.
+"""Steps of `accounting.composition.search`: scales of a law, its ends and its profile on a grid, its RDP.
 
 Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +13,7 @@ from jax import Array
 from checkin_jax.kernels import conversions
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import family
-from checkin_jax.kernels.execution.engine import xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -34,6 +32,7 @@ class Scales(NamedTuple):
     bare_variances: Array
 
 
+@quietly
 def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
     """See `Scales`."""
     far = pld.chernoff_tilt(atoms, counts, log_delta)
@@ -52,38 +51,39 @@ class End(NamedTuple):
     variance: Array
 
 
-@family
-def end(points: int, upper: bool) -> Callable[..., End]:
-    """A kernel (atoms, index, counts, spacing, order, first, delta): the end of the composed law on that grid."""
-
-    def kernel(
-        atoms: pld.Atoms,
-        index: Array,
-        counts: Array,
-        spacing: Array,
-        order: Array,
-        first: Array,
-        delta: Array,
-    ) -> End:
-        tilt = pld.tilt_at(atoms, counts, order)
-        composed = pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
-        found = (_smallest if upper else _largest)(composed, delta)
-        return End(*found, tilt.mean, tilt.variance)
-
-    return kernel
+@quietly
+def end(
+    atoms: pld.Atoms,
+    index: Array,
+    counts: Array,
+    spacing: Array,
+    order: Array,
+    first: Array,
+    points: int,
+    upper: bool,
+    delta: Array,
+) -> End:
+    """The end of the composed law at delta, on the grid that `pld.compose` is given."""
+    tilt = pld.tilt_at(atoms, counts, order)
+    composed = curve(atoms, index, counts, spacing, order, first, points, upper)
+    found = (_smallest if upper else _largest)(composed, delta)
+    return End(*found, tilt.mean, tilt.variance)
 
 
-@family
-def curve(points: int, upper: bool) -> Callable[..., pld.Composed]:
-    """A kernel with `end`'s arguments but for delta: the whole profile of the composed law on that grid."""
-
-    def kernel(
-        atoms: pld.Atoms, index: Array, counts: Array, spacing: Array, order: Array, first: Array
-    ) -> pld.Composed:
-        tilt = pld.tilt_at(atoms, counts, order)
-        return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
-
-    return kernel
+@quietly
+def curve(
+    atoms: pld.Atoms,
+    index: Array,
+    counts: Array,
+    spacing: Array,
+    order: Array,
+    first: Array,
+    points: int,
+    upper: bool,
+) -> pld.Composed:
+    """The whole profile of the composed law on the grid that `pld.compose` is given."""
+    tilt = pld.tilt_at(atoms, counts, order)
+    return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
 
 
 def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
@@ -120,6 +120,7 @@ def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
 _AROUND = np.geomspace(0.25, 4.0, 65)
 
 
+@quietly
 def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
     """(epsilon, order) by RDP of the pairs; log_delta: of what infinite losses leave."""
     orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND

@@ -8,14 +8,14 @@ from __future__ import annotations
 from jax import Array
 
 from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 # Relative error of a binomial mass (its logarithm is good to 1e-13 of itself, and above -1e3) and of a profile, with a
 # wide margin.
 ROUNDING = 1e-9
 
 
-@hosted()
+@quietly
 def gaussian_profile(mu: Array, number: Array, mass: Array, loss: Array) -> Array:
     """sum_K mass_K delta_G(mu sqrt(K), loss) at losses >= 0 in nats, within `ROUNDING` relatively; [losses].
 

@@ -7,7 +7,7 @@ from jax import Array
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, logsumexp, xp
+from checkin_jax.kernels.execution.engine import logsumexp, quietly, xp
 
 # Below, (order + 3) |e^l - 1| is small enough for two terms of Taylor's series and a bound on the rest.
 _SMALL = 1e-2
@@ -15,7 +15,7 @@ _SMALL = 1e-2
 _ROUNDING = 1e-15
 
 
-@hosted()
+@quietly
 def log_moments(atoms: pld.Atoms, orders: Array) -> Array:
     """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1 from laws of `pld.join(..., upper=False)`; nats, [orders].
 

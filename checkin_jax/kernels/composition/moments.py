@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixtures, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, on_host, xp
+from checkin_jax.kernels.execution.engine import holds, quietly, xp
 from checkin_jax.kernels.mixtures import Buckets, Law
 
 # Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.
@@ -228,7 +227,7 @@ def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
     most = xp.log(xp.sum(weight) * _whole(xp.zeros_like(lane.epsilon0), lane.epsilon0))
     most = most + lane.orders * lane.epsilon0
     little, most = most < plain - _NEXT_TO_NOTHING, xp.logaddexp(plain, most)
-    if on_host() and np.all(np.asarray(little)):
+    if holds(little):
         return most
     ratio = xp.zeros_like(number)[:, None]
     above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
@@ -236,7 +235,7 @@ def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
     return xp.where(little, most, _log_excess(*_on_nodes(theta, above), lane))
 
 
-@hosted(static=("choice",))
+@quietly
 def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array:
     """Upper bounds on log A(lam) of one unit at each order; [orders], nats, infinity where nothing is known.
 

@@ -22,7 +22,7 @@ from jaxtyping import Float64, Int
 from checkin_jax.kernels import FLUSHED, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -39,7 +39,7 @@ class Side(NamedTuple):
     lost: Float64[Array, ""]
 
 
-@hosted()
+@quietly
 def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots"]) -> Side:
     """Connect the dots: the least convex piecewise linear profile found above all pairs with H <= profile.
 
@@ -61,7 +61,7 @@ def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots
     return Side(near, near * xp.exp(-losses[1:]), lost + xp.sum(scaled * xp.expm1(gaps)), lost)
 
 
-@hosted(static=("capped",))
+@quietly
 def side_lower(
     losses: Float64[Array, " knots"],
     difference: Float64[Array, " knots-1"],
@@ -129,7 +129,7 @@ class Atoms(NamedTuple):
     infinite: Float64[Array, "*events"]
 
 
-@hosted(static=("upper",))
+@quietly
 def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool) -> Atoms:
     """The law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
 
@@ -152,7 +152,7 @@ def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool)
     return Atoms(xp.concatenate([-losses[:0:-1], losses]), masses, infinite)
 
 
-@hosted()
+@quietly
 def symmetric_log_moments(
     losses: Float64[Array, " knots"], side: Side, orders: Float64[Array, " orders"]
 ) -> Float64[Array, " orders"]:
@@ -200,12 +200,13 @@ def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
     return Round(xp.log(total) + peak[..., 0], mean, variance)
 
 
+@quietly
 def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Array, "*orders"]) -> Tilt:
     """K and its derivatives at any `order`; atoms are stacked [events, atoms], counts [events]."""
     return Tilt(order, *(part @ counts for part in rounds_at(atoms, order)))
 
 
-@hosted()
+@quietly
 def log_moments(
     atoms: Atoms, counts: Float64[Array, " events"], orders: Float64[Array, " orders"]
 ) -> Float64[Array, " orders"]:
@@ -236,7 +237,7 @@ def _solve(
     return tilt_at(atoms, counts, xp.exp(engine.crossing(value, *_log_orders(atoms), 40)))
 
 
-@hosted()
+@quietly
 def chernoff_tilt(atoms: Atoms, counts: Array, log_delta: Array) -> Tilt:
     """The order t that minimises (K(t) - log delta) / t, where t K'(t) - K(t) = -log delta."""
 
@@ -250,13 +251,13 @@ def _with_mean(atoms: Atoms, counts: Array, mean: Array) -> Tilt:
     return _solve(atoms, counts, lambda at: (at.mean, at.order * at.variance), mean)
 
 
-@hosted()
+@quietly
 def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
     """The order t > 0 whose tilted mean K'(t) is epsilon (the nearest there is)."""
     return _with_mean(atoms, counts, epsilon)
 
 
-@hosted()
+@quietly
 def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
     """The order up to which the tilted variance stays within a tenth and twice the plain one.
 
@@ -314,7 +315,7 @@ def _later(values: Array, rate: Array) -> Array:
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
 
-@hosted(static=("points", "upper"))
+@quietly
 def compose(
     atoms: Atoms,
     index: Int[Array, "events atoms"],

@@ -14,6 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from checkin_jax._compiled import keep_compiled
+
 IEEE_754 = frozenset({"cpu", "gpu", "cuda", "rocm"})
 
 Parameters = ParamSpec("Parameters")
@@ -60,6 +62,7 @@ def _say(platform: str) -> None:
 @contextlib.contextmanager
 def float64() -> Iterator[None]:
     """Enters float64, on the device in use or, where it has none that a proof may count on, on the CPU."""
+    keep_compiled()
     with contextlib.ExitStack() as entered:
         chosen = in_use()
         proper = certified(chosen)

@@ -1,17 +1,14 @@
-"""The two engines that kernels run on: NumPy for what one setting needs once, XLA for what is worth compiling.
+"""Array functions that stay with what they get: NumPy's arrays, or those of JAX where a kernel is traced or given them.
 
-Kernels are written once, against `xp` and the loops below. Inside a trace of JAX these are JAX's. A kernel that is
-`hosted` runs in NumPy wherever it is called on arrays of the host, so that a single setting compiles nothing for it;
-sweeps trace the same code. Error counts of bounds cover both engines (tests/bounds/test_engines.py).
+Kernels are written once, against `xp` and the loops below. NumPy answers a single setting and compiles nothing;
+`jax.jit`, `jax.vmap` and `jax.grad` take the same functions. Error counts of bounds cover both engines
+(tests/bounds/test_engines.py).
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy  # whose parts are imported when they are used: scipy.special takes a tenth of a second
 from jax import Array
-from jax.core import Tracer
 
 # Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
 _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
@@ -33,18 +29,28 @@ _AHEAD = 3
 _IN_CACHE = 1 << 15
 
 
-class _Here(threading.local):
-    """Whether this thread is inside a kernel that runs in NumPy."""
-
-    numpy = False
-
-
-_HERE = _Here()
+# A kernel so decorated takes numbers that overflow, vanish or are none without a warning, as XLA does.
+quietly: Callable[[Callable[..., Any]], Callable[..., Any]] = np.errstate(all="ignore")
+# What certainly is none of JAX's arrays.
+_NUMPY = (np.ndarray, np.generic, float, int)
 
 
-def on_host() -> bool:
-    """Whether this is inside a kernel that runs in NumPy."""
-    return _HERE.numpy
+def of_jax(*values: Any) -> bool:
+    """Whether one of these, or one within their tuples and lists, is an array of JAX, traced or not."""
+    for value in values:
+        if isinstance(value, _NUMPY):
+            continue
+        if isinstance(value, (tuple, list)):
+            if of_jax(*value):
+                return True
+        elif isinstance(value, Array):
+            return True
+    return False
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition is NumPy's and holds everywhere; one of JAX is not looked at."""
+    return not of_jax(condition) and bool(np.all(condition))
 
 
 def _reduced(ufunc: np.ufunc) -> Callable[..., Any]:
@@ -60,7 +66,7 @@ _REDUCED = {"sum": _reduced(np.add), "max": _reduced(np.maximum), "min": _reduce
 
 
 class _Namespace:
-    """The functions of `jax.numpy`, or of numpy inside a kernel that runs there."""
+    """The functions of `jax.numpy` where an argument is an array of JAX, else those of numpy."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         ours, theirs = _REDUCED.get(name) or getattr(np, name), getattr(jnp, name)
@@ -69,7 +75,7 @@ class _Namespace:
         else:
 
             def found(*args: Any, **kwargs: Any) -> Any:
-                return (ours if _HERE.numpy else theirs)(*args, **kwargs)
+                return (theirs if of_jax(*args) else ours)(*args, **kwargs)
 
         setattr(self, name, found)
         return found
@@ -81,65 +87,9 @@ else:
     xp = _Namespace()
 
 
-def traced(*arguments: Any) -> bool:
-    """Whether JAX is tracing a function of these."""
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
-
-
-def hosted(*, static: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function a kernel that runs in NumPy unless JAX traces it; there it is jitted, `static` arguments apart.
-
-    Float64 in and out; numbers that overflow, vanish or are no numbers go through without a warning, as on XLA.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        jitted = jax.jit(function, static_argnames=static)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if _HERE.numpy:
-                return function(*args, **kwargs)
-            if traced(args, kwargs):
-                return jitted(*args, **kwargs)
-            return _run(function, args, kwargs)
-
-        return call
-
-    return decorate
-
-
-def _of_host(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, jax.Array) else value
-
-
-@contextlib.contextmanager
-def tracing() -> Iterator[None]:
-    """Inside, functions are JAX's again."""
-    before, _HERE.numpy = _HERE.numpy, False
-    try:
-        yield
-    finally:
-        _HERE.numpy = before
-
-
-def run(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """What a kernel that is not decorated gives, in NumPy."""
-    return _run(kernel, arguments, {})
-
-
-def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    args, kwargs = jax.tree.map(_of_host, (args, kwargs))
-    before, _HERE.numpy = _HERE.numpy, True
-    try:
-        with np.errstate(all="ignore"):
-            return function(*args, **kwargs)
-    finally:
-        _HERE.numpy = before
-
-
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], start: Any) -> Any:
     """`jax.lax.fori_loop`."""
-    if not _HERE.numpy:
+    if of_jax(start):
         return jax.lax.fori_loop(lower, upper, body, start)
     for i in range(lower, upper):
         start = body(i, start)
@@ -148,7 +98,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], start: An
 
 def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
     """`jax.lax.while_loop`."""
-    if not _HERE.numpy:
+    if of_jax(start):
         return jax.lax.while_loop(unsure, body, start)
     while unsure(start):
         start = body(start)
@@ -157,7 +107,7 @@ def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: 
 
 def placed(values: Array, at: Array, value: Array) -> Array:
     """`values` but for `value` at one place."""
-    if not _HERE.numpy:
+    if of_jax(values, at, value):
         return values.at[at].set(value)
     values = np.array(values)  # type: ignore[assignment]
     values[at] = value  # type: ignore[index]
@@ -169,7 +119,7 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
 
     value: gives the value and its slope (or NaN), by which NumPy takes fewer steps than halvings: Newton's.
     """
-    if not _HERE.numpy:
+    if of_jax(low, high):
         return halved(lambda at: ~(value(at)[0] < 0), low, high, halvings)
     width, top = (high - low) * 0.5**halvings, high
     middle = 0.5 * (low + high)
@@ -194,7 +144,7 @@ def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> 
 
     beyond: takes arrays; NumPy asks for the middles of _AHEAD halvings at once.
     """
-    if not _HERE.numpy:
+    if of_jax(low, high):
 
         def halve(_: int, ends: tuple[Any, Any]) -> tuple[Any, Any]:
             low, high = ends
@@ -217,7 +167,7 @@ def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> 
 
 def product(rows: Array, matrix: Array) -> Array:
     """rows [..., any, k] times matrices [..., k, any]."""
-    if not _HERE.numpy:
+    if of_jax(rows, matrix):
         return rows @ matrix
     # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
@@ -237,15 +187,15 @@ def product(rows: Array, matrix: Array) -> Array:
 
 def dots(rows: Array, vector: Array) -> Array:
     """rows [..., k] times a real vector [k]; row by row, since OpenBLAS shares larger tables out among threads."""
-    return np.vecdot(rows, vector) if _HERE.numpy else rows @ vector  # type: ignore[return-value]
+    return rows @ vector if of_jax(rows, vector) else np.vecdot(rows, vector)  # type: ignore[return-value]
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
     """`jax.vmap` over the leading axis of every argument; in NumPy one by one."""
-    if not _HERE.numpy:
-        return jax.vmap(function)
 
     def over(*columns: Any) -> Any:
+        if of_jax(*columns):
+            return jax.vmap(function)(*columns)
         if all(isinstance(column, np.ndarray) for column in columns):
             return _stacked([function(*row) for row in zip(*columns)])
         leaves, tree = jax.tree.flatten(columns)
@@ -259,13 +209,13 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stacked(rows: list[Any]) -> Any:
     if isinstance(rows[0], np.ndarray):
-        return np.stack(rows)
-    return jax.tree.map(lambda *parts: np.stack(parts), *rows)
+        return xp.stack(rows)
+    return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
 
-def one_by_one(function: Callable[..., Any], rows: Any, batch: int) -> Any:
+def one_by_one(function: Callable[..., Any], rows: Any, batch: int | None = None) -> Any:
     """`jax.lax.map` over the leading axis of all leaves of rows, `batch` at a time; in NumPy each by itself."""
-    if not _HERE.numpy:
+    if of_jax(*jax.tree.leaves(rows)):
         return jax.lax.map(function, rows, batch_size=batch)
     return vmap(function)(rows)
 
@@ -277,7 +227,7 @@ def by_rows(
 
     In NumPy some rows at a time, which stay in the cache, and those alone that are `wanted`; the others are zero.
     """
-    if not _HERE.numpy:
+    if of_jax(*rows):
         return function(*rows)
     place = np.arange(len(rows[0])) if wanted is None else np.flatnonzero(wanted)
     found, some = np.zeros(len(rows[0])), max(_IN_CACHE // across, 1)
@@ -289,7 +239,7 @@ def by_rows(
 
 def largest_from_here(values: Array, axis: int = -1) -> Array:
     """Of every one of `values` and all after it along the axis the largest."""
-    if not _HERE.numpy:
+    if of_jax(values):
         return jax.lax.cummax(values, axis=axis % values.ndim, reverse=True)
     if axis % values.ndim == values.ndim - 1:
         return np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]  # type: ignore[return-value]
@@ -302,12 +252,12 @@ def largest_from_here(values: Array, axis: int = -1) -> Array:
 
 def smallest_so_far(values: Array) -> Array:
     """The smallest of `values` so far, along the first axis."""
-    return np.minimum.accumulate(values) if _HERE.numpy else jax.lax.cummin(values, axis=0)  # type: ignore[return-value]
+    return jax.lax.cummin(values, axis=0) if of_jax(values) else np.minimum.accumulate(values)  # type: ignore[return-value]
 
 
 def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
     """`jax.scipy.special.logsumexp` along one axis."""
-    if not _HERE.numpy:
+    if of_jax(values):
         return jax.scipy.special.logsumexp(values, axis=axis, keepdims=keepdims)
     peak = np.max(values, axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
@@ -317,14 +267,14 @@ def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
 
 def added_up(index: Array, weights: Array, size: int) -> Array:
     """Row by row a vector of `size` into which weights [rows, any] are added at whole index in [0, size)."""
-    if _HERE.numpy:
+    if not of_jax(index, weights):
         return np.stack([np.bincount(i, w, minlength=size) for i, w in zip(index, weights)])  # type: ignore[return-value]
     return jax.vmap(lambda i, w: jnp.zeros(size).at[i].add(w))(index, weights)
 
 
 def complex_of(real: Array, imaginary: Array) -> Array:
     """real + i imaginary, float64."""
-    if not _HERE.numpy:
+    if of_jax(real, imaginary):
         return jax.lax.complex(real, imaginary)
     out = np.empty(np.broadcast_shapes(np.shape(real), np.shape(imaginary)), dtype=np.complex128)
     out.real, out.imag = real, imaginary
@@ -333,17 +283,17 @@ def complex_of(real: Array, imaginary: Array) -> Array:
 
 def rfft(values: Array) -> Array:
     """The discrete Fourier transform of real rows."""
-    return np.fft.rfft(values, axis=-1) if _HERE.numpy else jnp.fft.rfft(values, axis=-1)  # type: ignore[return-value]
+    return jnp.fft.rfft(values, axis=-1) if of_jax(values) else np.fft.rfft(values, axis=-1)  # type: ignore[return-value]
 
 
 def irfft(values: Array, size: int) -> Array:
     """The real rows of this size, a power of two, that have the transforms `values`."""
-    return np.fft.irfft(values, n=size, axis=-1) if _HERE.numpy else jnp.fft.irfft(values, n=size, axis=-1)  # type: ignore[return-value]
+    return jnp.fft.irfft(values, n=size, axis=-1) if of_jax(values) else np.fft.irfft(values, n=size, axis=-1)  # type: ignore[return-value]
 
 
 def leading_bits(value: Array) -> Array:
     """The value rounded to 24 bits."""
-    if not _HERE.numpy:
+    if of_jax(value):
         return jax.lax.reduce_precision(value, exponent_bits=11, mantissa_bits=23)
     mantissa, exponent = np.frexp(value)
     return np.ldexp(np.rint(mantissa * 2.0**24) * 2.0**-24, exponent)  # type: ignore[return-value]
@@ -351,21 +301,21 @@ def leading_bits(value: Array) -> Array:
 
 def log_ndtr(x: Array) -> Array:
     """log of the standard normal distribution function."""
-    if not _HERE.numpy:
+    if of_jax(x):
         return jax.scipy.special.log_ndtr(x, series_order=10)
     return scipy.special.log_ndtr(x)
 
 
 def erfcx(x: Array) -> Array:
     """e^{x^2} erfc(x), x up to 25 or so: beyond, XLA flushes erfc to zero."""
-    return scipy.special.erfcx(x) if _HERE.numpy else jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x)
+    return jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x) if of_jax(x) else scipy.special.erfcx(x)
 
 
 def ndtr(x: Array) -> Array:
     """The standard normal distribution function."""
-    return scipy.special.ndtr(x) if _HERE.numpy else jax.scipy.special.ndtr(x)
+    return jax.scipy.special.ndtr(x) if of_jax(x) else scipy.special.ndtr(x)
 
 
 def ndtri(share: Array) -> Array:
     """Quantiles of the standard normal law."""
-    return scipy.special.ndtri(share) if _HERE.numpy else jax.scipy.special.ndtri(share)
+    return jax.scipy.special.ndtri(share) if of_jax(share) else scipy.special.ndtri(share)

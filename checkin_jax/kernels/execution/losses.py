@@ -25,17 +25,17 @@ def padded(loss: np.ndarray) -> np.ndarray:
 
 
 def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
-    """kernel(losses, how many count), a hosted one, for any number of losses."""
+    """kernel(losses, how many count) in NumPy, for any number of losses."""
     return kernel(host(loss), np.int32(len(loss)))
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
     """evaluate(loss) for the first `count` losses, of MOST where it is compiled; after them nothing of use."""
-    if engine.on_host():
+    if not engine.of_jax(loss):
         parts = [evaluate(loss[start : start + _BLOCK]) for start in range(0, int(count), _BLOCK)]
         if len(parts) == 1:
             return parts[0]
-        return tuple(np.concatenate(blocks) for blocks in zip(*parts))  # type: ignore[return-value]
+        return tuple(engine.xp.concatenate(blocks) for blocks in zip(*parts))
     shapes = jax.eval_shape(evaluate, loss[:_BLOCK])
 
     def step(i: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -24,7 +24,6 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import compiled
 
 # Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
 # standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
@@ -183,7 +182,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
 
 
-@compiled(quick=False)
+@jax.jit
 def pooled_upper(
     law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
@@ -205,7 +204,7 @@ def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
-@compiled(quick=False)
+@jax.jit
 def profile_upper(
     law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 
 
 class OwnLaws(NamedTuple):
@@ -94,7 +94,7 @@ def _hexagon_laws(message: Message) -> Array:
     return xp.stack([xp.stack(row) for row in rows])
 
 
-@hosted()
+@quietly
 def _hexagon_variance(message: Message) -> Array:
     """3-ary or binary randomized response."""
     p = xp.exp(message.epsilon0)
@@ -143,7 +143,7 @@ def one_bit_laws(message: Message) -> Array:
     return xp.stack([xp.stack(row) for row in rows])
 
 
-@hosted()
+@quietly
 def _one_bit_variance(message: Message) -> Array:
     """Of X."""
     return message.differ * xp.exp(-message.epsilon0)

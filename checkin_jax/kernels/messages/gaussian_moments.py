@@ -23,7 +23,7 @@ from jax import Array
 
 from checkin_jax.kernels import gaussian, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import hosted, logsumexp, smallest_so_far, xp
+from checkin_jax.kernels.execution.engine import logsumexp, quietly, smallest_so_far, xp
 from checkin_jax.kernels.messages.subsampled_gaussian import stretch
 
 # What rounding can amount to: relatively in the excess over one, whose chords are differences, and in its logarithm.
@@ -58,7 +58,7 @@ class Labels(NamedTuple):
     rare: Rare
 
 
-@hosted()
+@quietly
 def log_profile(labels: Labels, losses: Array) -> Array:
     """log of the mixture's profile, without the rare labels, at losses >= 0; [losses]."""
     require_float64(losses)
@@ -101,7 +101,7 @@ def _log_f(losses: Array, orders: Array) -> Array:
     return order * loss + xp.log(-xp.expm1(-(order - 1.0) * loss)) + xp.log(-xp.expm1(-order * loss))
 
 
-@hosted()
+@quietly
 def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array) -> Array:
     """Upper bounds on log A at each order > 1 of what has the profile log_values at most; nats, [orders].
 

@@ -31,10 +31,10 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.engine import (
     complex_of,
     dots,
-    hosted,
     largest_from_here,
-    on_host,
+    of_jax,
     product,
+    quietly,
     vmap,
     xp,
 )
@@ -168,7 +168,7 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     return Paths(orders, log_m, count * rate * xp.maximum(steps.beyond[1:], steps.left_beyond))
 
 
-@hosted()
+@quietly
 def paths_of(
     rate: Float64[Array, ""], count: Float64[Array, ""], orders: Float64[Array, " orders"], laws: Law
 ) -> Paths:
@@ -235,7 +235,7 @@ def _turn(phase: Array) -> Array:
 
 def powers(turn: Array, last: int) -> Array:
     """(1 + turn)^k - 1 for k = 0 .. last, a power of two, within 30 roundings of k |turn|; [last + 1, places]."""
-    if on_host():
+    if not of_jax(turn):
         found = np.zeros((last + 1, turn.size), dtype=turn.dtype)
         size = 1
         while size < last:
@@ -258,7 +258,7 @@ def _row(at: Array, base: Array, tilted: Array) -> Array:
 
     With k = _SIDE a + b, |b| <= _SIDE / 2, and b and -b have the same products of cosines and sines, in real numbers.
     """
-    if on_host():
+    if not of_jax(tilted):
         counted = xp.any(tilted != 0.0, axis=0)
         at, tilted = at[counted], tilted[:, counted]
     phase, half = base * at, _SIDE // 2
@@ -379,7 +379,7 @@ def add(
     )
 
 
-@hosted()
+@quietly
 def hidden_upper(
     clients: Float64[Array, ""],
     count: Float64[Array, ""],

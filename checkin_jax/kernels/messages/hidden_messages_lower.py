@@ -25,7 +25,7 @@ from jax import Array
 from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import dots, hosted, xp
+from checkin_jax.kernels.execution.engine import dots, quietly, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 
@@ -57,7 +57,7 @@ class Cells(NamedTuple):
     drawn: Array | None = None
 
 
-@hosted(static=("count",))
+@quietly
 def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells]:
     """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
 
@@ -97,20 +97,20 @@ def _steps(cells: Cells) -> hidden_messages.Steps:
     )
 
 
-@hosted()
+@quietly
 def paths_of(clients: Array, rate: Array, cells: Cells, orders: Array) -> hidden_messages.Paths:
     """What `contours` are chosen from."""
     return hidden_messages.paths(_steps(cells), clients, rate, orders)
 
 
-@hosted()
+@quietly
 def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) -> hidden_messages.Choice:
     """Contours for events near {W > threshold}; [thresholds].
 
     Args:
       paths: of `paths_of`. deviation: about that of W without rare large steps.
     """
-    if not engine.on_host():
+    if engine.of_jax(thresholds):
         return hidden_messages.choose(paths, -thresholds, deviation)
     # A few at a time stay in the cache.
     found = [
@@ -130,7 +130,7 @@ def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, 
     return rate * (xp.square(orders) * curved - orders * lost_mean[..., None] - lost[..., None])
 
 
-@hosted()
+@quietly
 def lines_lower(
     clients: Array, rate: Array, cells: Cells, choice: hidden_messages.Choice, thresholds: Array
 ) -> tuple[Array, Array]:

@@ -19,7 +19,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
@@ -55,7 +54,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def profile_upper(
     seen: LabelledCounts,
     message: Message,

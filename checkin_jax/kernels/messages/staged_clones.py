@@ -26,7 +26,6 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.execution.engine import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message, OwnLaws
@@ -44,6 +43,8 @@ _FOURTH = 5.0 / 192.0
 _PART = 8
 # Nodes of the final sum whose phases are looked at.
 _TURNED = 256
+# The share of the law above all others that is expected, times the standard deviation of the sum in units of p - 1.
+_FEW = 1.0
 # Losses treated at a time: 10 MB of grids for each.
 BATCH = 13
 
@@ -355,6 +356,18 @@ def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Ar
     return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
 
 
+def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
+    """The standard deviation of about so many steps; it chooses the contour.
+
+    at, weights: as in `laws_on`, the last law above the others.
+    """
+    variances = mean * (weights @ jnp.square(at))
+    largest = jnp.max(variances[:-1])
+    # Of few large steps most have the law above all others.
+    share = jnp.minimum(_FEW * jax.lax.rsqrt(largest), 1.0)
+    return jnp.sqrt(largest + share * jnp.maximum(variances[-1] - largest, 0.0))
+
+
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
     """An order for a normal sum of this deviation from x on, its saddle point; and about E(x + S)_+ e^{-t x} / M(t)."""
     distance = -x / deviation
@@ -385,7 +398,7 @@ def play(
 ) -> Staged:
     """`staged` of a game; mean, x: how many steps there are, and where they begin, about."""
     at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
-    deviation = jnp.sqrt(mean * jnp.max(weights[:-1] @ jnp.square(at)))
+    deviation = expected_deviation(at, weights, mean)
     order, worth = contoured(deviation, x)
     game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order, nodes)
     return staged(game, stages, mean, worth)
@@ -429,7 +442,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "binomial", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "binomial", "nodes"))
 def profile_upper(
     seen: StepCounts,
     message: Message,
@@ -498,7 +511,7 @@ def _pooled(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
 
 
-@compiled(static=("rules", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def pool_upper(
     seen: PoolCounts,
     message: Message,

@@ -20,7 +20,7 @@ from jax import Array
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.execution.losses import at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
 
@@ -49,7 +49,7 @@ def _mu(mu: Array, count: Array, summed: bool) -> Array:
     return mu / xp.sqrt(count) if summed else xp.broadcast_to(mu, count.shape)
 
 
-@hosted(static=("buckets", "summed"))
+@quietly
 def buckets_upper(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -69,7 +69,7 @@ def buckets_upper(
     return GaussianBuckets(mu_first.ravel(), inverse_rate.ravel(), weight.ravel(), rate * cut.tail)
 
 
-@hosted(static=("buckets", "summed"))
+@quietly
 def buckets_lower(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
@@ -88,7 +88,7 @@ def buckets_lower(
 def stretch(loss: Array, inverse_rate: Array) -> Array:
     """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
     small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
-    if engine.on_host() and np.all(loss <= 30.0):
+    if engine.holds(loss <= 30.0):
         return log1p(small)
     # r c (1 + (1/r - 1) / c)
     rest = (1.0 / inverse_rate - 1.0) * xp.exp(-xp.maximum(loss, 30.0))
@@ -100,7 +100,7 @@ def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
     return at_losses(lambda *at: _profile(mix, *at), loss)
 
 
-@hosted()
+@quietly
 def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
     return in_blocks(lambda some: (profile_at(mix, some),), loss, count)[0]
 
@@ -125,7 +125,7 @@ def lines_lower(
     return forward, backward
 
 
-@hosted()
+@quietly
 def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
     return in_blocks(lambda some: lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 

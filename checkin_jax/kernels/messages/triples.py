@@ -22,7 +22,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, elementary, require_float64
-from checkin_jax.kernels.execution.ahead import compiled
 
 # Intervals of omega, how far it is followed in standard deviations, and how much denser the middle is.
 _PARTS, _REACH, _BEND = 72, 9.5, 2.0
@@ -101,7 +100,7 @@ def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
     return jnp.where(mirrored, puts, calls) + FLUSHED, jnp.where(mirrored, calls, puts) + FLUSHED
 
 
-@compiled(quick=False)
+@jax.jit
 def transforms_upper(
     grams: Float64[Array, "triples 3"], c: Float64[Array, ""], knots: Float64[Array, " knots"]
 ) -> tuple[Float64[Array, "triples knots"], Float64[Array, "triples knots"]]:

@@ -17,11 +17,11 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import hosted, xp
+from checkin_jax.kernels.execution.engine import quietly, xp
 from checkin_jax.kernels.messages import hidden_messages, one_bit
 
 
-@hosted()
+@quietly
 def profile_upper(
     clients: Float64[Array, ""],
     rate: Float64[Array, ""],

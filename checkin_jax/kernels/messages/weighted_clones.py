@@ -20,7 +20,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.execution.ahead import compiled
 from checkin_jax.kernels.messages import staged_clones
 from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.staged_clones import Stages
@@ -48,8 +47,8 @@ def _one(
     x = -seen.clients * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = seen.masses @ seen.whole, seen.masses @ seen.part
-    one = jnp.max(laws[:-1] @ jnp.square(at))
-    deviation = jnp.sqrt(one * (means[0] + jnp.square(seen.weight) * means[1]))
+    whole = means[0] + jnp.square(seen.weight) * means[1]
+    deviation = staged_clones.expected_deviation(at, laws, whole)
     order, worth = staged_clones.contoured(deviation, x)
     candidates = jnp.asarray(rules.candidates)
 
@@ -88,7 +87,7 @@ def _one(
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
-@compiled(static=("rules", "nodes"))
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def profile_upper(
     seen: WeightedCounts,
     message: Message,

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution.engine import quietly
 
 # Widest bulk, and most clients, whose probabilities are computed one by one.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
@@ -141,8 +141,8 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
         values[i], sizes[i] = twice @ np.real(f), twice @ np.abs(f)
         f *= small
     free = m - np.arange(low, high + 1.0)
-    plain = np.exp(engine.run(binomial.log_pmf, free, host(m), host(math.exp(-x))))
-    stirling = float(engine.run(binomial.stirling_error, host(n)))
+    plain = np.exp(quietly(binomial.log_pmf)(free, host(m), host(math.exp(-x))))
+    stirling = float(binomial.stirling_error(host(n)))
     scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
     # Each node is a power of at most m and an exponential of at most n.
     rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + m)) * sizes

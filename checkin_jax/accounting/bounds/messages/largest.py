@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+from checkin_jax.accounting.bounds.unit import Lines, OfEvents, UnitBound
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 
@@ -25,21 +25,6 @@ _SINGLE = 0.5
 _PLACES, _FARTHEST = 2048, 37.0
 # ndtr is accurate to this, relatively, and more.
 _ACCURACY = 1e-12
-
-
-@dataclasses.dataclass(frozen=True)
-class _Likelihood:
-    """The profile of the largest message, a little above it: its likelihood ratio grows, so that events are tails."""
-
-    instance: LargestMessage
-
-    name = "the largest message (exact)"
-    top = math.inf
-    instances = ()
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        difference, mass = self.instance.lower(loss)[0]
-        return np.minimum((difference - np.expm1(loss) * mass) * 1.001, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +46,7 @@ class LargestMessage:
 
     @property
     def scale(self) -> UnitBound:
-        return _Likelihood(self)
+        return OfEvents(self)
 
     @functools.cached_property
     def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,12 +12,13 @@ import math
 from typing import ClassVar
 
 import numpy as np
+import scipy  # its parts are imported when they are used
 from jax import Array
 
 from checkin_jax.accounting.bounds.messages import hidden_sums
 from checkin_jax.accounting.bounds.messages.hidden_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+from checkin_jax.accounting.bounds.unit import Lines, OfEvents, UnitBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
@@ -30,7 +31,10 @@ _STOP, _BESIDE = 8.0, 8
 _NEAR = 0.5
 # Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
 # places are accurate enough.
-_CELL_COUNT, _LEAST_MU = 128, 1e-3
+_CELL_COUNT, SMALL_MU = 128, 1e-3
+_NODES = 16
+# Steps beside a third record are no larger than so many deviations of the sum, found in so many passes.
+_MOST_STEP, _PASSES = 3.0, 4
 
 
 def _label_cells(
@@ -62,19 +66,40 @@ def _label_cells(
     return cells(difference, other), cells(-difference, target)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
+    """Labels whose steps are large beside the deviation of a sum of so many are put together with what tells nothing.
+
+    A post-processing: contours of such sums would have to stay where the rare steps are flat.
+    """
+    others = np.asarray(laws.others, dtype=np.float64)
+    apart = np.asarray(laws.target - laws.other if laws.apart is None else laws.apart, dtype=np.float64)
+    size, kept = np.abs(apart) / others, np.ones(others.size, dtype=bool)
+    for _ in range(_PASSES):
+        deviation = math.sqrt(max(number * float(np.sum(size * np.abs(apart), where=kept)), 1e-300))
+        kept = size <= max(_MOST_STEP * deviation, float(np.min(size, where=size > 0.0, initial=math.inf)))
+    if kept.all():
+        return laws
+
+    def merged(part: np.ndarray) -> np.ndarray:
+        return np.append(part[kept], np.sum(part[~kept]))
+
+    return laws._replace(
+        target=merged(np.asarray(laws.target)),
+        other=merged(np.asarray(laws.other)),
+        others=merged(others),
+        apart=merged(apart),
+    )
+
+
 class _OneRecord(abc.ABC):
     """Messages with all other clients (and dummies) at one record, such as x'; the target holds x or x'.
 
-    messages: the sum that they are, its losses and its scale. Its `clients` over-estimated by a rounding is safe here.
+    messages: the sum that they are, and its losses. Its `clients` over-estimated by a rounding is safe here.
     """
 
-    scale: UnitBound
     messages: HiddenSum
 
     symmetric = False
-    # Whether single messages must be seen, not sums of them.
-    single: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod
@@ -132,6 +157,8 @@ class _OneRecord(abc.ABC):
         above = np.expm1(loss)
 
         def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
+            # No event at all is one, too.
+            difference, mass = np.append(difference, 0.0), np.append(mass, 0.0)
             at = convex.highest(difference, mass, above)
             return difference[at], mass[at]
 
@@ -143,7 +170,12 @@ class _OneRecord(abc.ABC):
 class GaussianMessages(_OneRecord):
     """Gaussian messages in one dimension."""
 
+    scale: UnitBound
+    messages: HiddenSum
     mu: float
+
+    # Single messages must be seen, not sums of them.
+    single: ClassVar[bool] = True
 
     name = "Gaussian messages, all others at one of the two records"
 
@@ -157,21 +189,91 @@ class GaussianMessages(_OneRecord):
 class LabelMessages(_OneRecord):
     """Messages of any randomizer, seen through labels of finitely many values."""
 
+    messages: HiddenSum
     laws: LabelLaws
+
+    below_scale = True
 
     @property
     def name(self) -> str:
         return self.laws.name
 
+    @functools.cached_property
+    def scale(self) -> UnitBound:
+        return OfEvents(self, self.messages.top)
+
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-        clients, count, _ = self.messages.terms
-        return _label_cells(self.laws, min(count / clients, 1.0) * (1.0 - 1e-14))
+        clients, count, rate = self.messages.terms
+        laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
+        return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MessagesByNumber:
+    """A mixture over how many messages there are, which is seen: all other clients at one record.
+
+    parts: messages of one number, and how likely it is; what is missing to 1 shows nothing.
+    """
+
+    parts: tuple[tuple[float, LabelMessages], ...]
+
+    symmetric = False
+    below_scale = True
+
+    @property
+    def name(self) -> str:
+        return self.parts[0][1].name
+
+    @functools.cached_property
+    def scale(self) -> UnitBound:
+        return OfEvents(self, max(one.messages.top for _, one in self.parts))
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        total = np.zeros((2, 2, np.size(loss)))
+        for weight, one in self.parts:
+            total += weight * np.asarray(one.lower(loss))
+        total[:, 0] *= 1.0 - 1e-15
+        total[:, 1] *= 1.0 + 1e-15
+        (one_way, other_way) = total
+        return (one_way[0], one_way[1]), (other_way[0], other_way[1])
+
+
+def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
+    """Cells of a Gaussian message of two opposite records, all others at zero, where dummies are.
+
+    (z - z') of a cell, 2 e^(-mu^2/8) sinh(mu y/2) under the law at zero, by quadrature: nothing cancels.
+    """
+    farthest = min(max(9.0, math.sqrt(2.0 * log_inverse_mass)), 30.0) + 0.5 * mu
+    edges = np.linspace(0.0, farthest, _CELL_COUNT)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    width = np.diff(edges)[:, None]
+    y = edges[:-1, None] + 0.5 * width * (1.0 + nodes)
+    part = 0.5 * width * weights * np.exp(-0.5 * np.square(y)) / math.sqrt(2.0 * math.pi)
+    ahead = np.append(edges[1:], math.inf)
+
+    def tail(mean: float) -> np.ndarray:
+        near, far = edges - mean, ahead - mean
+        return np.where(
+            near > 0.0,
+            scipy.special.ndtr(-near) - scipy.special.ndtr(-far),
+            scipy.special.ndtr(far) - scipy.special.ndtr(near),
+        )
+
+    zero, up, down = tail(0.0), tail(0.5 * mu), tail(-0.5 * mu)
+    apart = 2.0 * math.exp(-0.125 * mu * mu) * np.sum(part * np.sinh(0.5 * mu * y), axis=1)
+    # The last cell has no end; out there both differ by more than rounding.
+    apart = np.append(apart, up[-1] - down[-1])
+    name = "Gaussian messages, opposite records among zeros"
+    both = [
+        np.concatenate([one, two]) for one, two in ((up, down), (down, up), (zero, zero), (apart, -apart))
+    ]
+    return LabelLaws(both[0], both[1], name, both[2], both[3])
 
 
 def hidden_instances(messages: HiddenSum, scale: UnitBound) -> tuple[GaussianMessages, ...]:
     """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
     profile = messages.profile
-    if not isinstance(profile, GaussianProfile) or profile.mu < _LEAST_MU:
+    if not isinstance(profile, GaussianProfile) or profile.mu < SMALL_MU:
         return ()
     return (GaussianMessages(scale, messages, profile.mu),)

@@ -59,9 +59,6 @@ class _TwoLaws(HiddenSum):
         exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
         return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
-    def prepare(self) -> None:
-        laws.prepare(self._mu, self.reach)
-
     def hidden(self) -> np.ndarray:
         found, losses = self._star.values, self.losses
         # Where T* is this small nothing matters.

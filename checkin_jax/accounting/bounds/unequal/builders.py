@@ -18,20 +18,22 @@ from checkin_jax.accounting.bounds.subsampling import SubsampledMessages, averag
 from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unit import UnitBound, least
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics.counts import pools
+from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.protocols import CrowdThrows
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 # Rates of pools that are tried beside the others' largest one, where fewer members than this are absent.
 _THETAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
 _ENOUGH_ABSENT, _MOST_THETAS = 100.0, 3
+# Lower ends forget, in this share of the cases in which the client is used, that unusually many slots are occupied.
+_SELDOM = 5e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,7 +127,8 @@ def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: floa
     return None if others is None else Company(rate, coins.thinned(kept), others.thinned(kept), None, mass)
 
 
-def _crowd(unit: Unit) -> Company | None:
+def crowd(unit: Unit) -> Company | None:
+    """The client meant among the clients of the unit's crowd; None where there is none."""
     return (
         None
         if unit.crowd is None
@@ -135,7 +138,7 @@ def _crowd(unit: Unit) -> Company | None:
 
 def t1h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ, averaged slots or not; eps0-LDP messages; not all others come always."""
-    found = _crowd(unit)
+    found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
     bounds = [
@@ -151,7 +154,7 @@ def t1h(unit: Unit) -> UnitBound | None:
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
     """T1h (T3h) with another dominating step. Needs: as T1h."""
-    found = _crowd(unit)
+    found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
     mass = unit.log_inverse_mass
@@ -164,7 +167,7 @@ def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
 
 def b0h(unit: Unit) -> UnitBound | None:
     """Needs: as T1h; messages of one bit and public coins, none of which depends on another of its round."""
-    found, differ = _crowd(unit), unit.randomizer.one_bit
+    found, differ = crowd(unit), unit.randomizer.one_bit
     if found is None or not unit.epsilon0 or differ is None or unit.protocol.averaged_crowd is not None:
         return None
     if not found.thetas:
@@ -183,7 +186,7 @@ def t1h_plus(unit: Unit) -> UnitBound | None:
 
 def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
     """T1h+ with these steps; messages of one bit, none of which depends on another, have B0h."""
-    found = _crowd(unit)
+    found = crowd(unit)
     if found is None or not found.thetas:
         return None
     if unit.randomizer.one_bit == 1.0 and unit.protocol.averaged_crowd is None:
@@ -198,7 +201,7 @@ def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
 
 def s(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
-    found = _crowd(unit)
+    found = crowd(unit)
     if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
         return None
     return AmongPresent(found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs)
@@ -206,7 +209,7 @@ def s(unit: Unit) -> UnitBound | None:
 
 def t1m(unit: Unit) -> UnitBound | None:
     """Needs: others who always come, and others who do not; eps0-LDP messages, none of which depends on another."""
-    found = _crowd(unit)
+    found = crowd(unit)
     if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
         return None
     if found.sure == 0.0 or not found.thetas:
@@ -224,6 +227,22 @@ def t2c(unit: Unit) -> UnitBound | None:
     return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
 
 
+def slots_shown(throws: CrowdThrows, found: Company, used: float) -> tuple[int, float]:
+    """As many common slots as are hardly ever occupied, and at least the probability that the client is in them.
+
+    used: that it is used at all, from below. Slots that are not occupied are filled up with messages of others: less
+    than what is seen where empty ones are visible.
+    """
+    with np.errstate(divide="ignore"):
+        free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / throws.num_slots))
+    busy = -math.expm1(free) + math.exp(free) * found.rate / throws.num_slots
+    # Occupied slots are negatively associated: no further from their mean than independent ones.
+    mean, seldom, most = throws.num_slots * busy, _SELDOM * used, min(throws.num_slots, throws.num_clients)
+    far = occupancy.deviation(mean * (1.0 - busy), -math.log(seldom))
+    number = math.ceil(mean * (1.0 + 1e-12) + far)
+    return (number, used - seldom) if number < most else (most, used)
+
+
 def t2_prime_h(unit: Unit) -> UnitBound | None:
     """Needs: common slots that show one client each, of clients whose rates differ; eps0-LDP messages."""
     throws, shown = unit.protocol.used_crowd, unit.slots
@@ -232,10 +251,8 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
     found = company(unit, throws.coins, throws.num_clients, 1.0)
     if found is None:
         return None
-    with np.errstate(divide="ignore"):
-        free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / throws.num_slots))
-    busy = -math.expm1(free) + math.exp(free) * found.rate / throws.num_slots
-    told = (throws.num_slots, shown.seen, busy, throws.num_clients, unit.epsilon0, unit.log_inverse_mass)
+    seen = slots_shown(throws, found, shown.seen)
+    told = (throws.num_slots, seen, unit.epsilon0, unit.log_inverse_mass)
     # Those who always come are cover if who comes is revealed, and only then.
     revealed = found.sure > 0.0 or not found.thetas
     pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
@@ -246,7 +263,7 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
 
 def g1h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ; for sums, Gaussian noise that adds up."""
-    found, mu, mass = _crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    found, mu, mass = crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if found is None:
         return None
     if mu is None and unit.epsilon0 is not None:
@@ -261,24 +278,20 @@ def g1h(unit: Unit) -> UnitBound | None:
 
 def t_star_h(unit: Unit) -> UnitBound | None:
     """Needs: clients whose rates differ; single messages in sight, whose profile is not the worst of its epsilon0."""
-    found, mu = _crowd(unit), unit.randomizer.gaussian_mu
+    found, mu = crowd(unit), unit.randomizer.gaussian_mu
     if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
         return None
     if unit.protocol.averaged_crowd is not None or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
     theta, mass, profile = found.thetas[0], unit.log_inverse_mass, profile_of(unit.randomizer)
     pool = found.pool(theta)
-    told = (found.rate, found.theirs, mass)
-    sums = UnequalGaussian(found.rate, found.theirs, mu or 1.0, True, mass)
-    laws = unit.randomizer.label_laws if mu is None else (mu,)
-    below = [UnequalMessagesOfOne(sums, *told, profile, law) for law in laws]
-    instances = (*below, *(() if mu is None else sums.instances))
-    return UnequalHidden(found.rate, theta, pool, profile, mass, instances)
+    sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).instances
+    return UnequalHidden(found.rate, theta, pool, profile, mass, sums)
 
 
 def g4h(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots whose single messages nobody sees; Gaussian noise; clients whose rates differ."""
-    throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, _crowd(unit)
+    throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, crowd(unit)
     if throws is None or mu is None or found is None or unit.view != "aggregate":
         return None
     if found.limits is not None:

@@ -15,7 +15,6 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
-from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unequal.pooled import Others
 from checkin_jax.accounting.bounds.unequal.sums import Cells, UnequalGaussian
 from checkin_jax.accounting.bounds.unit import Instance
@@ -39,7 +38,7 @@ class UnequalHidden:
 
     Attributes:
       rate: g in (0, 1]. theta: in (0, 1). pool: the law of n', from below: who is too many is revealed.
-      profile: of one message. below: concrete pairs below; those of single messages get their scale from this.
+      profile: of one message. instances: concrete pairs below.
     """
 
     rate: float
@@ -47,18 +46,7 @@ class UnequalHidden:
     pool: Pool
     profile: Profile
     log_inverse_mass: float
-    below: tuple[Instance, ...] = ()
-
-    @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
-        return tuple(
-            dataclasses.replace(each, scale=self) if isinstance(each, UnequalMessagesOfOne) else each
-            for each in self.below
-        )
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._found
+    instances: tuple[Instance, ...] = ()
 
     @property
     def name(self) -> str:

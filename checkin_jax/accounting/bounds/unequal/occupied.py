@@ -31,8 +31,6 @@ _PARTS = 96
 # Ends of where the share of one client lies, in standard deviations, and buckets of the number of labels.
 _SHARES = (-1.5, 1.5)
 _FINEST = 64
-# The lower end forgets, in this share of the cases in which the client is used, that unusually many slots are occupied.
-_SELDOM = 5e-3
 
 
 class _Atoms(NamedTuple):
@@ -55,17 +53,14 @@ class UnequalOccupied:
     Attributes:
       rate: g in (0, 1], the client's, at most. theta: in (0, 1), or 1: who throws is revealed.
       pool: the law of n', from below: members of rate theta; at theta = 1 those who throw.
-      slots: m. used: Pr[the client's message is used], from below; busy: of a slot to be occupied, from above; for the
-        instances.
+      slots: m. seen: as of `builders.slots_shown`, for the instances.
     """
 
     rate: float
     theta: float
     pool: Pool
     slots: int
-    used: float
-    busy: float
-    most: int
+    seen: tuple[int, float]
     epsilon0: float
     log_inverse_mass: float
 
@@ -162,14 +157,8 @@ class UnequalOccupied:
 
     @functools.cached_property
     def _shown(self) -> SlotsPureLDP:
-        """As many slots as are hardly ever occupied, those that are not filled up: less than what is seen."""
-        # Occupied slots are negatively associated: no further from their mean than independent ones.
-        mean, seldom = self.slots * self.busy, _SELDOM * self.used
-        far = occupancy.deviation(mean * (1.0 - self.busy), -math.log(seldom))
-        shown = math.ceil(mean * (1.0 + 1e-12) + far)
-        if shown >= min(self.slots, self.most):
-            shown, seldom = min(self.slots, self.most), 0.0
-        return SlotsPureLDP(shown, self.rate, self.used - seldom, self.epsilon0, self.log_inverse_mass)
+        number, used = self.seen
+        return SlotsPureLDP(number, self.rate, used, self.epsilon0, self.log_inverse_mass)
 
     @property
     def instances(self) -> tuple[Instance, ...]:

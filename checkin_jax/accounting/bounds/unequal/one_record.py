@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import ClassVar
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
 from checkin_jax.accounting.bounds.messages.one_record import GaussianMessages, LabelMessages
-from checkin_jax.accounting.bounds.profiles import Profile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
 from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unit import Lines, UnitBound
+from checkin_jax.accounting.bounds.unit import Lines, OfEvents, Profile, UnitBound
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
@@ -32,19 +31,29 @@ class UnequalMessagesOfOne:
     The client's is among them with the mean probability of the run, from below.
 
     Attributes:
-      scale: as in `Instance`. rate: g in (0, 1]. others: all others' rates. profile: of one message.
-      law: of one message, by labels; or mu of a Gaussian one.
+      rate: g in (0, 1]. others: all others' rates. law: of one message, by labels; or mu of a Gaussian one.
     """
 
-    scale: UnitBound
     rate: float
     others: Others
     log_inverse_mass: float
-    profile: Profile
     law: LabelLaws | float
 
     symmetric = False
-    single: ClassVar[bool] = True
+    below_scale = True
+
+    @functools.cached_property
+    def scale(self) -> UnitBound:
+        return OfEvents(self, self._profile.top)
+
+    @property
+    def single(self) -> bool:
+        """Whether single messages must be seen, not sums of them."""
+        return not isinstance(self.law, LabelLaws)
+
+    @functools.cached_property
+    def _profile(self) -> Profile:
+        return LabelProfile(self.law) if isinstance(self.law, LabelLaws) else GaussianProfile(self.law)
 
     @property
     def name(self) -> str:
@@ -67,19 +76,21 @@ class UnequalMessagesOfOne:
         most = np.add.reduceat(most, start) * (1.0 + 1e-14)
         least = np.add.reduceat(least, start) * (1.0 - 1e-14)
         theirs = g * np.add.reduceat(runs.lower, start) * (1.0 - 2e-14)
+        # Q is rounded up by as much as the client may be there more often than it is taken to be.
+        more = g * np.add.reduceat(runs.upper, start) * (1.0 + 2e-14)
         used = np.where(most > 0.0, theirs / np.where(most > 0.0, most, 1.0), 0.0)
         found = []
         for i in range(start.size):
             if used[i] > 0.0 and least[i] > 0.0:
                 seen = HiddenSlots(
-                    int(last[i]), min(float(used[i]), 1.0), self.profile, self.log_inverse_mass
+                    int(last[i]), min(float(used[i]), 1.0), self._profile, self.log_inverse_mass
                 )
                 one = (
-                    LabelMessages(self.scale, seen, self.law)
+                    LabelMessages(seen, self.law)
                     if isinstance(self.law, LabelLaws)
                     else GaussianMessages(self.scale, seen, self.law)
                 )
-                found.append((float(least[i]), float(most[i]), one))
+                found.append((float(least[i]), float(most[i] * more[i] / theirs[i]), one))
         return found
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:

@@ -1,10 +1,10 @@
 """Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
 
 `G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its two directions
-differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the worse direction of G3 is
-NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's mean over
-the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy makes place.
-Proofs: docs/theory_allocation.md.
+differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the worse direction
+of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's
+mean over the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy makes place. Proofs:
+docs/theory_allocation.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from checkin_jax.accounting.bounds.everybody import G2Shuffled
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, profile_of
+from checkin_jax.accounting.bounds.messages.one_record import SMALL_MU, LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.profiles import (
+    MOST_HIDDEN_MU,
+    GaussianProfile,
+    LabelProfile,
+    profile_of,
+)
 from checkin_jax.accounting.bounds.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.unit import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.windows import competing
@@ -254,10 +260,10 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     # The others' records, and the dummies, are zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
         found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
-    # The grids of the others are made from one bound, which is evaluated once.
-    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
-    if unit.replaced and number <= competing.MOST_OPPOSITE and LEAST_MU <= mu <= MOST_LATTICE_MU:
-        found.append(competing.OppositeGaussian(scale, number, seen, mu))
+    if unit.replaced and SMALL_MU <= mu <= MOST_LATTICE_MU:
+        law = opposite_gaussians(mu, log_inverse_mass)
+        messages = HiddenSlots(number, seen, LabelProfile(law), log_inverse_mass)
+        found.append(LabelMessages(messages, law))
     if (
         throws is not None
         and size == 1
@@ -265,6 +271,8 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
         and number <= competing.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
+        # Grids are made from this bound.
+        scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
         found.append(competing.CompetingGaussian(scale, *throws, mu, unit.replaced))
     return tuple(found)
 

@@ -1,14 +1,18 @@
 """Tables that are made once: in a process, and by all processes that share a folder."""
 
+import hashlib
 import io
+import os
 import threading
+import time
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 
 from checkin_jax import _compiled
-from checkin_jax.numerics import kept
+from checkin_jax.numerics import disk_cache
 
 
 class Table(NamedTuple):
@@ -25,7 +29,7 @@ def folder(monkeypatch, tmp_path):
 def counting(made: list[tuple[float, int]], wait: threading.Event | None = None):
     """A function of two numbers that notes its calls; each call of this stands for another process."""
 
-    @kept.kept(Table)
+    @disk_cache.disk_cache(Table)
     def table(scale: float, size: int) -> Table:
         made.append((scale, size))
         if wait is not None:
@@ -78,7 +82,7 @@ def test_an_entry_of_something_else_is_made_anew(folder, content):
     made = []
     counting(made)(1.0, 3)
     (path,) = (path for path in folder.rglob("*") if path.is_file())
-    _compiled.write(path.name, content)
+    path.write_bytes(hashlib.sha256(content).digest() + content)
     for _ in range(2):
         assert counting(made)(1.0, 3).squares.tolist() == [0.0, 1.0, 4.0]
     assert len(made) == 2
@@ -87,18 +91,52 @@ def test_an_entry_of_something_else_is_made_anew(folder, content):
 def test_other_sources_or_releases_are_another_table(folder, monkeypatch):
     made = []
     counting(made)(1.0, 3)
-    monkeypatch.setattr(kept.ahead, "surroundings", lambda *_: "others")
+    monkeypatch.setattr(disk_cache, "_surroundings", lambda *_: "others")
     counting(made)(1.0, 3)
     assert len(made) == 2
 
 
-def test_nothing_is_kept_where_the_user_says_so(monkeypatch):
-    monkeypatch.setenv("CHECKIN_JAX_CACHE", "off")
+def test_a_release_and_the_sources_are_in_the_name(monkeypatch):
+    device = jax.local_devices()[0]
+    here = disk_cache._surroundings.__wrapped__(device)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    assert disk_cache._surroundings.__wrapped__(device) != here
+    monkeypatch.undo()
+    monkeypatch.setattr(disk_cache.importlib.metadata, "version", lambda name: "0")
+    assert disk_cache._surroundings.__wrapped__(device) != here
+
+
+def test_tables_that_nobody_reads_are_removed(folder):
+    made = []
+    counting(made)(1.0, 3)
+    (path,) = (path for path in folder.rglob("*") if path.is_file())
+    before = time.time() - 100 * 86_400
+    os.utime(path, (before, before))
+    counting(made)(2.0, 3)
+    assert not path.exists()
+    counting(made)(2.0, 3)
+    assert len(made) == 2
+
+
+def test_tables_lie_in_the_users_cache_and_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.delenv("CHECKIN_JAX_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "checkin-jax" / "tables" / _compiled.release_and_machine()
+    assert _compiled.folder("tables") == folder
+    folder.chmod(0o777)  # anybody could put a table there
+    assert _compiled.folder("tables") is None
+
+
+@pytest.mark.parametrize("value", ["off", "0", "False"])
+def test_nothing_is_kept_where_the_user_says_so(monkeypatch, tmp_path, value):
+    monkeypatch.setenv("CHECKIN_JAX_CACHE", value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = []
     counting(made)(1.0, 3)
     counting(made)(1.0, 3)
     assert len(made) == 2
-    assert _compiled.programs() is None
+    assert _compiled.folder("tables") is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_threads_wait_for_the_one_that_makes_it(folder):

@@ -1,0 +1,104 @@
+"""Tables that take seconds to make: held by the process, and kept on disk for later ones (`checkin_jax._compiled`).
+
+A table's file has a name that is made from the sources that it comes from, releases, platform and arguments: no other
+version's table is ever used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from checkin_jax import _compiled
+from checkin_jax._files import replacing
+from checkin_jax.kernels.execution import devices
+
+Table = TypeVar("Table", bound=tuple)
+# Tables that nobody has read for so long are removed.
+_KEPT_DAYS = 90
+
+
+def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., Table]]:
+    """Keeps what a function of numbers returns, a named tuple of arrays of the type `table`."""
+
+    def decorate(function: Callable[..., Table]) -> Callable[..., Table]:
+        @functools.lru_cache(maxsize=64)
+        def held(*_: float) -> tuple[threading.Lock, list[Table]]:
+            return threading.Lock(), []
+
+        @functools.wraps(function)
+        def call(*numbers: float) -> Table:
+            lock, found = held(*numbers)
+            with lock:
+                if not found:
+                    found.append(get(*numbers))
+            return found[0]
+
+        def get(*numbers: float) -> Table:
+            folder = _compiled.folder("tables")
+            if folder is None:
+                return function(*numbers)
+            name = f"{function.__module__}.{function.__qualname__}{numbers} {_surroundings(devices.in_use())}"
+            path = folder / sha256(name.encode()).hexdigest()
+            found = _read(path, table)
+            if found is None:
+                found = function(*numbers)
+                _write(path, found)
+            return found
+
+        return call
+
+    return decorate
+
+
+@functools.cache
+def _surroundings(device: Any) -> str:
+    """What a table depends on besides its arguments."""
+    package = Path(_compiled.__file__).parent
+    sources = sha256()
+    for folder in ("kernels", "numerics"):
+        for source in sorted((package / folder).rglob("*.py")):
+            sources.update(source.read_bytes())
+    releases = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy")]
+    flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")]
+    place = device.platform, device.device_kind
+    return repr((sources.hexdigest(), releases, sys.version_info[:2], flags, place))
+
+
+def _read(path: Path, table: type[Table]) -> Table | None:
+    """The table of this file, if it is there and whole."""
+    try:
+        content = path.read_bytes()
+        os.utime(path)
+        if sha256(content[32:]).digest() != content[:32]:
+            return None
+        with np.load(io.BytesIO(content[32:])) as arrays:
+            return table(*(arrays[name] for name in arrays.files))
+    except Exception:  # missing, or something else under its name: it is made anew, and replaced
+        return None
+
+
+def _write(path: Path, found: tuple) -> None:
+    """Keeps the table; the file appears whole or not at all, and nothing happens on failure."""
+    buffer = io.BytesIO()
+    np.savez(buffer, *found)
+    content = buffer.getvalue()
+    with contextlib.suppress(OSError):
+        with replacing(path) as file:
+            file.write(sha256(content).digest() + content)
+        for old in path.parent.iterdir():
+            with contextlib.suppress(OSError):  # another process was quicker
+                if old.stat().st_mtime < time.time() - _KEPT_DAYS * 86_400:
+                    old.unlink()

@@ -1,0 +1,261 @@
+"""Concrete pairs below bounds: against all that a few clients can send, and where nothing was known below before."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import exact_rounds as exact
+from oracles import known_messages as oracle
+from scipy.special import ndtr
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.one_record import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.profiles import LabelProfile
+from checkin_jax.randomizers.levels import Levels, levels, responses
+
+pytestmark = pytest.mark.usefixtures("x64")
+CS = np.exp(np.linspace(0.0, 1.5, 31))
+LOSSES = np.array([0.02, 0.1, 0.3, 0.7])
+
+
+def below(lines, first, second, least=0.0):
+    """Lines of P||Q and of Q||P are nowhere above the divergences of this pair, those of one of them near enough."""
+    near = []
+    for (apart, far), pair in zip(lines, ((first, second), (second, first)), strict=True):
+        truth = exact.leak(*pair, CS)
+        value = np.asarray(apart)[:, None] - (CS - 1.0)[None, :] * np.asarray(far)[:, None]
+        if not (value <= truth * (1.0 + ORACLE_ROUNDING) + 1e-13).all():
+            return False
+        near.append(value.max(axis=0)[1] / truth[1])
+    return max(near) >= least
+
+
+# --- a profile as a mixture of randomized responses
+
+
+def profile_of_levels(known: Levels, cs: np.ndarray) -> np.ndarray:
+    p = np.exp(known.losses)
+    return (known.weights * np.maximum(p - cs[:, None], 0.0) / (p + 1.0)).sum(axis=1)
+
+
+def two_responses(loss):
+    c = np.exp(np.asarray(loss))
+    return 0.3 * np.maximum(2.0 - c, 0.0) / 3.0 + 0.6 * np.maximum(1.3 - c, 0.0) / 2.3
+
+
+PROFILES = {
+    "Laplace": (cj.Laplace(epsilon0=2.0).profile, 2.0),
+    "Gaussian": (cj.Gaussian(noise_multiplier=1.0).profile, math.inf),
+    "hardly any noise": (cj.Gaussian(noise_multiplier=0.3).profile, math.inf),
+    "much noise": (cj.Gaussian(noise_multiplier=30.0).profile, math.inf),
+    "shown": (cj.ApproximateLDP(epsilon0=1.0, delta0=1e-3).profile, math.inf),
+    "two responses": (two_responses, math.log(2.0)),
+}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_levels_are_below_the_profile_and_near_it(name):
+    function, largest = PROFILES[name]
+    known = levels(function, largest)
+    losses = np.linspace(0.0, min(largest, 0.9 * float(known.losses.max())), 1000)
+    truth = np.asarray(function(losses))
+    found = profile_of_levels(known, np.exp(losses))
+    assert (found <= truth).all()
+    seen = truth > 1e-4 * truth[0]
+    assert (found[seen] >= 0.75 * truth[seen]).all()
+    assert known.weights.sum() <= 1.0
+    # A little more would be too much.
+    assert (1.02 * found > truth).any()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_records_of_levels_have_the_profile_of_their_pairs_at_most(name):
+    """The third record's pairs, too."""
+    function, largest = PROFILES[name]
+    for law in responses(levels(function, largest), name):
+        rows = [law.target, law.other, *(() if law.others is None else (law.others,))]
+        assert all(row.sum() == pytest.approx(1.0, abs=1e-12) for row in rows)
+        assert np.allclose(law.apart, law.target - law.other, atol=1e-15)
+        for first, second in itertools.permutations(rows, 2):
+            assert (exact.leak(first, second, CS) <= np.asarray(function(np.log(CS))) + 1e-15).all()
+
+
+# --- all others at one record
+
+
+MECHANISMS = [
+    cj.KaryResponse(epsilon0=1.5, num_values=5),
+    cj.PureLDP(epsilon0=1.5, total_variation=0.3),
+    cj.OneBit(epsilon0=1.5, differ=0.5),
+    cj.ApproximateLDP(epsilon0=1.0, delta0=1e-2),
+    cj.Rappor(epsilon0=1.5),
+]
+
+
+@pytest.mark.parametrize("randomizer", MECHANISMS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("rate", [0.4, 1.0])
+def test_shuffled_labels_are_below_the_round_itself(randomizer, rate):
+    for law in randomizer.label_laws:
+        rows = [law.target, law.other] + ([] if law.others is None else [law.others])
+        # Labels that no record tells apart by are one.
+        same = np.all([row == rows[0] for row in rows], axis=0)
+        merged = [np.append(row[~same], row[same].sum()) for row in rows]
+        others = (merged[-1],) * 2
+        held = [exact.histogram([*others, row], [rate] * 3) for row in merged[:2]]
+        one = LabelMessages(HiddenMessages(3, rate, LabelProfile(law), 40.0), law)
+        assert below(one.lower(LOSSES), *held, least=0.6), law.name
+        # Among fewer others there is more to see.
+        fewer = [exact.histogram([*others[:1], row], [rate] * 2) for row in merged[:2]]
+        two = LabelMessages(HiddenMessages(2, rate, LabelProfile(law), 40.0), law)
+        assert below(two.lower(LOSSES), *fewer), law.name
+        assert not below(two.lower(LOSSES), *held), law.name
+
+
+def bits_summed(rows: np.ndarray, bits: np.ndarray, rate: float) -> np.ndarray:
+    """The law of (how many come, the sum of their vectors), by going through all messages."""
+    law: dict[tuple[int, ...], float] = {}
+    for seen in itertools.product(range(-1, len(bits)), repeat=len(rows)):
+        mass = math.prod(1.0 - rate if y < 0 else rate * row[y] for y, row in zip(seen, rows))
+        total = sum((bits[y] for y in seen if y >= 0), np.zeros(3, int))
+        place = (sum(y >= 0 for y in seen), *total.tolist())
+        law[place] = law.get(place, 0.0) + mass
+    places = itertools.product(range(len(rows) + 1), repeat=4)
+    return np.array([law.get(place, 0.0) for place in places])
+
+
+def test_sums_of_rappor_tell_the_difference_of_two_bits():
+    p, rate = 3.0, 0.6
+    kept = math.sqrt(p) / (1.0 + math.sqrt(p))
+    bits = np.array(list(itertools.product((0, 1), repeat=3)))
+    channel = [np.prod(np.where(bits == one, kept, 1.0 - kept), axis=1) for one in np.eye(3)]
+    first, second = (bits_summed([channel[2], channel[2], channel[x]], bits, rate) for x in (0, 1))
+    run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=rate)
+    summed, single = (
+        unit_bound(run, cj.Rappor(epsilon0=math.log(p)), view, 1, 1e-6).bound.instances
+        for view in ("aggregate", "messages")
+    )
+    for one, least in zip(summed, (0.6, 0.3), strict=True):
+        assert below(one.lower(LOSSES), first, second, least=least), one.name
+    # The single messages, whose third bits are seen with the others, tell more than sums do.
+    third = next(each for each in single if each.name == "RAPPOR, all others at a third record")
+    assert not below(third.lower(LOSSES), first, second)
+
+
+# --- slots
+
+
+@pytest.mark.parametrize(
+    "randomizer",
+    [cj.KaryResponse(epsilon0=1.5, num_values=4), cj.ApproximateLDP(epsilon0=1.0, delta0=1e-2)],
+    ids=["k-ary", "shown"],
+)
+@pytest.mark.parametrize("visible", [True, False])
+@pytest.mark.parametrize("rates", [(0.7, 0.7, 0.7), (0.3, 0.9, 0.7)])
+def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates):
+    """Dummies at the record of the others where they hide; the client meant is the last one."""
+    equal = len(set(rates)) == 1
+    run = cj.FixedWindow(
+        num_clients=3,
+        num_slots=2,
+        check_in_prob=rates[0] if equal else cj.Rates(rates),
+        empty_slots="visible" if visible else "dummy",
+    )
+    meant = None if equal else rates[-1]
+    found = unit_bound(run, randomizer, "messages", 1, 1e-6, client_rate=meant).bound.instances
+    checked = 0
+    for law in randomizer.label_laws:
+        for one in (each for each in found if each.name == law.name):
+            rows = np.stack([law.target, law.other, law.other if law.others is None else law.others])
+            told = np.any(rows != rows[0], axis=0)
+            rows = np.concatenate([rows[:, told], rows[:, ~told].sum(1, keepdims=True)], axis=1)
+            first, second = (
+                exact.window(rows, (2, 2, x), rates, [(0, 1)] * 3, (0, 1), None if visible else 2)
+                for x in (0, 1)
+            )
+            assert below(one.lower(LOSSES), first, second, least=0.2), one.name
+            checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 6.0])
+def test_cells_of_opposite_gaussian_messages(mu):
+    law = opposite_gaussians(mu, 40.0)
+    assert law.others is not None
+    for row in law[:2]:
+        assert row.sum() == pytest.approx(1.0, abs=1e-12)
+    assert law.others.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.allclose(law.apart, law.target - law.other, atol=1e-14)
+    assert 0.5 * np.abs(law.apart).sum() == pytest.approx(2.0 * ndtr(0.5 * mu) - 1.0, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        cj.FixedWindow(num_clients=900, num_slots=500, num_colluding=300),
+        cj.FixedWindow(num_clients=900, num_slots=500, num_colluding=300, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=900, window=100, num_colluding=300),
+    ],
+)
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        cj.Gaussian(noise_multiplier=1.0),
+        cj.KaryResponse(epsilon0=1.0, num_values=5),
+        cj.L2Mechanism(epsilon0=1.0),
+    ],
+)
+@pytest.mark.thorough(but=2)
+def test_colluders_who_do_as_others_do_leave_a_lower_end(run, randomizer):
+    g = cj.account(run, randomizer, delta=1e-6)
+    assert 0.0 < g.lower <= g.epsilon
+
+
+# --- rare losses
+
+
+def test_a_few_rare_losses_are_composed_exactly():
+    """Four rounds in which a message hardly ever comes: no grid serves, and nothing was known below."""
+    rate, rounds, delta = 3e-3, 4, 1e-5
+    kary = cj.KaryResponse(epsilon0=0.3, num_values=60)
+    run = cj.ShuffledCheckIn(num_clients=100, check_in_prob=rate, num_rounds=rounds)
+    g = cj.account(run, kary, delta=delta, view="local")
+    channel = exact.sometimes(oracle.subset_channel(60, 1, math.exp(0.3)), rate)
+    truth = exact.epsilon(*exact.composed(channel[0], channel[1], rounds), delta)
+    assert 0.99 * truth < g.lower <= truth <= g.epsilon
+    more = exact.epsilon(*exact.composed(channel[0], channel[1], 1), delta)
+    assert g.lower > more
+
+
+@pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        cj.ShuffledCheckIn(num_clients=5_000, check_in_prob=0.1, num_rounds=10),
+        cj.Shuffle(num_clients=5_000, num_rounds=10),
+        cj.AveragedUpdates(num_clients=2_000, num_slots=30, check_in_prob=0.5),
+        cj.AveragedUpdates(num_clients=40, num_slots=3, check_in_prob=cj.Rates(np.linspace(0.1, 0.9, 40))),
+        cj.FixedWindow(num_clients=2_000, num_slots=900, minibatch=3),
+        cj.FixedWindow(num_clients=2_000, num_slots=900, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=2_000, window=100, minibatch=30),
+    ],
+)
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        cj.KnownProfile(function=cj.Laplace(epsilon0=1.5).profile, largest_loss=1.5),
+        cj.ApproximateLDP(epsilon0=1.0, delta0=1e-12),
+        cj.HadamardResponse(epsilon0=1.0),
+        cj.Rappor(epsilon0=1.0),
+        cj.KaryResponse(epsilon0=1.0, num_values=9),
+        cj.L2Mechanism(epsilon0=1.0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+@pytest.mark.thorough(but=3)
+def test_something_is_known_below_everywhere(run, randomizer, view):
+    g = cj.account(run, randomizer, delta=1e-6, view=view, bounds="fast")
+    assert 0.0 < g.lower <= g.epsilon
