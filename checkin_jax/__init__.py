@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.account import account as account
     from checkin_jax.accounting.calibration import Calibration as Calibration
     from checkin_jax.accounting.calibration import calibrate as calibrate
+    from checkin_jax.accounting.certificate import certificate as certificate
     from checkin_jax.accounting.compare import ComparedBound as ComparedBound
     from checkin_jax.accounting.compare import compare as compare
     from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
@@ -72,6 +73,7 @@ __getattr__, __dir__ = _later.attach(
         "account": "accounting.account",
         "Calibration": "accounting.calibration",
         "calibrate": "accounting.calibration",
+        "certificate": "accounting.certificate",
         "ComparedBound": "accounting.compare",
         "compare": "accounting.compare",
         "epsilon_by_rdp": "accounting.composition.renyi",

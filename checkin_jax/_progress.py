@@ -14,18 +14,17 @@ _inside = contextvars.ContextVar("inside", default=False)
 
 
 @contextlib.contextmanager
-def going_on(what: str, verbose: bool = True, patience: float = PATIENCE) -> Iterator[None]:
-    """Says `checkin: WHAT` on standard error after so many seconds within, once; nested ones say nothing.
+def going_on(what: str, verbose: bool = True) -> Iterator[None]:
+    """Says `checkin: WHAT` on standard error after PATIENCE seconds within, once; nested ones say nothing.
 
     Args:
       what: the computation, and why it may take a while.
       verbose: False: nothing is said, here and in what is called within.
-      patience: seconds.
     """
     if _inside.get():
         yield
         return
-    line = threading.Timer(patience, _say, [what])
+    line = threading.Timer(PATIENCE, _say, [what])
     line.daemon = True
     token = _inside.set(True)
     try:

@@ -20,9 +20,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Before anything imports the kernels: their signatures are checked, see shapes.py.
 shapes.install()
 
-from checkin_jax import _compiled  # noqa: E402
+from checkin_jax import _compiled, _progress  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
 
+# The line that a computation goes on would be one too many on a slow machine; its own tests set another patience.
+_progress.PATIENCE = 600.0
 # Entries of the kept cache that are older are compiled anew, so that it does not grow for ever.
 _KEPT_DAYS = 30
 # Memory that a worker needs at most, in bytes.

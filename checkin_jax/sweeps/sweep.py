@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from checkin_jax import _validate
+from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.choice import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified, in_use
@@ -35,6 +36,7 @@ from checkin_jax.sweeps.workers import Workers
 ROWS = ("product", "zip")
 # Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
+_SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
 
 
@@ -200,13 +202,18 @@ def _devices(mesh: Mesh | None) -> list[Any]:
 
 
 def sweep(
-    *, mesh: Mesh | None = None, progress: Progress | None = None, **arguments: Unpack[Arguments]
+    *,
+    mesh: Mesh | None = None,
+    progress: Progress | None = None,
+    verbose: bool = True,
+    **arguments: Unpack[Arguments],
 ) -> Sweep:
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
       mesh: devices of this process that compiled kernels may use; all when left out.
       progress: called as progress(done, total).
+      verbose: where there is no `progress`, one line on standard error says after five seconds that the sweep goes on.
       **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
         delta, view and neighboring_relation (replace-one by default); in place of check_in_prob largest_rate and
         expected_check_ins, as in `RateLimits`, with client_rate, if wanted: numbers, words, sequences, or ranges as
@@ -248,7 +255,7 @@ def sweep(
     """
     made, devices = prepare(**arguments), _devices(mesh)
     tell = _counting(progress, len(made.settings))
-    with Workers() as workers:
+    with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None), Workers() as workers:
         blocks = [_evaluated(made, workers, devices, block, tell) for block in range(len(made.blocks))]
     return tables.of_arrow(pa.concat_tables(blocks))
 
@@ -262,6 +269,7 @@ def sweep_to_file(
     executor: Executor | None = None,
     mesh: Mesh | None = None,
     progress: Progress | None = None,
+    verbose: bool = True,
     **arguments: Unpack[Arguments],
 ) -> Written:
     """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks only, however many rows.
@@ -279,8 +287,7 @@ def sweep_to_file(
       lease: with join, seconds after which a process of another machine that gives no sign counts as killed.
       executor: evaluates the blocks, with this process to write them: a `concurrent.futures.Executor`, or what has its
         `submit`, over processes or machines that can import what the settings are made of.
-      mesh: as in `sweep`.
-      progress: as in `sweep`.
+      mesh, progress, verbose: as in `sweep`.
       **arguments: as in `sweep`.
 
     Returns:
@@ -305,18 +312,19 @@ def sweep_to_file(
             with Store(path, made.identity(), resume=resume):
                 pass
         multihost_utils.sync_global_devices("checkin-jax sweep: folder")
-    if join or several:
-        return _joined(made, path, lease, devices, tell)
-    with Store(path, made.identity(), resume=resume) as store:
-        left = [block for block in range(len(made.blocks)) if not store.has(block)]
-        tell(len(made.settings) - sum(map(made.size, left)))
-        if executor is not None:
-            _sent(made, store, executor, left, tell)
-        else:
-            with Workers() as workers:
-                for block in left:
-                    store.write(block, _evaluated(made, workers, devices, block, tell))
-        return _finished(made, store, path)
+    with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None):
+        if join or several:
+            return _joined(made, path, lease, devices, tell)
+        with Store(path, made.identity(), resume=resume) as store:
+            left = [block for block in range(len(made.blocks)) if not store.has(block)]
+            tell(len(made.settings) - sum(map(made.size, left)))
+            if executor is not None:
+                _sent(made, store, executor, left, tell)
+            else:
+                with Workers() as workers:
+                    for block in left:
+                        store.write(block, _evaluated(made, workers, devices, block, tell))
+            return _finished(made, store, path)
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:

@@ -117,7 +117,7 @@ def test_opposite_records_are_below_two_slots_themselves(used, mu):
     for apart, mass in opposites(used, mu):
         found = apart - np.expm1(LOSSES) * mass
         assert (found <= truth * (1.0 + 2e-3) + 1e-12).all()
-        assert found[0] >= 0.9 * truth[0]
+        assert found[0] >= 0.85 * truth[0]
     # A client that is used more often is not below it.
     more = min(1.5 * used, 1.0)
     if more > used:

@@ -117,3 +117,102 @@ def test_round_off_of_transforms_is_counted(name, monkeypatch):
     total = _sum(name)
     for order in np.geomspace(0.5, 16.0, 6) / total.about(0.0)[1]:
         _sides_hold(total, float(order), 1024, 1)
+
+
+@pytest.mark.parametrize("name", ["even", "falling", "two kinds"])
+def test_rounding_of_every_step_is_counted(name, monkeypatch):
+    """Tilted masses that are all off by as much as they may be, with a unit so large that it shows."""
+    unit = 2.0**-30
+    monkeypatch.setattr(tilted_sums, "UNIT", unit)
+    off, exact = 63.0 * unit, Steps.tilted
+    total = _sum(name)
+    for order in np.geomspace(0.5, 6.0, 5) / total.about(0.0)[1]:
+        for upper in (True, False):
+            wrong = 1.0 - off if upper else 1.0 + off
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    Steps,
+                    "tilted",
+                    lambda steps, at, by=wrong: (by * exact(steps, at)[0], exact(steps, at)[1]),
+                )
+                found = tilted_sums._tilted(total, float(order), 0, 1024, 1, upper)
+            _, excess = _tails(total, found.first + np.arange(found.value.size))
+            if upper:
+                assert np.all(found.value >= excess * (1 - _OWN) - _TINY)
+            else:
+                assert np.all(found.value <= excess * (1 + _OWN) + _TINY)
+
+
+@pytest.mark.parametrize("stride", [1, 4])
+def test_errors_of_all_frequencies_may_add_up(stride):
+    """A transform whose every error has the phase that is the worst at the first place."""
+    points = 64
+    kept, rng = np.arange(points // 2 + 1), np.random.default_rng(4)
+    weights = rng.normal(size=kept.size) + 1j * rng.normal(size=kept.size)
+    weights[[0, -1]] = weights[[0, -1]].real
+    wrong = rng.random(kept.size)
+    spectrum = tilted_sums._Spectrum(points, kept, wrong * np.exp(-1j * np.angle(weights)), wrong, 0.0)
+    value, bound = tilted_sums._summed(spectrum, weights, 1.0, 0, stride)
+    assert abs(value[0]) == pytest.approx(np.max(np.abs(value)))
+    assert 0.999 * bound <= abs(value[0]) <= bound
+
+
+def _counted_too_much(total: Sum, order: float, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By how much sums around the circle of `index` exceed E e^{-order (S-x)} 1{S > x} and E (S-x) e^{-order (S-x)}_+.
+
+    For one step with spacing 1, whose law is tilted by e^{order s}.
+    """
+    (steps, _), *_ = total.kinds
+    weight = steps.masses * np.exp(order * (steps.at - steps.at[-1]))
+    weight /= weight.sum()
+    ahead = np.arange(weight.size)[:, None] - index
+    once = (ahead - 1) % index.size + 1.0
+    turns = [once + index.size * turn for turn in range(60)]
+    mass = np.exp(-order * once) / -math.expm1(-order * index.size)
+    value = sum(away * np.exp(-order * away) for away in turns)
+    counted = np.where(ahead > 0, np.exp(-order * np.maximum(ahead, 0)), 0.0)
+    return weight @ (mass - counted), weight @ (value - np.maximum(ahead, 0) * counted)
+
+
+def test_sums_elsewhere_are_bounded(monkeypatch):
+    """A few atoms in a few wide cells of a circle that leaves some out and is not long: much is counted too much."""
+    monkeypatch.setattr(tilted_sums, "_CELLS", 3)
+    rng = np.random.default_rng(0)
+    for trial in range(500):
+        monkeypatch.setattr(tilted_sums, "_BEYOND", 25.0 if trial % 2 else 0.5)
+        monkeypatch.setattr(tilted_sums, "_FADES", (0.5, 2.0)[trial // 2 % 2])
+        masses = np.full(rng.integers(20, 120), 1e-12)
+        masses[rng.integers(masses.size, size=rng.integers(1, 4))] += rng.random()
+        total = Sum(((Steps(0.0, 1.0, masses / masses.sum()), 1.0),))
+        tilt = tilted_sums._Tilt.of(total, float(np.exp(rng.uniform(-3.0, 0.5))))
+        span = tilted_sums._Span.of(total, tilt, 128 if trial % 3 else 16, 1)
+        index = span.first + np.arange(span.points)
+        bounds = tilted_sums._elsewhere(total, tilt, span, index.astype(float))
+        for true, bound in zip(_counted_too_much(total, tilt.order, index), bounds):
+            assert np.all(true <= bound * (1 + 1e-9) + 1e-12)
+
+
+@pytest.mark.parametrize("order", [2.0, 4.0])
+def test_what_is_below_the_circle_is_taken_off(monkeypatch, order):
+    """The circle begins where the tilted law is far from nothing."""
+    monkeypatch.setattr(tilted_sums, "_BEYOND", 0.5)
+    total = _sum("even")
+    _sides_hold(total, order / total.about(0.0)[1], 64, 1)
+
+
+def test_a_turn_around_the_circle_is_its_length(monkeypatch):
+    """Nearly all mass at the first place of a circle of sixteen: its bound a turn later is sharp."""
+    monkeypatch.setattr(tilted_sums, "_CELLS", 1)
+    monkeypatch.setattr(tilted_sums, "_FADES", 0.5)
+    masses = np.full(12, 1e-12)
+    masses[0] = 1.0 - masses[1:].sum()
+    total = Sum(((Steps(0.0, 1.0, masses), 1.0),))
+    tilt = tilted_sums._Tilt.of(total, 1.0)
+    span = tilted_sums._Span.of(total, tilt, 16, 1)
+    index = np.arange(16)
+    assert (span.first, span.points) == (0, 16)
+    (true_mass, true_value) = _counted_too_much(total, 1.0, index)
+    mass, value = tilted_sums._elsewhere(total, tilt, span, index.astype(float))
+    assert np.all(true_mass <= mass)
+    assert np.all(mass <= true_mass * 1.001 + 1e-7)
+    assert np.all(true_value <= value)

@@ -12,6 +12,7 @@ import pytest
 from stand_in import quick_account
 
 import checkin_jax as cj
+from checkin_jax import _progress
 
 RUN = cj.training.PrivateRun(
     protocol=cj.ShuffledCheckIn(num_clients=50, check_in_prob=0.4, num_rounds=4),
@@ -108,7 +109,7 @@ def test_one_line_says_that_training_goes_on_unless_it_is_told_otherwise(tmp_pat
         """A timer that does not wait."""
 
         def __init__(self, patience, function, args):
-            assert patience == 5.0
+            assert patience == _progress.PATIENCE
             self.start = lambda: function(*args)
 
         def cancel(self):

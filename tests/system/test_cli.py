@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -17,9 +16,8 @@ import numpy as np
 import pytest
 from stand_in import quick_account
 
-from checkin_jax import cli
+from checkin_jax import _progress, cli
 from checkin_jax._compiled import release_and_machine
-from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.options import _one_line
 from checkin_jax.protocols import ShuffledCheckIn
@@ -756,7 +754,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("terminal", [Terminal(), io.StringIO()], ids=["terminal", "file"])
 def test_a_long_computation_is_said_once(monkeypatch, quick, terminal):
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(cli, "going_on", functools.partial(going_on, patience=0.0))
+    monkeypatch.setattr(_progress, "PATIENCE", 0.0)
     cli.main(RUN)
     assert terminal.getvalue().count("checkin: computing") == 1
 

@@ -121,7 +121,7 @@ def test_the_private_step_lowers(platform, simulate, randomizer):
     place = jax.ShapeDtypeStruct((2,), jnp.int32)
     key = jax.eval_shape(lambda: jax.random.key(0))
     fixed = mechanism, Performance(microbatch=ACCELERATOR_MICROBATCH), loss
-    arguments = *shapes((parameters, data)), buffer, place, key, key
-    assert lowered(platform, step._sum_messages, (*fixed, *arguments), {})
+    given = step._Pass(*shapes((parameters, data)), buffer, place, key, key)
+    assert lowered(platform, step._sum_messages, (*fixed, given), {})
     total, count = jax.ShapeDtypeStruct((1722,), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
     assert lowered(platform, step._add_noise, (mechanism, total, count, key), {})

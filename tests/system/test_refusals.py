@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stand_in import without_progress
 
 from checkin_jax import cli
 
@@ -110,7 +111,7 @@ REFUSED = [
     (f"epsilon {RUN} more", "more"),
     ("epsilonn", "no command epsilonn: expected one of"),
     ("train cifar", "no data set cifar: expected one of digits, mnist"),
-    ("ledger ad x.json", "no command ad: expected one of add, show, report; did you mean add?"),
+    ("ledger ad x.json", "no command ad: expected one of add, list, remove, show, report; did you mean add?"),
     ("--completion tcsh", "--completion tcsh: expected one of bash, zsh, fish"),
     # Options that do not go together.
     (f"epsilon {RUN} --json --markdown", "expected one of --json and --markdown"),
@@ -139,8 +140,8 @@ REFUSED = [
         "--target-epsilon 1e-9: no num-rounds in",
     ),
     (
-        "calibrate --availability log.csv --free num-rounds --target-epsilon 1 --epsilon0 1",
-        "--free num-rounds:",
+        "calibrate --availability log.csv --free num-clients --target-epsilon 1 --epsilon0 1",
+        "--free num-clients:",
     ),
     (f"compare {RUN} --delta 1", "--delta 1: expected"),
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
@@ -177,10 +178,17 @@ REFUSED = [
     ("report good.toml --delta 1e-6", "--delta is given by the plan"),
     ("report log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
     ("report missing", "missing: there is no such folder or file"),
-    ("statement good.json", "checkin ledger show good.json --verbose"),
-    ("statement good.toml", "checkin plan good.toml"),
-    ("statement missing", "missing: no such folder"),
-    ("budget good.json", "checkin budget is for the folder of a run"),
+    ("statement nothing.json", "nothing.json: no guarantee: nothing was composed"),
+    ("statement good.toml --delta 1e-6", "--delta is given by the plan"),
+    ("statement good.json --last log.csv", "log.csv: expected a statement made by"),
+    ("statement log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
+    ("statement missing", "missing: there is no such folder or file"),
+    ("budget log.csv", "checkin budget is for the folder of a run, or a ledger"),
+    ("budget nothing.json", "nothing.json: no guarantee: nothing was composed"),
+    ("ledger list cut.json", "cut.json: no ledger"),
+    ("ledger remove good.json 2", "good.json: entry 2: expected one of 1 to 1"),
+    (f"ledger add good.json {RUN} --on June", "--on June: expected a date such as"),
+    (f"ledger add good.json {RUN} --target-epsilon 0", "--target-epsilon 0: expected"),
     ("budget .", "no such file; is this the folder of a run?"),
     ("plan missing.toml", "missing.toml: No such file"),
     ("plan typo.toml", "typo.toml: [fleet] has no availble; did you mean available?"),
@@ -321,5 +329,6 @@ def test_programs_refuse_where_they_cannot_write_in_one_line(folder, name, out):
         [sys.executable, path, "--out", out], capture_output=True, text=True, env=environment, check=False
     )
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"{name}.py: ")
-    assert ended.stderr.count("\n") == 1
+    said = without_progress(ended.stderr)
+    assert said.startswith(f"{name}.py: ")
+    assert said.count("\n") == 1

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from stand_in import without_progress
 
 from checkin_jax.cli.options import HostOptions, UsageError
 
@@ -117,7 +118,8 @@ def lines_of(folder: Path) -> int:
 def ended(processes):
     """(exit code, stdout, stderr) of each, none of them left behind."""
     try:
-        return [(*process.communicate(timeout=LIMIT), process.returncode) for process in processes]
+        found = [(*process.communicate(timeout=LIMIT), process.returncode) for process in processes]
+        return [(out, without_progress(said), code) for out, said, code in found]
     finally:
         for process in processes:
             process.kill()
@@ -185,10 +187,17 @@ def test_kills_of_any_process_change_nothing(tmp_path, kills):
             continue
         assert killed
         assert time.monotonic() - began < 60
-        rest = [(said, code) for number, (_, said, code) in enumerate(found) if number != victim]
-        assert [code for _, code in rest] == [2, 2], found
-        for said, _ in rest:
-            assert [line.startswith("round ") for line in said.splitlines()].count(False) == 1, said
+        for number, (_, said, code) in enumerate(found):
+            if number == victim:
+                continue
+            assert "Traceback" not in said
+            told = [line for line in said.splitlines() if not line.startswith("round ")]
+            if number == 0:
+                assert (code, len(told)) == (2, 1), found
+            else:
+                # The coordinator goes with process 0: JAX speaks of that too, and may be quicker to end the others.
+                assert code in (2, -signal.SIGABRT), found
+                assert code != 2 or any(line.startswith("checkin: ") for line in told), said
     # The first process renames what cannot be used, and says so; all go on from what it has read.
     steps = sorted(int(path.name) for path in (folder / "run" / "checkpoints").glob("[0-9]*[0-9]"))
     if len(steps) > 1:

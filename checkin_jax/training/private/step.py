@@ -8,6 +8,7 @@ index buffer is done in several passes, never truncated, because dropping check-
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import chex
 import jax
@@ -83,8 +84,8 @@ def round_sum(
         buffer = np.full((capacity, records.shape[1]), -1, np.int32)
         buffer[: len(chunk)] = chunk
         place = np.array([len(chunk), start], np.int32)
-        arguments = parameters, data, buffer, place, clients_key, coins_key
-        sums.append(_sum_messages(mechanism, performance, loss_or_update, *arguments))
+        given = _Pass(parameters, data, buffer, place, clients_key, coins_key)
+        sums.append(_sum_messages(mechanism, performance, loss_or_update, given))
     return _add_noise(mechanism, functools.reduce(jnp.add, sums), np.int32(len(records)), noise_key)
 
 
@@ -107,30 +108,27 @@ def _checked(records: np.ndarray, data: Records) -> np.ndarray:
     return records
 
 
+class _Pass(NamedTuple):
+    """The data of one pass over the buffer; `place` is the number of its clients and the place of the first."""
+
+    parameters: Parameters
+    data: Records
+    buffer: jax.Array | np.ndarray
+    place: jax.Array | np.ndarray
+    key: jax.Array
+    coins_key: jax.Array
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _sum_messages(
-    mechanism: Mechanism,
-    performance: Performance,
-    loss_or_update: Loss | ClientUpdate,
-    parameters: Parameters,
-    data: Records,
-    buffer: jax.Array,
-    place: jax.Array,
-    key: jax.Array,
-    coins_key: jax.Array,
+    mechanism: Mechanism, performance: Performance, loss_or_update: Loss | ClientUpdate, given: _Pass
 ) -> jax.Array:
-    """The contributions of the first rows of the buffer; `place` is their number and that of the first."""
+    """The contributions of the first rows of the buffer."""
     size, mesh = performance.clients_at_once, performance.mesh
     offsets = jnp.arange(size, dtype=jnp.int32)
 
-    def device_sum(
-        parameters: Parameters,
-        data: Records,
-        buffer: jax.Array,
-        place: jax.Array,
-        key: jax.Array,
-        coins_key: jax.Array,
-    ) -> jax.Array:
+    def device_sum(given: _Pass) -> jax.Array:
+        parameters, data, buffer, place, key, coins_key = given
         count, start = place[0], place[1]
         # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
         first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
@@ -159,7 +157,7 @@ def _sum_messages(
         # parameters, equal everywhere, would be summed over the devices by itself.
         same = PartitionSpec()
         device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=same, out_specs=same, check_vma=False)
-    return device_sum(parameters, data, buffer, place, key, coins_key)
+    return device_sum(given)
 
 
 def round_messages(

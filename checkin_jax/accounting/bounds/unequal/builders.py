@@ -153,7 +153,7 @@ def t1h(unit: Unit) -> UnitBound | None:
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
-    """T1h (T3h) with another dominating step. Needs: as T1h."""
+    """T1h with another dominating step. Needs: as T1h."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -178,7 +178,7 @@ def b0h(unit: Unit) -> UnitBound | None:
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h or T3h, and about 80 messages a round; mechanisms with laws of their own have these."""
+    """Needs: as T1h, and about 80 messages a round; mechanisms with laws of their own have these."""
     if unit.epsilon0 is None or unit.randomizer.step_set is not None:
         return None
     return staged(unit, AnyMessage(unit.epsilon0))
