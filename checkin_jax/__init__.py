@@ -36,6 +36,8 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
     from checkin_jax.accounting.interop.pld import to_pld as to_pld
+    from checkin_jax.accounting.published_values import PublishedValue as PublishedValue
+    from checkin_jax.accounting.published_values import literature as literature
     from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
     from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
     from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
@@ -76,6 +78,8 @@ __getattr__, __dir__ = _later.attach(
         "certificate": "accounting.certificate",
         "ComparedBound": "accounting.compare",
         "compare": "accounting.compare",
+        "PublishedValue": "accounting.published_values",
+        "literature": "accounting.published_values",
         "epsilon_by_rdp": "accounting.composition.renyi",
         "rdp": "accounting.composition.renyi",
         "rdp_lower": "accounting.composition.renyi_lower",

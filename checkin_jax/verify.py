@@ -47,12 +47,12 @@ class TooLarge(Exception):
 
 
 class Unit(NamedTuple):
-    """One kind of unit: losses are `index` times the spacing; profiles at them, P||Q and Q||P."""
+    """One kind of unit: losses are `knots` times the spacing; profiles at them, P||Q and Q||P."""
 
     bound: str
     model: dict[str, Any]
-    count: int
-    index: list[int]
+    times: int
+    knots: list[int]
     forward: list[Fraction]
     backward: list[Fraction]
 
@@ -153,11 +153,11 @@ def read(text: bytes) -> Certificate:
         [_unit(f"units[{i}]", each) for i, each in enumerate(units)],
     )
     rounds = _whole("claim.units", claim.get("units"), 1, MOST_COUNT)
-    if rounds != sum(unit.count for unit in found.units):
+    if rounds != sum(unit.times for unit in found.units):
         raise Refuted(f"count: the claim is about {rounds} units, the certificate composes others")
-    if sum(len(unit.index) for unit in found.units) > MOST_ALL_KNOTS:
+    if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
         raise Malformed(f"certificate.units: more than {MOST_ALL_KNOTS} knots")
-    if any(unit.index[-1] * found.spacing > 700 for unit in found.units):
+    if any(unit.knots[-1] * found.spacing > 700 for unit in found.units):
         raise Malformed("certificate.spacing: knots beyond a loss of 700")
     if not found.lower <= found.epsilon:
         raise Refuted("claim: the lower end is above the upper one")
@@ -169,9 +169,17 @@ def ball(value: Fraction | int) -> arb:
     return arb(fmpq(value.numerator, value.denominator))
 
 
+def integer(value: arb) -> int:
+    """The one whole number in a ball."""
+    found = value.unique_fmpz()
+    if found is None:
+        raise TooLarge("a bound on an index")
+    return int(found)
+
+
 def at_most(value: arb) -> int:
     """The least whole number that is surely not below the value."""
-    return int(value.upper().ceil().unique_fmpz())
+    return integer(value.upper().ceil())
 
 
 class Binomial(NamedTuple):
@@ -190,7 +198,7 @@ class Binomial(NamedTuple):
 
 def binomial(draws: int, prob: arb, bits: int) -> Binomial:
     """Bin(draws, prob) for prob in (0, 1), where it is above 2^-bits."""
-    mode = min(max(int((prob * (draws + 1)).mid().floor().unique_fmpz()), 0), draws)
+    mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
     peak = (
         arb(draws + 1).lgamma()
         - arb(mode + 1).lgamma()
@@ -288,7 +296,7 @@ class Clones:
     def _below(self, n: int, z: arb) -> arb:
         """E (z - Z)_+ from above, Z the number of absent among draws - n."""
         z = z.upper()
-        j = int(z.floor().unique_fmpz())
+        j = integer(z.floor())
         # E (z - Z)_+ = z - E Z + E (Z - z)_+, and Z Pr[Z] is the mean times the law of one draw fewer.
         over = self.lacking[n](j + 1)
         further = self.lacking[n + 1](j) if n < self.draws else arb(0)
@@ -312,7 +320,7 @@ class Clones:
             if loss > 0 and n in self.absent:
                 others = self.absent[n]
                 k_full = at_most((first + d * others.high) / both)
-                least = int(((first + d * others.low) / both).lower().floor().unique_fmpz()) + 1
+                least = integer(((first + d * others.low) / both).lower().floor()) + 1
                 mean = d * self.mean[n]
                 self.steps += max(min(k_full, law.high) - max(least, law.low), 0)
                 for k in range(max(least, law.low), min(k_full - 1, law.high) + 1):
@@ -365,7 +373,7 @@ def check_profile(unit: Unit, spacing: Fraction, where: str) -> str:
         exact = model(unit, where)
         if exact is None:
             return trusted
-        for i, index in enumerate(unit.index):
+        for i, index in enumerate(unit.knots):
             # The balls are far smaller than what any accountant rounds.
             given = min(unit.forward[i], unit.backward[i])
             if not exact.upper(index * spacing).upper() <= ball(given):
@@ -402,7 +410,7 @@ def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
     one and at least Q's: so the forward side is scaled until it falls from at least the backward one's value at c = 1,
     and what lacks to one is put at zero. Rounding up a mass raises every hockey-stick.
     """
-    c = [ball(index * spacing).exp() for index in unit.index]
+    c = [ball(index * spacing).exp() for index in unit.knots]
     sides = []
     for name, values in (("forward", unit.forward), ("backward", unit.backward)):
         found = slopes(values, c, f"{where}.{name}")
@@ -420,12 +428,12 @@ def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
     infinite = scale * infinite
     centre = (1 - sum(near, arb(0)) - sum(below, arb(0)) - infinite).max(arb(0))
     whole = arb(2) ** bits
-    last = unit.index[-1]
+    last = unit.knots[-1]
     if 2 * last + 1 > MOST_PLACES:
         raise Malformed(f"{where}.knots: more than {MOST_PLACES} places")
     masses = [0] * (2 * last + 1)
     masses[last] = at_most(centre * whole)
-    for i, index in enumerate(unit.index[1:]):
+    for i, index in enumerate(unit.knots[1:]):
         masses[last + index] = max(at_most(near[i] * whole), 0)
         masses[last - index] = max(at_most(below[i] * whole), 0)
     return Law(-last, masses, at_most(infinite * whole))
@@ -514,9 +522,9 @@ def check(text: bytes) -> tuple[list[str], list[str]]:
             trusted.append(on_trust)
         else:
             lines.append(
-                f"{where}: profile of {unit.count:,} units at {len(unit.index):,} knots holds ({unit.bound})"
+                f"{where}: profile of {unit.times:,} units at {len(unit.knots):,} knots holds ({unit.bound})"
             )
-    counts = [unit.count for unit in found.units]
+    counts = [unit.times for unit in found.units]
     small = max(0, found.delta.denominator.bit_length() - found.delta.numerator.bit_length())
     bits = 60 + small + sum(counts).bit_length() + MOST_PLACES.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)

@@ -37,8 +37,7 @@ from checkin_jax.cli.ledger import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.report import ReportPage, SpentBudget
-from checkin_jax.cli.statement import Statement
+from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
 

@@ -13,7 +13,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.families import pure_profile
-from checkin_jax.randomizers.laplace_steps import LONGEST, laplace_steps
+from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 
@@ -315,8 +315,8 @@ class Laplace(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet | None:
-        """All records of the interval, for intervals up to `laplace_steps.LONGEST` scales."""
-        return laplace_steps(self.epsilon0) if self.epsilon0 <= LONGEST else None
+        """Laws of all records of the interval, for intervals of .05 to 4 scales; None for others."""
+        return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from checkin_jax.randomizers.step_sets import StepSet
 
-# Cells of the grid, the two at the ends being halves, and beyond which length of the interval nothing is gained.
-CELLS, LONGEST = 15, 4.0
+# Cells of the grid, the two at the ends being halves. Lengths of the interval for which it serves: for shorter ones
+# rounding is too large, for longer ones remainders are.
+CELLS, SHORTEST, LONGEST = 15, 0.05, 4.0
 # Places on either side of zero.
 _RIGHT, _LEFT = 15, 16
 # Values of c - 1 at which transforms are computed, as shares of p - 1; chords between them are above.
@@ -78,7 +79,7 @@ class LaplaceSteps(StepSet):
     """Steps of Laplace noise of scale one, records in [0, epsilon0].
 
     Attributes:
-      epsilon0: nats, in (0, LONGEST]. cells: of the grid, at least 3.
+      epsilon0: nats, in [SHORTEST, LONGEST]. cells: of the grid, at least 3.
     """
 
     epsilon0: float

@@ -152,7 +152,7 @@ def test_statement_names_rates_and_theorem():
     text = str(cj.account(run(MIXED), cj.PureLDP(epsilon0=1.0), delta=DELTA, client_rate=0.05))
     assert "check-ins at rates from 0.05 to 0.3" in text
     assert "clients of check-in rates up to 0.05, and nobody faster" in text
-    assert "theorem    T1h: " in text
+    assert "theorem    clones: " in text
     assert "every client has the same check-in rate" not in text
 
 

@@ -160,22 +160,10 @@ def subjects(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     Path("fleet.toml").write_text(PLAN)
     Path("said.toml").write_text(PLAN[PLAN.index("[deployment]") :])
-    log = "available,coin\n2000,0.05\n1000,0.05\n"
-    for month in ("june", "july"):
-        Path(f"{month}.csv").write_text(log * (4 if month == "june" else 5))
+    for month, cycles, day in (("june", 4, "2026-06-30"), ("july", 5, "2026-07-31")):
+        Path(f"{month}.csv").write_text("available,coin\n" + "2000,0.05\n1000,0.05\n" * cycles)
         add = ["--availability", f"{month}.csv", "--epsilon0", "1", "--note", month, "--delta", "1e-5"]
-        cli.main(
-            [
-                "ledger",
-                "add",
-                "year.json",
-                *add,
-                "--target-epsilon",
-                "0.5",
-                "--on",
-                f"2026-0{len(month) + 2}-30",
-            ]
-        )
+        cli.main(["ledger", "add", "year.json", *add, "--target-epsilon", "0.5", "--on", day])
     capsys.readouterr()
 
     def stated(*args: str) -> str:
@@ -201,15 +189,11 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     VALID.validate(entry["statement"])
     assert entry["deployment"]["data_curator"] == "Example <Ltd>"
     for form in ("text", "model-card", "html"):
-        shown = as_read(subjects(*subject, "--format", form))
-        for words in (night, "replace-one", "1e-05", "shuffler", "purpose"):
-            assert words in shown, (form, words)
-        assert "is met" in shown
-    for form in ("text", "model-card"):
-        assert "Still blank: contact, " in subjects(*subject, "--format", form)
-    if subject[0] == "year.json":
-        for form in ("text", "html"):
-            shown = subjects(*subject, "--format", form)
+        shown = subjects(*subject, "--format", form)
+        for words in (night, "replace-one", "1e-05", "shuffler", "purpose", "is met"):
+            assert words in as_read(shown), (form, words)
+        assert form == "html" or "Still blank: contact, " in shown
+        if subject[0] == "year.json" and form != "model-card":
             assert "Entry 1, 2026-06-30: 2,000 clients" in shown
             assert "(july)" in shown
 

@@ -14,7 +14,8 @@ from scipy import integrate, optimize
 from test_own_laws import check_ins, losses_of, own, slots, upper
 
 import checkin_jax as cj
-from checkin_jax.randomizers.laplace_steps import LaplaceSteps, positive_part
+from checkin_jax.numerics.staged_clones import AnyMessage
+from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, LaplaceSteps, positive_part
 
 pytestmark = pytest.mark.usefixtures("x64")
 MANY = pytest.mark.slow
@@ -126,6 +127,14 @@ def test_above_all_data_sets_of_told_cells(trials):
         seen = truth > 1e-6
         largest = max(largest, float((truth / bound)[seen].max(initial=0.0)))
     assert largest > 0.7
+
+
+@pytest.mark.parametrize("epsilon0", [0.05, 1.0, 4.0])
+def test_variances_are_below_those_of_any_message(epsilon0):
+    """Rounding and remainders would show here first; below and above other bounds serve."""
+    assert own(cj.Laplace(epsilon0=epsilon0)).variance < AnyMessage(epsilon0).variance
+    assert cj.Laplace(epsilon0=0.99 * SHORTEST).step_set is None
+    assert cj.Laplace(epsilon0=1.01 * LONGEST).step_set is None
 
 
 class Scaled:
