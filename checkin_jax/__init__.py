@@ -33,9 +33,9 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
     from checkin_jax.accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
     from checkin_jax.accounting.interop.allocation import random_allocation as random_allocation
+    from checkin_jax.accounting.interop.dp_accounting_pld import to_pld as to_pld
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
-    from checkin_jax.accounting.interop.dp_accounting_pld import to_pld as to_pld
     from checkin_jax.accounting.published_values import PublishedValue as PublishedValue
     from checkin_jax.accounting.published_values import literature as literature
     from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn

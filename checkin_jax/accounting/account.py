@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from checkin_jax import _validate
 from checkin_jax._suggest import named
 from checkin_jax.accounting import extremes
+from checkin_jax.accounting.bounds.interface import LocalOnly
 from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
@@ -21,7 +22,6 @@ from checkin_jax.accounting.bounds.select import (
     check_relation,
     whole_run,
 )
-from checkin_jax.accounting.bounds.interface import LocalOnly
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of

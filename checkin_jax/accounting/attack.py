@@ -17,8 +17,8 @@ import numpy as np
 import scipy
 
 from checkin_jax import _validate
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax.accounting.bounds.interface import Exact, UnitBound
 from checkin_jax.accounting.composition import privacy_profile as curve
 from checkin_jax.accounting.composition.bracket import Bracket

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from checkin_jax import _validate
-from checkin_jax._suggest import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.bounds.interface import Least, LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.accounting.guarantee import Guarantee

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._suggest import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee

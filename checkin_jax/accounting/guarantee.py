@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from checkin_jax import _validate
-from checkin_jax._serialize import finite, shown_plain
 from checkin_jax._rounding import bracket, down, up
+from checkin_jax._serialize import finite, shown_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
 from checkin_jax.accounting.bounds.select import BEST, whole_run

@@ -14,21 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
-from checkin_jax.accounting.bounds.messages.equal_records import (
-    SMALL_MU,
-    GaussianMessages,
-    LabelMessages,
-    MessagesByNumber,
-)
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
-from checkin_jax.accounting.bounds.unequal import populations
-from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
-from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers
 from checkin_jax.accounting.bounds.interface import (
     Instance,
     LocalGaussian,
@@ -37,6 +22,21 @@ from checkin_jax.accounting.bounds.interface import (
     LocalPureLDP,
     UnitBound,
 )
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.equal_records import (
+    SMALL_MU,
+    GaussianMessages,
+    LabelMessages,
+    MessagesByNumber,
+)
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers
+from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import REPLACE

@@ -25,8 +25,8 @@ import tyro
 from checkin_jax import _startup, _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._optional import how_to_install
-from checkin_jax._suggest import did_you_mean
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import did_you_mean
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck

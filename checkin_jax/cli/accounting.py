@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax import _validate
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (

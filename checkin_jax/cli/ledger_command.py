@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import counted, down, up
+from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
 from checkin_jax.cli.options import QUICK, Count, Job, Relation, RunOptions, UsageError, View, bounds_of

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.special
 
 from checkin_jax import _validate
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import up
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
+from checkin_jax._serialize import finite
 from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers import Gaussian

@@ -12,8 +12,8 @@ from jaxtyping import Float64
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p, scaled_tail, scaled_tail_fall
 from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.execution.devices import float64
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.

@@ -188,7 +188,9 @@ def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
       mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message up to which the knots go.
       interval: 0, 1 or 2.
     """
-    from checkin_jax.numerics import two_point_program  # half a second of scipy, which a table from the disk saves
+    from checkin_jax.numerics import (
+        two_point_program,  # half a second of scipy, which a table from the disk saves
+    )
 
     cs = C_NODES[interval], C_NODES[interval + 1]
     knots = knots_of(mu, reach)

@@ -11,13 +11,13 @@ from checkin_jax.randomizers.concrete import KaryResponse as KaryResponse
 from checkin_jax.randomizers.concrete import L2Mechanism as L2Mechanism
 from checkin_jax.randomizers.concrete import Laplace as Laplace
 from checkin_jax.randomizers.concrete import Rappor as Rappor
+from checkin_jax.randomizers.finite import FiniteMechanism as FiniteMechanism
+from checkin_jax.randomizers.gaussian_noise import Gaussian as Gaussian
 from checkin_jax.randomizers.named import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers.named import KnownProfile as KnownProfile
 from checkin_jax.randomizers.named import OneBit as OneBit
 from checkin_jax.randomizers.named import PureLDP as PureLDP
 from checkin_jax.randomizers.named import pure_profile as pure_profile
-from checkin_jax.randomizers.finite import FiniteMechanism as FiniteMechanism
-from checkin_jax.randomizers.gaussian_noise import Gaussian as Gaussian
 from checkin_jax.randomizers.randomizer import BINARY as BINARY
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0 as MAX_EPSILON0
 from checkin_jax.randomizers.randomizer import TERNARY as TERNARY

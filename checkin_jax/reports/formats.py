@@ -15,15 +15,15 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import evidence, bound_links
+from checkin_jax.reports import bound_links, evidence
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.stated import in_short
-from checkin_jax.reports import evidence, record, references, bound_links
+from checkin_jax.reports import bound_links, evidence, record, references
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that change with the page, and their names in its style.

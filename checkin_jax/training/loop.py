@@ -20,8 +20,8 @@ import numpy as np
 import optax
 
 from checkin_jax import _validate
-from checkin_jax._suggest import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within

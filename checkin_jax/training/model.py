@@ -277,9 +277,7 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
             raise
         told = str(error).partition(" (https")[0]
         raise ValueError(f"{what} writes what later ones would read ({told}): {_MIXES}") from error
-    names = {
-        name for name in jaxpr.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES
-    }
+    names = {name for name in jaxpr.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
     if traced.effects or names:
         told = ", ".join(sorted({*map(str, traced.effects), *names}))
         raise ValueError(

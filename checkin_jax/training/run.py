@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
 from checkin_jax._serialize import to_plain
+from checkin_jax._suggest import ByName
 from checkin_jax.accounting.account import check_pairs
 from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol

@@ -12,10 +12,10 @@ from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import subsampling, interface
+from checkin_jax.accounting.bounds import interface, subsampling
+from checkin_jax.accounting.bounds.interface import Least
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.interface import Least
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     AllocationGaussian,
     ButForRareEvent,
@@ -118,7 +118,9 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
 def test_bracket_of_one_window_is_tight(slots, mu):
-    found = compose.bracket([(AllocationGaussian(slots, 1.0, mu, interface.log_inverse_mass(1, 1e-6)), 1)], 1e-6)
+    found = compose.bracket(
+        [(AllocationGaussian(slots, 1.0, mu, interface.log_inverse_mass(1, 1e-6)), 1)], 1e-6
+    )
     assert 0 < found.lower <= found.upper <= 1.02 * found.lower
 
 

@@ -21,7 +21,9 @@ X = np.linspace(-60.0, 60.0, 1_200_001)
 
 
 def density(noise, by):
-    return (norm if isinstance(noise, central_mechanisms.GaussianNoise) else laplace).pdf(X, loc=by * noise.shift)
+    return (norm if isinstance(noise, central_mechanisms.GaussianNoise) else laplace).pdf(
+        X, loc=by * noise.shift
+    )
 
 
 def integrated(p, q, losses):

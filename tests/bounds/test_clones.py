@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import Mixture, OccupiedPureLDP, ShuffledPureLDP, largest_loss
+from checkin_jax.accounting.bounds.clones_bounds import (
+    Mixture,
+    OccupiedPureLDP,
+    ShuffledPureLDP,
+    largest_loss,
+)
 from checkin_jax.kernels import clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import padded
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.equal_records import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import window_witnesses
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian

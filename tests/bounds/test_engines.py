@@ -238,7 +238,9 @@ def test_rows_that_are_wanted_alone(wanted):
     kept = rows > 0.4 if wanted else np.ones(rows.shape, dtype=bool)
 
     def kernel(rows):
-        return backend.by_rows(lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept)
+        return backend.by_rows(
+            lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept
+        )
 
     whole = np.min(rows[:, None] * across, axis=1)
     assert (kernel(rows) == np.where(kept, whole, 0.0)).all()

@@ -19,7 +19,10 @@ def test_log_delta(mu, a):
     epsilon = (a + mu / 2) * mu
     exact = float(mp.log(oracle.delta_g(mu, epsilon)))
     # Subtracting two nearly equal numbers near delta = 1 costs about 1e-16 / mu.
-    assert abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact) <= 1e-12 + 1e-17 / mu
+    assert (
+        abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact)
+        <= 1e-12 + 1e-17 / mu
+    )
 
 
 def ahead(engine):
@@ -29,7 +32,10 @@ def ahead(engine):
     loss = mu * np.where(rng.random(200) < 0.2, 10.0 ** rng.uniform(-9, 0, 200), rng.uniform(0, 36, 200))
     x = loss / mu
     run = quietly if engine == "numpy" else jax.jit
-    profile, logs = run(gaussian_profile.delta_ahead)(mu, loss), run(gaussian_profile.log_delta_ahead)(mu, loss)
+    profile, logs = (
+        run(gaussian_profile.delta_ahead)(mu, loss),
+        run(gaussian_profile.log_delta_ahead)(mu, loss),
+    )
     np.testing.assert_allclose(np.exp(logs), profile, rtol=1e-12, atol=1e-306)
     found = [profile, *run(gaussian_profile.tails_ahead)(mu, x)]
     exact = []
@@ -72,7 +78,8 @@ def test_long_steps_far_into_the_tail(a, b):
     exact = oracle.delta_g(mu, epsilon)
     # Rounding of epsilon / mu - mu / 2 moves a by 1e-14 or so, and delta with it.
     assert (
-        abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact))) <= 1e-12
+        abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact)))
+        <= 1e-12
     )
     # Without the far part the profile would be visibly too large.
     assert mp.ncdf(-a) > exact * (1 + mp.mpf(10) ** -9)

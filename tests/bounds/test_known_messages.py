@@ -14,12 +14,12 @@ from oracles import known_messages as known
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.interface import least, log_inverse_mass
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.bounds.hexagon import StagedClones
-from checkin_jax.accounting.bounds.interface import least, log_inverse_mass
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile

@@ -124,7 +124,9 @@ def test_compiled_lanes_give_what_the_host_gives():
     settings = [(n, rate, epsilon0), (10**8, 0.01, 1.0), (40, 0.5, 1.0)]
     with float64():
         plans = [
-            plan for one in settings for plan in renyi_bounds.plans(ShuffledPureLDP(*one, 60.0).mixture, orders)
+            plan
+            for one in settings
+            for plan in renyi_bounds.plans(ShuffledPureLDP(*one, 60.0).mixture, orders)
         ]
         compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=4)
         for plan, found in zip(plans, compiled):

@@ -145,7 +145,11 @@ def test_the_algorithm_is_below(n, m, target, number, mu):
 @pytest.mark.parametrize("mu", [1.2, 3.0])
 def test_records_that_turn_are_below(n, m, target, number, mu):
     """All records anew after every message."""
-    rng, again, forward = np.random.default_rng(n), resampled_neighbours.ThrownAgain(m, mu, MASS), exact(m, mu)
+    rng, again, forward = (
+        np.random.default_rng(n),
+        resampled_neighbours.ThrownAgain(m, mu, MASS),
+        exact(m, mu),
+    )
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
     for _ in range(8):
         tree, others = random_tree(rng, mu, n - m + 1, number), tuple(rng.integers(0, 3, n).tolist())

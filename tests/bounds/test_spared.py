@@ -10,8 +10,8 @@ from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.full_participation import G2Shuffled
-from checkin_jax.accounting.bounds.messages import left_out
 from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.messages import left_out
 from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")

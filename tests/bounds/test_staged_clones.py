@@ -112,7 +112,16 @@ def profile_of_stages(n, rate, p, stages, far, nodes=staged_games.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_games.Stages(*(host(value) for value in stages))
     message = likelihood_polytopes.Message(host(math.log(p)), host(1.0))
-    arguments = check_ins(n, rate), message, host(rate**n), made, host(losses), likelihood_polytopes.HEXAGON, True, nodes
+    arguments = (
+        check_ins(n, rate),
+        message,
+        host(rate**n),
+        made,
+        host(losses),
+        likelihood_polytopes.HEXAGON,
+        True,
+        nodes,
+    )
     values = staged_games.profile_upper(*arguments)
     return np.asarray(values)[: len(far)]
 

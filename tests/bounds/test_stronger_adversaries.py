@@ -12,9 +12,9 @@ from oracles import gaussian as oracle
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
 from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 

@@ -11,7 +11,7 @@ from checkin_jax.accounting.bounds.full_participation import HiddenGaussian
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, TwoLawMessages, gains
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import hidden_messages, gram_stop_loss, two_point_sums
+from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -54,7 +54,10 @@ def test_transforms_are_above_plain_quadrature_and_near_it():
             continue
         knots = laws.knots_of(mu, 6.0)
         found = np.stack(
-            [np.asarray(side)[0] for side in gram_stop_loss.transforms_upper(host(gram), host(c), host(knots))]
+            [
+                np.asarray(side)[0]
+                for side in gram_stop_loss.transforms_upper(host(gram), host(c), host(knots))
+            ]
         )
         exact = oracle.transforms(u, v, c, knots)
         assert np.all(found >= exact * (1.0 - 1e-9) - 1e-13)

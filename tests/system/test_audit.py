@@ -232,9 +232,7 @@ def fix_who_checks_in(patch):
 
 def forget_how_many_messages_a_sum_has(patch):
     original = noise.gaussian_sum_noise
-    patch.setattr(
-        noise, "gaussian_sum_noise", lambda k, d, c, z, n: original(k, d, c, z, jnp.minimum(n, 1))
-    )
+    patch.setattr(noise, "gaussian_sum_noise", lambda k, d, c, z, n: original(k, d, c, z, jnp.minimum(n, 1)))
 
 
 def violated(found):

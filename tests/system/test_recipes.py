@@ -17,7 +17,7 @@ from stand_in import quick_account
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.reports import recorded, accuracy_curve
+from checkin_jax.training.reports import accuracy_curve, recorded
 from checkin_jax.training.reports.report import every_view
 from checkin_jax.training.run import PrivateRun
 

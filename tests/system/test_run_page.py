@@ -23,7 +23,7 @@ from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.bounds.table import WORDS
-from checkin_jax.training.reports import recorded, run_page, accuracy_curve
+from checkin_jax.training.reports import accuracy_curve, recorded, run_page
 from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [

@@ -13,7 +13,7 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import formats, bound_links
+from checkin_jax.reports import bound_links, formats
 from checkin_jax.training.reports import recorded, statement
 from checkin_jax.training.run import PrivateRun
 

@@ -39,7 +39,9 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
             if k < m:
                 rho = alone[k] / theta
                 here = (
-                    displaced.OppositeRecords(m - k, rho, mu, MASS).upper(LOSSES) * theta if rho <= 1.0 else 1.0
+                    displaced.OppositeRecords(m - k, rho, mu, MASS).upper(LOSSES) * theta
+                    if rho <= 1.0
+                    else 1.0
                 )
                 total += chance * here
         best = np.minimum(best, total)

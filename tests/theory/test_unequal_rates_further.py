@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
 from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
+from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
-from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

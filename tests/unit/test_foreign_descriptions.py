@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import theorems, table
+from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.protocols import Cover
 from checkin_jax.randomizers import pure_profile

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, layers, noise, layer_patterns
+from checkin_jax.training.private import clients, layer_patterns, layers, noise
 from checkin_jax.training.private.per_client_gradients import TableBlock
 
 SIDES = {"digits": (8, 1), "tutorial": (28, 1), "pooled": (28, 2)}

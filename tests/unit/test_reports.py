@@ -12,7 +12,7 @@ from stand_in import as_read, quick_account
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import declared, evidence, record, render, subjects, bound_links
+from checkin_jax.reports import bound_links, declared, evidence, record, render, subjects
 from checkin_jax.reports.declared import Checked, Deployment
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)

@@ -14,8 +14,8 @@ import functools
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
-from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.accounting.bounds.interface import Instance, Values
+from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool

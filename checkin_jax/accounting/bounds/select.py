@@ -10,9 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
 from checkin_jax.accounting import witnesses
-from checkin_jax.accounting.bounds import theorems, table
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import (
     Exact,
     Graded,
@@ -24,6 +22,8 @@ from checkin_jax.accounting.bounds.interface import (
     log_inverse_mass,
     rescalable,
 )
+from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer

@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, bucket_count
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets

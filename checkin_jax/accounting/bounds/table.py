@@ -15,12 +15,18 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.interface import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import displaced, occupancy_sum, overlapping_windows, gaussian_slots, resampled_neighbours
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import (
+    displaced,
+    gaussian_slots,
+    occupancy_sum,
+    overlapping_windows,
+    resampled_neighbours,
+)
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06

@@ -12,22 +12,7 @@ from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
 from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.messages.profile_cover import (
-    HiddenMessages,
-)
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
-from checkin_jax.accounting.bounds.messages.left_out import SparedGaussian
-from checkin_jax.accounting.bounds.messages.left_out_pure import SparedPureLDP
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
-from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
 from checkin_jax.accounting.bounds.hexagon import StagedClones
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledMessages, averaged
-from checkin_jax.accounting.bounds.unequal import populations
-from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.interface import (
     Least,
     LocalGaussian,
@@ -37,6 +22,21 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     least,
 )
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.left_out import SparedGaussian
+from checkin_jax.accounting.bounds.messages.left_out_pure import SparedPureLDP
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
+from checkin_jax.accounting.bounds.messages.profile_cover import (
+    HiddenMessages,
+)
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledMessages, averaged
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
@@ -138,7 +138,9 @@ def total_variation(unit: Unit) -> UnitBound | None:
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
     if unit.crowd is not None:
-        return populations.with_step(unit, total_variation_law(epsilon0, beta), "clones (of a total variation)")
+        return populations.with_step(
+            unit, total_variation_law(epsilon0, beta), "clones (of a total variation)"
+        )
     return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
 
 

@@ -11,7 +11,10 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._suggest import named
-from checkin_jax.accounting.bounds import renyi_bounds as moments, table
+from checkin_jax.accounting.bounds import renyi_bounds as moments
+from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, least
+from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.select import (
     BEST,
     FAST_ONES,
@@ -20,10 +23,8 @@ from checkin_jax.accounting.bounds.select import (
     check_protocol,
     check_randomizer,
 )
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, least
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld

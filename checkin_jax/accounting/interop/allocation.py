@@ -18,8 +18,8 @@ from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax._suggest import named
 from checkin_jax._rounding import down, up
+from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import (

@@ -15,8 +15,8 @@ import math
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
 # Relative, upwards: profiles are good to 5e-12, and what is done to them.
 _SLACK = 1e-10

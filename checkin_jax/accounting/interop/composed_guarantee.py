@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from dp_accounting import DpEvent
 
-from checkin_jax._serialize import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import once, warnings_of
 from checkin_jax.accounting.attack import AttackTerms

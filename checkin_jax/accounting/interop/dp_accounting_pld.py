@@ -12,6 +12,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
 from checkin_jax._suggest import named
+from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.bounds.select import (
     BEST,
     check_bounds,
@@ -19,7 +20,6 @@ from checkin_jax.accounting.bounds.select import (
     check_randomizer,
     unit_bound,
 )
-from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import laws_above
 from checkin_jax.accounting.guarantee import relation_of

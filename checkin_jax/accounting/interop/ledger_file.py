@@ -25,8 +25,8 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.bounds.select import units_alike
 from checkin_jax.accounting.interop import ledger_entries as ledger
-from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, to_unit
 from checkin_jax.accounting.interop.composed_guarantee import in_words
+from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, to_unit
 from checkin_jax.protocols import MAX_ROUNDS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

@@ -14,10 +14,10 @@ from checkin_jax.accounting.published.composition import pure_rdp as pure_rdp
 from checkin_jax.accounting.published.composition import repeated as repeated
 from checkin_jax.accounting.published.composition import strong as strong
 from checkin_jax.accounting.published.composition import strong_composition as strong_composition
+from checkin_jax.accounting.published.formula import PublishedBound as PublishedBound
 from checkin_jax.accounting.published.least_divergence import lemma_3 as lemma_3
 from checkin_jax.accounting.published.lower import theorem_3 as theorem_3
 from checkin_jax.accounting.published.lower import theorem_3_sharper as theorem_3_sharper
-from checkin_jax.accounting.published.formula import PublishedBound as PublishedBound
 from checkin_jax.accounting.published.shuffled import lemma_4 as lemma_4
 from checkin_jax.accounting.published.shuffled import subsampling_only as subsampling_only
 from checkin_jax.accounting.published.shuffled import theorem_1 as theorem_1

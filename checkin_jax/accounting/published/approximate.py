@@ -16,7 +16,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import counts, least_divergence, formula, series
+from checkin_jax.accounting.published import counts, formula, least_divergence, series
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.elementary import log1p

@@ -35,7 +35,9 @@ def settings(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike
 ) -> tuple[tuple[int, ...], list[np.ndarray]]:
     return formula.broadcast(
-        num_clients=formula.clients(num_clients), rate=formula.rates(rate), epsilon0=formula.epsilons(epsilon0)
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
     )
 
 

@@ -37,7 +37,9 @@ def _log_gap(epsilon0: np.ndarray) -> np.ndarray:
 
 
 def _bound(value: np.ndarray, label: str, **more) -> PublishedBound:
-    return PublishedBound(value=np.asarray(value), label=label, source=formula.RCI, quantity=_QUANTITY, **more)
+    return PublishedBound(
+        value=np.asarray(value), label=label, source=formula.RCI, quantity=_QUANTITY, **more
+    )
 
 
 def _slots(num_slots: ArrayLike) -> np.ndarray:
@@ -96,7 +98,12 @@ def averaged_updates(
     formula.broadcast(num_clients=n, num_slots=m, delta=d, delta2=d2)
     x = np.sqrt(1 / n + 1 / m) + np.sqrt(-np.log(d2) / n)
     return _weighted(
-        x, formula.epsilons(epsilon0), d, "Theorem 4.1", delta=d + d2, reason="delta is the sum delta + delta2"
+        x,
+        formula.epsilons(epsilon0),
+        d,
+        "Theorem 4.1",
+        delta=d + d2,
+        reason="delta is the sum delta + delta2",
     )
 
 

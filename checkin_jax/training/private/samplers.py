@@ -20,8 +20,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
 from checkin_jax.training.private import noise
-from checkin_jax.training.private.performance import GROUP
 from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.performance import GROUP
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 

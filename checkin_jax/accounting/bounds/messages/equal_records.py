@@ -15,10 +15,10 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jax import Array
 
+from checkin_jax.accounting.bounds.interface import Lines, OfEvents, UnitBound
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.interface import Lines, OfEvents, UnitBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex

@@ -14,9 +14,9 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
 from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, UnitBound
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
-from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
-from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, UnitBound
 from checkin_jax.kernels import ROUNDING
 
 # Shares of the clients that may be spared (powers, so that plans meet again), and the fewest.

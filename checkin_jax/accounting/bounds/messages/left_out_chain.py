@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, largest_loss
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
 from checkin_jax.accounting.bounds.messages.cover import Hiding, Shuffled
 from checkin_jax.accounting.bounds.messages.total_variation import (
     losses_of,
     most_total_variation,
     total_variation_law,
 )
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.interface import MAX_LOSS
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex

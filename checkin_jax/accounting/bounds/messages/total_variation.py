@@ -16,8 +16,8 @@ import scipy
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
-from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
-from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers, Others
 from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers, Others
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial

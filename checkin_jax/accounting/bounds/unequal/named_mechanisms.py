@@ -10,13 +10,13 @@ import dataclasses
 
 import numpy as np
 
+from checkin_jax.accounting.bounds.interface import Instance
 from checkin_jax.accounting.bounds.messages.total_variation import (
     DominatingSteps,
     losses_of,
     most_total_variation,
     total_variation_law,
 )
-from checkin_jax.accounting.bounds.interface import Instance
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message

@@ -11,17 +11,17 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
+from checkin_jax.accounting.bounds.interface import UnitBound, least
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.subsampling import SubsampledMessages, averaged
-from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
+from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
-from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
-from checkin_jax.accounting.bounds.interface import UnitBound, least
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import Pool

@@ -10,11 +10,11 @@ import functools
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.interface import Lines, OfEvents, Profile, UnitBound
 from checkin_jax.accounting.bounds.messages.equal_records import GaussianMessages, LabelMessages
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
-from checkin_jax.accounting.bounds.interface import Lines, OfEvents, Profile, UnitBound
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws

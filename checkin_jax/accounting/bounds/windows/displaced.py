@@ -14,10 +14,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, OneSided, UnitBound
 from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,
@@ -88,7 +88,9 @@ class OppositeRecords(OneInSlots):
         knots, c = self.steps[0], np.exp(losses)[:, None]
         right = np.broadcast_to(knots, (len(losses), knots.size))
         left = c * knots
-        values = (opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True)))
+        values = (
+            opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True))
+        )
         right_value, left_value = values
         return hidden_messages.Law(*(host(each) for each in (right, right_value, left, left_value)))
 

@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU, R2TwoSteps
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
@@ -93,7 +93,9 @@ class CompetingClients(OneSided):
         return ((*ends, 1.0),), 2.0 * math.exp(-mass)
 
     @functools.cached_property
-    def _sums(self) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
+    def _sums(
+        self,
+    ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
         """Sums in both directions with the probability that each is needed; the probability of what is lost."""
         cells, lost = self._cells
         followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)

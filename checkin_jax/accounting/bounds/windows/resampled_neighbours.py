@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,
