@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Protocol
 
 import numpy as np
 from jax import Array
@@ -26,17 +25,8 @@ from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts.pools import Pool
 
 
-class Labelled(Protocol):
-    """A bound on Gaussian messages by a law of labels."""
-
-    @property
-    def mixture(self) -> GaussianBuckets:
-        """The labels: mu, 1/q and weight of each, and the weight that is left out."""
-        ...
-
-
 class Subsampled:
-    """A bound by a law of labels, its `mixture`."""
+    """A bound on Gaussian messages by a law of labels: mu, 1/q and weight of each, and the weight that is left out."""
 
     mixture: GaussianBuckets
 
@@ -190,7 +180,7 @@ class SubsampledMessages:
     rate: with which the client sends. profile: of one message.
     """
 
-    counted: Labelled
+    counted: Subsampled
     rate: float
     profile: Profile
     instances: tuple[Instance, ...] = ()
