@@ -12,8 +12,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import interface
-from checkin_jax.accounting.bounds.full_participation import AveragedGaussian
+from checkin_jax.accounting.bounds import interface, subsampling
 from checkin_jax.accounting.bounds.interface import Least
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -21,7 +20,6 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     AllocationGaussian,
     ButForRareEvent,
     G3Slots,
-    R1Subsampling,
     R2TwoSteps,
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import (
@@ -187,11 +185,15 @@ def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
         OccupiedAllocationGaussian(n, slots, prob, mu, MASS),
     )
     most, rest = occupancy.most(n, slots, prob, MASS)
-    bounds = [R1Subsampling(prob, mu), R2TwoSteps(g3), HiddenSlots(slots, prob, GaussianProfile(mu), MASS)]
+    bounds = [
+        subsampling.sometimes(prob, mu),
+        R2TwoSteps(g3),
+        HiddenSlots(slots, prob, GaussianProfile(mu), MASS),
+    ]
     if most < n:
         used = most / n
         bounds += [
-            R1Subsampling(used, mu, rest),
+            subsampling.sometimes(used, mu, rest),
             R2TwoSteps(AllocationGaussian(most, used, mu, MASS), rest),
             HiddenSlots(most, used, GaussianProfile(mu), MASS, rest),
         ]
@@ -359,7 +361,7 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
     """Two slots; the record goes from one side of the others' to the other; mu is the largest shift."""
     mu, violated = 1.0, 0.0
     pair = AllocationGaussian(2, 1.0, mu, MASS)
-    bounds = R1Subsampling(1.0, mu), R2TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
+    bounds = subsampling.sometimes(1.0, mu), R2TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
     losses = np.array([0.2, 1.0, 2.5, 4.0])
     worse = pair.upper(losses)
     uppers = [np.asarray(each.upper(losses)) for each in bounds]
@@ -373,7 +375,7 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
 
 def test_two_steps_and_t_star_win_for_many_slots():
     losses = np.geomspace(0.05, 3.0, 9)
-    one = R1Subsampling(1.0, 1.0).upper(losses)
+    one = subsampling.sometimes(1.0, 1.0).upper(losses)
     two = R2TwoSteps(G3Slots(1000, 1.0, 1.0, MASS)).upper(losses)
     star = np.asarray(HiddenSlots(1000, 1.0, GaussianProfile(1.0), MASS).upper(losses))
     assert (two[2:] < 0.5 * one[2:]).all()
@@ -387,8 +389,8 @@ def test_two_steps_and_t_star_win_for_many_slots():
 
 
 def test_bounds_join_and_shape_is_kept():
-    other = AveragedGaussian(1, 1, 1e-3, 1.0, MASS)
-    joined = Least((R1Subsampling(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
+    other = subsampling.averaged(1, 1, 1e-3, 1.0, MASS)
+    joined = Least((subsampling.sometimes(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
     grid = LOSSES.reshape(2, 4)
     assert joined.name == "subsampling and two-steps and subsampling (noise of the sum)"
     assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)
@@ -401,7 +403,7 @@ def test_bounds_join_and_shape_is_kept():
 @pytest.mark.parametrize("std", [0.7, 1.5])
 @pytest.mark.parametrize("others", [(-1.0,), (1.0,), (-1.0, -1.0), (0.2, -0.8)])
 def test_g4_is_above_the_averages_themselves(others, std):
-    bound = AveragedGaussian(len(others) + 1, 2, 1.0, 2.0 / std, MASS)
+    bound = subsampling.averaged(len(others) + 1, 2, 1.0, 2.0 / std, MASS)
     for loss in (0.0, 0.5, 1.5):
         upper = float(np.asarray(bound.upper(np.array([loss])))[0])
         truths = [oracle.averaged(others, a, -a, 2, std, math.exp(loss)) for a in (1.0, -1.0)]
@@ -410,7 +412,7 @@ def test_g4_is_above_the_averages_themselves(others, std):
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(1, 1, 1.0), (30, 4, 1.0), (5000, 20, 0.3), (5000, 10**6, 1.0)])
 def test_g4_is_its_definition(n, m, prob):
-    ours = np.asarray(AveragedGaussian(n, m, prob, 1.3, MASS).upper(LOSSES[:5]))
+    ours = np.asarray(subsampling.averaged(n, m, prob, 1.3, MASS).upper(LOSSES[:5]))
     exact_values = np.array([oracle.averaged_bound(n, m, prob, 1.3, l) for l in LOSSES[:5]])
     assert (ours >= exact_values * (1 - 1e-9) - 1e-15).all()
     assert (ours <= exact_values * 1.05 + 1e-12).all()

@@ -12,7 +12,8 @@ from scipy.stats import binom
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.windows.public_mixture import LoadedSlot, Mixture
+from checkin_jax.accounting.bounds.subsampling import loaded_slot
+from checkin_jax.accounting.bounds.windows.public_mixture import Mixture
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -41,7 +42,7 @@ def definition(shown, prob, others, pick, mu, loss):
 )
 @pytest.mark.thorough(but=2)
 def test_loads_are_their_definition(shown, prob, others, pick):
-    ours = np.asarray(LoadedSlot(shown, prob, others, pick, 1.3, MASS).upper(LOSSES))
+    ours = np.asarray(loaded_slot(shown, prob, others, pick, 1.3, MASS).upper(LOSSES))
     truth = np.array([definition(shown, prob, others, pick, 1.3, loss) for loss in LOSSES])
     assert (ours >= truth * (1 - 1e-9)).all()
     assert (ours <= truth * 1.06 + 1e-12).all()
@@ -51,7 +52,7 @@ def test_loads_are_their_definition(shown, prob, others, pick):
 @pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (1, 0.6), (2, 1.0), (2, 0.6)])
 @pytest.mark.parametrize("others", [(), (-1.0,), (-1.0, -1.0, -1.0), (0.5, -1.0)])
 def test_loads_are_above_windows_with_and_without_a_client(noise, slots, prob, others):
-    bound = LoadedSlot(1.0, prob, len(others), prob / slots, 2.0 / noise, MASS)
+    bound = loaded_slot(1.0, prob, len(others), prob / slots, 2.0 / noise, MASS)
     uppers = np.asarray(bound.upper(LOSSES))
     present, without = (oracle.window(records, slots, prob, noise) for records in ((*others, 1.0), others))
     for upper, loss in zip(uppers, LOSSES):
@@ -73,10 +74,10 @@ def test_a_displaced_client_is_further_away_than_the_dummy():
 def test_nobody_else_is_not_half_of_all_cases():
     """Where the others are, k + 1 share the slot; alone, the client is shown for certain."""
     p, q = (oracle.window(records, 1, 1.0, 1.0) for records in ((1.0,), ()))
-    shared = LoadedSlot(1.0, 1.0, 1, 1.0, 2.0, MASS)
+    shared = loaded_slot(1.0, 1.0, 1, 1.0, 2.0, MASS)
     truth = np.array([oracle.hockey_stick(p, q, math.exp(loss)) for loss in LOSSES])
-    assert (truth > np.asarray(LoadedSlot(1.0, 0.5, 0, 0.0, 2.0, MASS).upper(LOSSES))).any()
-    assert (truth <= np.asarray(LoadedSlot(1.0, 1.0, 0, 0.0, 2.0, MASS).upper(LOSSES)) * (1 + 1e-9)).all()
+    assert (truth > np.asarray(loaded_slot(1.0, 0.5, 0, 0.0, 2.0, MASS).upper(LOSSES))).any()
+    assert (truth <= np.asarray(loaded_slot(1.0, 1.0, 0, 0.0, 2.0, MASS).upper(LOSSES)) * (1 + 1e-9)).all()
     assert np.asarray(shared.upper(LOSSES)).shape == LOSSES.shape
 
 
@@ -118,7 +119,7 @@ def test_nobody_else_against_quadrature(protocol):
 
 
 def test_a_mixture_is_the_sum_of_its_parts():
-    parts = ((0.25, LocalGaussian(1.0, 1.0)), (0.75, LoadedSlot(1.0, 1.0, 3, 0.5, 1.0, MASS)))
+    parts = ((0.25, LocalGaussian(1.0, 1.0)), (0.75, loaded_slot(1.0, 1.0, 3, 0.5, 1.0, MASS)))
     forward, backward = Mixture(parts).upper_sides(LOSSES)
     truth = sum(weight * np.asarray(part.upper(LOSSES)) for weight, part in parts)
     assert np.allclose(forward, truth, rtol=1e-9)

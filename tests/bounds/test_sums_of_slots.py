@@ -9,8 +9,9 @@ from oracles import sums as oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.subsampling import sometimes
 from checkin_jax.accounting.bounds.windows import reductions
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots, R1Subsampling
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
@@ -185,7 +186,7 @@ def test_visible_empty_slots_bring_no_noise():
     """Two slots summed, nobody else: one message alone with its own noise, whatever the size of the sum."""
     noise = 1.0
     p, q = (oracle.fixed((own,), 2, 2, 1.0, noise, True) for own in (1.0, -1.0))
-    assert violated(p, q, R1Subsampling(1.0, 2.0 / noise / math.sqrt(2.0)))
+    assert violated(p, q, sometimes(1.0, 2.0 / noise / math.sqrt(2.0)))
 
 
 @pytest.mark.thorough

@@ -16,8 +16,8 @@ from oracles import krr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit
-from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalMessages
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import one_bit_profile
@@ -165,10 +165,10 @@ def test_one_fleet_within_the_limits_is_no_bound_for_all():
     found = unit_bound(run, randomizer, "messages", 1.0, 1e-9, client_rate=g, bounds="G1h").bound
     fleets = fleets_within(0.97, 0.9, 2)
     truth = exact.most([pair for fleet in fleets for pair in exact.rounds(channel, [*fleet, g])], CS)
-    (right,) = (one for one in getattr(found, "bounds", (found,)) if isinstance(one, UnequalMessages))
+    (right,) = (one for one in getattr(found, "bounds", (found,)) if isinstance(one, SubsampledMessages))
     with float64():
         assert (right.upper(np.log(CS)) >= truth).all()
-        alone = UnequalMessages(right.counted.within, g, right.profile)
+        alone = SubsampledMessages(right.counted.within, g, right.profile)
         assert (truth > 1.5 * alone.upper(np.log(CS))).any()
 
 

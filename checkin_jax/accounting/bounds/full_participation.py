@@ -1,6 +1,6 @@
-"""Gaussian messages where every client sends (G2), and averages whose noise adds up (G4); replacement of one record.
+"""Gaussian messages where every client sends (G2); replacement of one record.
 
-Proofs: docs/theory_gaussian.md, docs/theory_allocation.md.
+Proofs: docs/theory_gaussian.md.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.interface import Instance, ShuffledGaussian, bucket_count
+from checkin_jax.accounting.bounds.interface import Instance
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
-from checkin_jax.kernels import ROUNDING, binomial, gaussian_profile, host
-from checkin_jax.kernels.messages import subsampled_gaussian
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.randomizers import MAX_EPSILON0
 
 # What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
@@ -173,51 +172,3 @@ class HiddenGaussian:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)
         return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value
-
-
-@dataclasses.dataclass(frozen=True)
-class AveragedGaussian:
-    """G4: A_avg with Gaussian noise, aggregate view, replacement: p_0 E delta_G(mu / sqrt(k), eps), symmetric.
-
-    k - 1 ~ Bin(n - 1, p_0 / m) is how many others share the slot; everything but the noise is revealed.
-
-    Attributes:
-      num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier.
-      sharing: the law of k - 1, from below, where the others' rates differ (G4h).
-    """
-
-    num_clients: int
-    num_slots: int
-    prob: float
-    mu: float
-    log_inverse_mass: float
-    sharing: Pool | None = None
-
-    top = math.inf
-    instances: tuple[Instance, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return "subsampling (noise of the sum)"
-
-    @functools.cached_property
-    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
-        if self.sharing is not None:
-            first = self.sharing.sizes + 1.0
-            mu, even = host(self.mu / np.sqrt(first)), host(np.ones_like(first))
-            weight = self.prob * (1.0 + ROUNDING) * self.sharing.masses
-            return subsampled_gaussian.GaussianBuckets(mu, even, host(weight), host(0.0))
-        others, rate = float(self.num_clients - 1), self.prob / self.num_slots
-        mass = host(self.log_inverse_mass)
-        cut = binomial.cells(host(others), host(rate), mass, buckets=bucket_count(others * rate))
-        first = np.minimum(np.asarray(cut.first), others) + 1.0
-        weight = self.prob * np.asarray(cut.mass_upper)
-        return subsampled_gaussian.GaussianBuckets(
-            host(self.mu / np.sqrt(first)),
-            host(np.ones_like(first)),
-            host(weight),
-            host(self.prob * float(cut.tail)),
-        )
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._mixture, loss)

@@ -224,61 +224,6 @@ def bucket_count(mean: float) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShuffledGaussian:
-    """Shuffled check-in of Gaussian messages: G1 above; below, the sum, a post-processing of the messages."""
-
-    num_clients: int
-    rate: float
-    mu: float
-    summed: bool
-    log_inverse_mass: float
-
-    top = math.inf
-
-    @property
-    def name(self) -> str:
-        return "subsampling (noise of the sum)" if self.summed else "subsampling"
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        summed = self if self.summed else dataclasses.replace(self, summed=True)
-        return (GaussianSum(summed, summed),)
-
-    def arguments(self) -> tuple[Array, Array, Array, Array, int]:
-        """n, rate, mu and mass for the kernels, and how many buckets to cut into."""
-        buckets = bucket_count(self.num_clients * self.rate)
-        n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
-        return n, rate, mu, mass, buckets
-
-    @functools.cached_property
-    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
-        return subsampled_gaussian.buckets_upper(*self.arguments(), self.summed)
-
-    @functools.cached_property
-    def mixture_below(self) -> subsampled_gaussian.GaussianBuckets:
-        """The sum's mixture from below."""
-        return subsampled_gaussian.buckets_lower(*self.arguments(), True)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._mixture, loss)
-
-
-@dataclasses.dataclass(frozen=True)
-class GaussianSum:
-    """The sum of Gaussian messages with all other clients at one record."""
-
-    scale: UnitBound
-    messages: ShuffledGaussian
-
-    name = "subsampled Gaussian sum, all others at one record"
-    symmetric = False
-    below_scale = True
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        return subsampled_gaussian.lines_lower(self.messages.mixture_below, loss)
-
-
-@dataclasses.dataclass(frozen=True)
 class LocalPureLDP(OwnInstance):
     """One client's own messages, seen with its name: randomized response, sent with probability rate. Exact."""
 

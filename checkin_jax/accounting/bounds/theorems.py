@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.full_participation import AveragedGaussian, G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
@@ -19,7 +19,6 @@ from checkin_jax.accounting.bounds.interface import (
     LocalLabels,
     LocalMessages,
     LocalPureLDP,
-    ShuffledGaussian,
     UnitBound,
     least,
 )
@@ -31,10 +30,10 @@ from checkin_jax.accounting.bounds.messages.left_out_pure import SparedPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,
-    SubsampledMessages,
 )
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -253,7 +252,8 @@ def g1(unit: Unit) -> UnitBound | None:
         # Pure messages have T1, which is never above.
         if unit.epsilon0 is not None:
             return None
-        return SubsampledMessages(*cover, MessageProfile(unit.randomizer), unit.log_inverse_mass)
+        counted = ShuffledGaussian(*cover, 1.0, False, unit.log_inverse_mass)
+        return SubsampledMessages(counted, cover.rate, MessageProfile(unit.randomizer))
     if cover.rate >= 1.0 and not unit.sums_noise:
         return None  # nothing is subsampled
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
@@ -300,7 +300,7 @@ def g4(unit: Unit) -> UnitBound | None:
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
     if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
         return None
-    return AveragedGaussian(*throws, mu, unit.log_inverse_mass)
+    return averaged(*throws, mu, unit.log_inverse_mass)
 
 
 def local(unit: Unit) -> UnitBound:

@@ -10,9 +10,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import AveragedGaussian
-from checkin_jax.accounting.bounds.interface import ShuffledGaussian
-from checkin_jax.accounting.bounds.windows.allocated_sums import R1Subsampling
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledGaussian
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.messages.gaussian_moments import Labels, Rare
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
@@ -42,7 +40,7 @@ def of_shuffled(bound: ShuffledGaussian) -> Labels:
     Above it each run has the largest k / n and the least k's noise. Below it, where noise adds up, runs are rare labels
     at the least k's noise; else all have the window's least k / n.
     """
-    mix = bound._mixture
+    mix = bound.mixture
     n, rate, mu = float(bound.num_clients), bound.rate, bound.mu
     # Of a window whose buckets are single numbers the last may be empty: then that number counts below.
     most, least = (np.rint(n / float(pick(mix.inverse_rate))) for pick in (np.min, np.max))
@@ -74,12 +72,6 @@ def labels_of(bound: object, mu: float) -> Labels | None:
     """The labels of a bound on messages of this mu that is one mixture; None for any other."""
     if isinstance(bound, ShuffledGaussian):
         return of_shuffled(bound)
-    if isinstance(bound, AveragedGaussian) and bound.sharing is None:
-        mix = bound._mixture
-        # Whatever is outside the window leaks as if nobody shared the slot.
-        return _labels(mix, [], [_by_itself(mu, float(mix.tail))])
-    if isinstance(bound, R1Subsampling):
-        one = GaussianBuckets(host([bound.mu]), host([1.0 / bound.used]), host([bound.used]), host(0.0))
-        # In the public event that is left a message leaks no more than by itself.
-        return _labels(one, [], [_by_itself(mu, bound.rest)])
+    if isinstance(bound, SubsampledGaussian):
+        return _labels(bound.mixture, [], [_by_itself(mu, float(bound.mixture.tail))])
     return None

@@ -15,10 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.interface import Instance, ShuffledGaussian, UnitBound, bucket_count
+from checkin_jax.accounting.bounds.interface import Instance, UnitBound, bucket_count
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
@@ -105,20 +106,6 @@ class HiddenMessages(HiddenSum):
         stretched = np.logaddexp(above + np.log(inverse), 0.0)
         value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
         return np.minimum(value, rate * self.profile.delta(losses) * (1.0 + ROUNDING))
-
-
-@dataclasses.dataclass(frozen=True)
-class SubsampledMessages(HiddenMessages):
-    """G1 for messages of any privacy profile: subsampling alone, by the visible fraction that checked in."""
-
-    includes = ()
-
-    @property
-    def name(self) -> str:
-        return "subsampling"
-
-    def hidden(self) -> np.ndarray:
-        return np.full(self.losses.shape, math.inf)
 
 
 class OneInSlots(HiddenSum):

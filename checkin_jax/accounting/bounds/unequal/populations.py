@@ -11,20 +11,16 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import AveragedGaussian
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
 from checkin_jax.accounting.bounds.interface import UnitBound, least
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
+from checkin_jax.accounting.bounds.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
-from checkin_jax.accounting.bounds.unequal.unequal_sums import (
-    PooledGaussian,
-    UnequalGaussian,
-    UnequalMessages,
-)
+from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy, pools
@@ -277,7 +273,7 @@ def g1h(unit: Unit) -> UnitBound | None:
     if found.limits is not None:
         # Other fleets within the limits tell more than the one that is at hand.
         counted = PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
-    return UnequalMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
+    return SubsampledMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
 
 
 def t_star_h(unit: Unit) -> UnitBound | None:
@@ -304,4 +300,4 @@ def g4h(unit: Unit) -> UnitBound | None:
         there = pools.sum_of(
             found.others.values / throws.num_slots, found.others.counts, unit.log_inverse_mass
         )
-    return AveragedGaussian(*throws[:2], found.rate, mu, unit.log_inverse_mass, there)
+    return averaged(*throws[:2], found.rate, mu, unit.log_inverse_mass, there)

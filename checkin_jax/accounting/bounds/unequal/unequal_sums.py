@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
-from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.subsampling import Subsampled
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.kernels import host
-from checkin_jax.kernels.clones import ROUNDING
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts import poisson_binomial
@@ -40,7 +38,7 @@ class Cells(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalGaussian:
+class UnequalGaussian(Subsampled):
     """G1h: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of how many others come; all rates are known.
 
     q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k). Attributes: rate: g in (0, 1]. mu: 2 / noise_multiplier. summed: the
@@ -52,8 +50,6 @@ class UnequalGaussian:
     mu: float
     summed: bool
     log_inverse_mass: float
-
-    top = math.inf
 
     @property
     def name(self) -> str:
@@ -89,7 +85,7 @@ class UnequalGaussian:
         return Cells(first.ravel(), inverse.ravel(), weight.ravel(), lost)
 
     @functools.cached_property
-    def above(self) -> GaussianBuckets:
+    def mixture(self) -> GaussianBuckets:  # type: ignore[override]
         cells = self.cells
         pad = (0, 2 * _RUNS - cells.inverse.size)
         return GaussianBuckets(
@@ -105,9 +101,6 @@ class UnequalGaussian:
         none[0] = self.rate
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
 
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self.above, loss)
-
     @property
     def instances(self) -> tuple[Instance, ...]:
         summed = self if self.summed else dataclasses.replace(self, summed=True)
@@ -115,7 +108,7 @@ class UnequalGaussian:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PooledGaussian:
+class PooledGaussian(Subsampled):
     """G1h from limits alone: the others' kinds revealed, n' members of rate theta are left (fewer, less noise).
 
     Attributes: within: a fleet within the limits, for the instances. theta: in (0, 1). pool: law of n', from below.
@@ -125,20 +118,18 @@ class PooledGaussian:
     theta: float
     pool: Pool
 
-    top = math.inf
-
     @property
     def name(self) -> str:
         return self.within.name
 
     @functools.cached_property
-    def above(self) -> GaussianBuckets:
+    def mixture(self) -> GaussianBuckets:  # type: ignore[override]
         parts, lost = [], 0.0
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0:
                 continue
             one = dataclasses.replace(self.within, others=Others(np.array([self.theta]), np.array([size])))
-            mix = one.above if size > 0 else one.alone()
+            mix = one.mixture if size > 0 else one.alone()
             parts.append((mix.mu, mix.inverse_rate, mass * np.asarray(mix.weight)))
             lost += mass * float(mix.tail)
         columns = [np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts)]
@@ -147,44 +138,9 @@ class PooledGaussian:
         weight = np.pad(columns[2], (0, size - columns[2].size))
         return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
 
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self.above, loss)
-
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self.within.instances
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalMessages:
-    """G1h for messages of any privacy profile: by the visible number of messages alone.
-
-    Attributes: counted: whose buckets tell how likely the client is among those who come; their noise is not asked for.
-    rate: g in (0, 1]. profile: of one message.
-    """
-
-    counted: UnequalGaussian | PooledGaussian
-    rate: float
-    profile: Profile
-    instances: tuple[Instance, ...] = ()
-
-    name = "subsampling"
-
-    @property
-    def top(self) -> float:
-        return self.profile.top
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        shape = np.shape(loss)
-        losses, mix = np.asarray(loss, dtype=np.float64).ravel(), self.counted.above
-        inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
-        with np.errstate(divide="ignore"):
-            above = np.log(np.expm1(losses))[None, :]
-        # log(1 + (c - 1) / q)
-        stretched = np.logaddexp(above + np.log(inverse), 0.0)
-        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
-        alone = self.rate * self.profile.delta(losses) * (1.0 + ROUNDING)
-        return np.where(losses >= self.top, 0.0, np.minimum(value, alone)).reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,10 +1,10 @@
 """Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
 
-`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its
-two directions differ and are composed each by itself. `R1Subsampling` and `R2TwoSteps` are for the
-replacement of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair,
-with a lower end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier,
-and half of that where a dummy makes place. Proofs: docs/theory_allocation.md.
+`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its two directions
+differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the worse direction
+of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's
+mean over the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy makes place. Proofs:
+docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Instance, Lines, OneSided, OwnInstance, UnitBound
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics import allocation_losses, lognormal
+from checkin_jax.numerics import allocation_losses
 
 # Splits of epsilon into two steps that are tried.
 _SPLITS = 48
@@ -142,28 +142,6 @@ class G3Slots(_Allocation):
     name = "allocation"
     instances: tuple[Instance, ...] = ()
     shared = True
-
-
-@dataclasses.dataclass(frozen=True)
-class R1Subsampling:
-    """R1: subsampling, rho delta_G(mu, log(1 + (c - 1)/rho)), the client used with probability at most rho; symmetric.
-
-    rest: the probability of a public event in which it may be used for certain, counted as lost.
-    """
-
-    used: float
-    mu: float
-    rest: float = 0.0
-
-    name = "subsampling"
-    top = math.inf
-    instances: tuple[Instance, ...] = ()
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
-        value = lognormal.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING))
-        return (self.used * value + self.rest) * (1.0 + ROUNDING)
 
 
 class OneStep(Protocol):

@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.profiles import (
     LabelProfile,
     profile_of,
 )
+from checkin_jax.accounting.bounds.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import window_witnesses
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
@@ -27,11 +28,10 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     AllocationGaussian,
     ButForRareEvent,
     G3Slots,
-    R1Subsampling,
     R2TwoSteps,
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
-from checkin_jax.accounting.bounds.windows.public_mixture import LoadedSlot, Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import Way, hidden_ways, placed_ways, sums_of
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
@@ -67,7 +67,7 @@ def r1(unit: Unit) -> UnitBound | None:
     if not ways or not unit.replaced:
         return None
     first = min(ways, key=lambda way: (way.mu, way.used))
-    one = R1Subsampling(first.used, first.mu, first.rest) if first.number else None
+    one = sometimes(first.used, first.mu, first.rest) if first.number else None
     return _with_left(first, one, _one_step(first))
 
 
@@ -210,11 +210,11 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     if slots is None:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
     shown, prob, others, pick = slots.shown, slots.used / slots.shown, slots.others, slots.pick
-    return lambda mu: LoadedSlot(shown, prob, others, pick, mu, log_inverse_mass)
+    return lambda mu: loaded_slot(shown, prob, others, pick, mu, log_inverse_mass)
 
 
 def _one_step(way: Way) -> Callable[[float], UnitBound]:
-    return lambda mu: R1Subsampling(way.used, mu, way.rest)
+    return lambda mu: sometimes(way.used, mu, way.rest)
 
 
 def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.subsampling import sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LATTICE_MU,
     AllocationGaussian,
-    R1Subsampling,
 )
 from checkin_jax.accounting.bounds.windows.displaced import OppositeRecords
 from checkin_jax.kernels import ROUNDING
@@ -67,7 +67,7 @@ class _Groups(NamedTuple):
 def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
     """Opposite records in one of so many slots; in a single one nothing hides them."""
     if slots == 1:
-        return R1Subsampling(1.0, mu)
+        return sometimes(1.0, mu)
     return OppositeRecords(slots, 1.0, mu, log_inverse_mass)
 
 

@@ -1,10 +1,8 @@
-"""A unit that is one of several, by a public label that does not depend on the data; and one slot by its load."""
+"""A unit that is one of several, by a public label that does not depend on the data, and two kinds of slots."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 
 import numpy as np
 
@@ -14,12 +12,10 @@ from checkin_jax.accounting.bounds.interface import (
     Instance,
     OneSided,
     UnitBound,
-    bucket_count,
     upper_side,
     upper_sides,
 )
-from checkin_jax.kernels import ROUNDING, binomial, host
-from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.kernels import ROUNDING
 
 # Ways to share a threshold between two kinds of slots.
 _SHARES = np.concatenate(
@@ -84,57 +80,3 @@ class TwoKinds(OneSided):
             else:
                 found = found + pair.side(np.log1p(part * np.expm1(flat)) * (1.0 - 1e-12), False)
         return np.min(found, axis=1).reshape(np.shape(loss)) * (1.0 + ROUNDING)
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedSlot:
-    """R1': a Gaussian message added or removed where dummies are hidden, its slot and the slot's load revealed.
-
-    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place
-    of the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
-
-        H_c <= seen prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
-
-    Attributes:
-      seen: the probability that the client's slot is shown at all. prob: that the client is in it.
-      others, pick: how many others may be in that slot, each with probability `pick`.
-      mu: 2 / noise_multiplier. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
-
-    Proof: docs/theory_allocation.md, section 1.
-    """
-
-    seen: float
-    prob: float
-    others: int
-    pick: float
-    mu: float
-    log_inverse_mass: float
-
-    name = "subsampling"
-    top = math.inf
-    instances: tuple[Instance, ...] = ()
-
-    @functools.cached_property
-    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
-        others, pick = float(self.others), self.pick
-        cut = binomial.cells(
-            host(others), host(pick), host(self.log_inverse_mass), buckets=bucket_count(others * pick)
-        )
-        first, last = (np.minimum(np.asarray(part), others) for part in (cut.first, cut.last))
-        # The bound falls with k >= 1, so that a bucket takes its first; 0 is a label of its own.
-        count = np.maximum(first, 1.0)
-        mass = np.where(last >= 1.0, np.asarray(cut.mass_upper), 0.0)
-        empty = math.exp(others * math.log1p(-pick)) if pick < 1.0 else float(others == 0.0)
-        count = np.append(0.0, count)
-        mass = np.append(empty * (1.0 + 1e-9), mass)
-        weight = self.seen * self.prob * mass / (count + 1.0)
-        mu = np.where(count == 0.0, 0.5 * self.mu, self.mu)
-        return subsampled_gaussian.GaussianBuckets(
-            host(mu),
-            host((count + 1.0) / self.prob),
-            host(weight),
-            host(self.seen * self.prob * float(cut.tail)),
-        )
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return subsampled_gaussian.profile_upper(self._mixture, loss)
