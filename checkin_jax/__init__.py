@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.account import account as account
     from checkin_jax.accounting.calibration import Calibration as Calibration
     from checkin_jax.accounting.calibration import calibrate as calibrate
+    from checkin_jax.accounting.certificate import certificate as certificate
     from checkin_jax.accounting.compare import ComparedBound as ComparedBound
     from checkin_jax.accounting.compare import compare as compare
     from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
@@ -35,6 +36,8 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
     from checkin_jax.accounting.interop.pld import to_pld as to_pld
+    from checkin_jax.accounting.published_values import PublishedValue as PublishedValue
+    from checkin_jax.accounting.published_values import literature as literature
     from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
     from checkin_jax.protocols import AveragedUpdates as AveragedUpdates
     from checkin_jax.protocols import CheckInProtocol as CheckInProtocol
@@ -72,8 +75,11 @@ __getattr__, __dir__ = _later.attach(
         "account": "accounting.account",
         "Calibration": "accounting.calibration",
         "calibrate": "accounting.calibration",
+        "certificate": "accounting.certificate",
         "ComparedBound": "accounting.compare",
         "compare": "accounting.compare",
+        "PublishedValue": "accounting.published_values",
+        "literature": "accounting.published_values",
         "epsilon_by_rdp": "accounting.composition.renyi",
         "rdp": "accounting.composition.renyi",
         "rdp_lower": "accounting.composition.renyi_lower",

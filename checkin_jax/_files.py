@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -15,6 +16,8 @@ try:
 except ImportError:  # no such locks outside POSIX systems
     fcntl = None
 
+# Seconds that `appending` waits for another process.
+PATIENCE = 20.0
 # What file systems say that have no locks.
 _LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -86,6 +89,33 @@ def hold(path: Path, what: str) -> IO[bytes]:
             file.close()
         raise
     return file
+
+
+@contextlib.contextmanager
+def appending(path: Path) -> Iterator[IO[bytes]]:
+    """The file, made if it is not there, open for reading and writing; other processes that append to it wait.
+
+    What was written is on the disk at the end; a file that was made for nothing is deleted.
+
+    Raises:
+      BlockingIOError: another process has held it for `PATIENCE` seconds.
+      OSError: it cannot be written, or is a folder; it is named.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    until = time.monotonic() + PATIENCE
+    while (stream := _held(path)) is None:
+        if time.monotonic() > until:
+            raise BlockingIOError(f"{path}: in use by another process")
+        time.sleep(0.02)
+    with naming(path), stream:
+        try:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        finally:
+            if not os.fstat(stream.fileno()).st_size:
+                path.unlink(missing_ok=True)
 
 
 def share(path: Path, what: str) -> IO[bytes]:

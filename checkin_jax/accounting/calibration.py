@@ -218,16 +218,39 @@ def _free(
             start,
             lambda value: (protocol, dataclasses.replace(cast(Any, randomizer), **{name: value})),
         )
-    whole = known[name].whole
+    return (
+        known[name],
+        float(getattr(protocol, name)),
+        lambda value: (protocol.varied(name, value), randomizer),
+    )
 
-    def build(value: float) -> tuple[CheckInProtocol, Randomizer]:
-        return dataclasses.replace(cast(Any, protocol), **{name: int(value) if whole else value}), randomizer
 
-    return known[name], float(getattr(protocol, name)), build
+def largest_count(
+    epsilon: Callable[[int], float], most: int, target: float, *, start: int = 1, tolerance: float = 0.0
+) -> int:
+    """The largest count in [1, most] with epsilon(count) <= target, where epsilon rises; 0 if there is none.
+
+    Args:
+      epsilon: count -> its epsilon; asked about a dozen times.
+      most: the largest count that is asked about.
+      target: epsilon that is not exceeded.
+      start: where the search begins.
+      tolerance: relative width to which the count is found; 0: exactly.
+    """
+    variable = FreeVariable("count", 1.0, float(most), 0.5, whole=True)
+    found = _search(
+        lambda count: epsilon(int(count)), variable, float(start), target, math.inf, tolerance=tolerance
+    )
+    return 0 if found is None else int(found)
 
 
 def _search(
-    figure: Callable[[float], float], variable: FreeVariable, start: float, target: float, longest: float
+    figure: Callable[[float], float],
+    variable: FreeVariable,
+    start: float,
+    target: float,
+    longest: float,
+    tolerance: float = _TOLERANCE,
 ) -> float | None:
     """The extreme value with figure <= target, None if there is none; what is returned has been evaluated.
 
@@ -265,17 +288,19 @@ def _search(
         if variable.whole:
             moved = float(math.floor(moved) if step < 0 else math.ceil(moved))
         value = moved
-    return _close_in(excess, good, bad, variable)
+    return _close_in(excess, good, bad, variable, tolerance)
 
 
-def _close_in(excess: Callable[[float], float], good: float, bad: float, variable: FreeVariable) -> float:
+def _close_in(
+    excess: Callable[[float], float], good: float, bad: float, variable: FreeVariable, tolerance: float
+) -> float:
     """The feasible end of a bracket shrunk to the tolerance, or to neighbouring whole numbers."""
     at_good, at_bad, side = excess(good), excess(bad), 0
     last: tuple[float, float] | None = None  # the end that was given up
     for turn in range(1, 60):
         gap = abs(good - bad)
         if gap <= (1.0 if variable.whole else 0.0) or (
-            gap <= _TOLERANCE * good and (not variable.whole or good > 1e4)
+            gap <= tolerance * good and (not variable.whole or tolerance * good > 1.0)
         ):
             break
         width = math.log(bad / good)
@@ -284,7 +309,7 @@ def _close_in(excess: Callable[[float], float], good: float, bad: float, variabl
         if last is not None and turn % 4:
             share = _inverse_quadratic(at_good, at_bad, last[1], math.log(last[0] / good) / width, share)
         # A little to the feasible side; and once an end is that near, just across to close the bracket.
-        step = 0.4 * _TOLERANCE / abs(width)
+        step = 0.4 * tolerance / abs(width)
         share -= step
         if share < step:
             share = 2.0 * step

@@ -10,7 +10,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 
-from checkin_jax.accounting.bounds import table
 from checkin_jax.accounting.bounds.choice import Chosen, WholeRun, applying
 from checkin_jax.accounting.composition import composer, renyi
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
@@ -59,6 +58,6 @@ def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket
     except TypeError:  # no moments are known of such messages
         return
     epsilon, order, name = curve.best(delta)
-    rows = tuple(bound for bound in table.BOUNDS if bound in first.rows and bound.word in name.split())
+    rows = tuple(row for row in applying([first.unit]) if row.word in name.split())
     found = Bracket(0.0, epsilon, "RDP", optimal_order=order, bound="" if rows else name, names=(name,))
     yield found, [first._replace(rows=rows)]

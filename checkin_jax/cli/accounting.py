@@ -154,11 +154,13 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
         "noise-multiplier",
         "check-in-prob",
         "num-rounds",
+        "cycles",
         "num-epochs",
         "num-clients",
         "window",
     ]
-    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window)."""
+    """The variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a log
+    also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others."""
 
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and what holds at it, in every view."""
@@ -222,7 +224,8 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     def _print(self, found: Calibration, views: Sequence[str]) -> None:
         """The value, what it promises in the view asked for, and then in the others."""
         g, attack = found.guarantee, self.target_advantage is not None
-        say(f"{found.name} = {found.value:.10g}", g.headline)
+        rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
+        say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         rows = [g if view == g.view else _in_view(g, view) for view in views]
         print("", _views(rows, in_markdown=self.markdown), sep="\n")
         if self.verbose:

@@ -10,9 +10,9 @@ import math
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import tyro
@@ -20,23 +20,27 @@ import tyro
 from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._names import did_you_mean
+from checkin_jax._plain import to_plain
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import broken, columns, markdown, terminal_width
 from checkin_jax.cli.options import MECHANISMS, OWN, QUICK, Job, RandomizerOptions, UsageError, bounds_of
-from checkin_jax.protocols import VIEWS, CheckInProtocol, from_availability
+from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.reports.declared import Deployment, of_table
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
+    from checkin_jax.reports.record import Record
 
 # Tables of the file, what each may say, and what it must.
 _TABLES = {
     "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
-    "target": ("epsilon", "delta", "view"),
+    "target": ("epsilon", "delta", "view", "free"),
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
     "deployment": (),
 }
+# Variables of a fleet that may be searched in place of a message's own.
+FREE = ("cycles", "num_rounds", "check_in_prob")
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
@@ -49,7 +53,7 @@ class Search(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try, and the target."""
+    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is."""
 
     protocol: CheckInProtocol
     rounds_per_cycle: int
@@ -57,6 +61,7 @@ class Wanted:
     epsilon: float | None
     delta: float
     view: str
+    free: str | None
     deployment: Deployment
 
 
@@ -65,15 +70,18 @@ class Plan:
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
-    drop_out_prob, cycles. [target]: epsilon, delta, view. [[message]], as often as there are choices: epsilon0 with or
-    without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the target.
-    Exit code 1: no message meets it.
+    drop_out_prob, cycles. [target]: epsilon, delta, view, free. [[message]], as often as there are choices: epsilon0
+    with or without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the
+    target. Exit code 1: no message meets it.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --json")
+    examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
 
     plan: tyro.conf.Positional[Path]
     """The file."""
+    free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
+    """Of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others are
+    scaled with it) that meets the target; in place of free in the file."""
     bounds: str = "best"
     """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
     json: bool = False
@@ -83,7 +91,8 @@ class Plan:
 
     def prepare(self) -> Job:
         """Reads the plan; the job accounts for each choice."""
-        wanted, bounds = read(self.plan), bounds_of(self.bounds)
+        free = None if self.free is None else self.free.replace("-", "_")
+        wanted, bounds = read(self.plan, free), bounds_of(self.bounds)
 
         def job() -> None:
             rows = answers(wanted, bounds)
@@ -93,7 +102,8 @@ class Plan:
                 quick = bounds == "fast"
                 print(_text(rows, wanted, in_markdown=self.markdown, quick=quick))
                 if quick:
-                    print(f"\n{broken(f'note: {QUICK}', terminal_width())}")
+                    notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
+                    print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
             if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
                 sys.exit(1)
 
@@ -104,19 +114,86 @@ def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
     from checkin_jax.accounting.account import account
 
-    ask = functools.partial(account, wanted.protocol, delta=wanted.delta, bounds=bounds)
+    ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
     for each in wanted.messages:
-        randomizer = _found(each, wanted, bounds) if isinstance(each, tuple) else each
-        if isinstance(randomizer, str):
-            rows.append(randomizer)
+        if isinstance(each, Search):
+            found = _found(each, wanted, bounds)
+        elif wanted.free is None:
+            found = wanted.protocol, each
+        else:
+            found = _found(Search(each, wanted.free), wanted, bounds)
+        if isinstance(found, str):
+            rows.append(found)
             continue
-        rows.append({view: ask(randomizer, view=view) for view in VIEWS})
+        rows.append({view: ask(*found, view=view) for view in VIEWS})
     return rows
 
 
-def read(path: Path) -> Wanted:
-    """The plan in a file.
+def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
+    """Noise in the mean of a round's messages, in clip norms per coordinate, where most and where fewest come.
+
+    None: the messages are no noisy updates. Counts are the expected ones.
+    """
+    from checkin_jax.training.private.samplers import mechanism_of
+
+    run = g.protocol
+    if not isinstance(run, AvailableCheckIn):
+        return None
+    try:
+        noise = mechanism_of(g.randomizer, clip_norm=1.0).noise_multiplier
+    except TypeError:  # nobody trains by such messages
+        return None
+    counts = run.log.available * run.log.coin * run.kept
+    return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
+
+
+def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str]:
+    """By how much epsilon may fall once all theorems are tried, a line for each message."""
+    out = []
+    for row in rows:
+        if isinstance(row, str):
+            continue
+        g = row[wanted.view]
+        most = (
+            f"up to {up(g.epsilon / g.lower, 3)} times smaller"
+            if g.lower > 0
+            else "smaller, nobody knows how much"
+        )
+        out.append(
+            f"note: {g.randomizer.words}: by all theorems epsilon may be {most}, not below {down(g.lower, 4)}"
+        )
+    return out
+
+
+def recorded(
+    path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
+) -> Callable[[], Record]:
+    """Reads a plan; returns what accounts for it and makes the record of its page and statement."""
+    from checkin_jax.reports import evidence, formats, subjects
+    from checkin_jax.reports.record import sentence
+
+    wanted = read(path)
+    before = None if last is None else formats.last_of(last)
+
+    def made() -> Record:
+        return subjects.of_plan(
+            path.stem,
+            wanted.protocol,
+            answers(wanted, bounds),
+            target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
+            last=before,
+            notes=[sentence(QUICK)] if bounds == "fast" else [],
+            files=evidence.digests([path]),
+            source=path.resolve().name,
+            deployment=deployment or wanted.deployment,
+        )
+
+    return made
+
+
+def read(path: Path, free: str | None = None) -> Wanted:
+    """The plan in a file; free: the variable of the run that is searched, in place of what the file says.
 
     Raises:
       UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
@@ -146,13 +223,17 @@ def read(path: Path) -> Wanted:
             epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
         delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
-        found = tuple(_message(_table("message", each), epsilon) for each in messages)
+        if free is None and "free" in target:
+            free = _validate.choice(FREE, free=target["free"])
+        if free is not None and epsilon is None:
+            raise ValueError(f"free={free!r}: expected an epsilon in [target]")
+        found = tuple(_message(_table("message", each), None if free else epsilon) for each in messages)
         deployment = of_table(tables.get("deployment", {}))
         if deployment.view is not None:
             _validate.choice(VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, epsilon, delta, view, deployment)
+    return Wanted(protocol, len(cycle), found, epsilon, delta, view, free, deployment)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
@@ -191,24 +272,54 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
     if "epsilon0" in table or "noise_multiplier" in table:
         return RandomizerOptions(**table).build_randomizer()
     if epsilon is None:
-        raise ValueError("[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target]")
+        raise ValueError(
+            "[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target], and nothing else free"
+        )
     if mechanism is None:
         return Search(Gaussian, None)
     return Search(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
 
 
-def _found(search: Search, wanted: Wanted, bounds: Any) -> Randomizer | str:
-    """The message that just meets the target, its value cut on the private side to what is printed; or why not."""
+def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
+    """The run and the message that just meet the target, its value cut on the private side to what is printed; or why
+    there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
+    run = wanted.protocol
+    if search.free == "cycles":
+        run = run.repeated(wanted.rounds_per_cycle)
     try:
-        found = calibrate(wanted.protocol, search.start, free=search.free, **kinds)
+        found = calibrate(run, search.start, free=search.free, **kinds)
     except ValueError as error:
         return str(error)
     if isinstance(search.start, type):
-        return search.start(**{found.name: float(up(found.value))})
-    return dataclasses.replace(cast(Any, search.start), **{found.name: float(down(found.value))})
+        return run, search.start(**{found.name: float(up(found.value))})
+    if found.name == "check_in_prob":
+        return run.varied(found.name, float(down(found.value))), search.start
+    if found.name in FREE:
+        return found.protocol, search.start
+    return run, dataclasses.replace(cast(Any, search.start), **{found.name: float(down(found.value))})
+
+
+def _named(g: Guarantee, wanted: Wanted) -> str:
+    """The message, and what was found of the run."""
+    if wanted.free is None:
+        return g.randomizer.words
+    value = _value(g, wanted)
+    found = {
+        "cycles": f"{value:,} cycles ({g.protocol.repeats:,} rounds)",
+        "num_rounds": f"{value:,} rounds",
+        "check_in_prob": f"check-in probability up to {value:.6g}",
+    }
+    return f"{g.randomizer.words}: {found[wanted.free]}"
+
+
+def _value(g: Guarantee, wanted: Wanted) -> Any:
+    """Value of the variable of the run that was searched; None: none was."""
+    if wanted.free == "cycles":
+        return g.protocol.repeats // wanted.rounds_per_cycle
+    return None if wanted.free is None else getattr(g.protocol, wanted.free)
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
@@ -226,7 +337,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
     out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
     last = "met" if wanted.epsilon is not None else "theorems" if quick else ""
-    lines = [["epsilon, at least and at most", *views, last]]
+    lines = [["epsilon, at least and at most", *views, last, "noise of the mean"]]
     assumed: dict[str, None] = {}
     for row in rows:
         if isinstance(row, str):
@@ -234,7 +345,11 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
             continue
         ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
         met = "" if wanted.epsilon is None else "yes" if _meets(row, wanted) else "no"
-        lines.append([row[wanted.view].randomizer.words, *ends, f"{met} (quick)".strip() if quick else met])
+        noise = noise_of_mean(row[wanted.view])
+        told = "" if noise is None else " to ".join(up(each, 3) for each in noise)
+        lines.append(
+            [_named(row[wanted.view], wanted), *ends, f"{met} (quick)".strip() if quick else met, told]
+        )
         assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
     width = None if in_markdown else terminal_width()
     if in_markdown:
@@ -260,13 +375,19 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
     """The same for programs."""
     return {
         "what": wanted.protocol.what,
+        "protocol": to_plain(wanted.protocol),
         "rounds_per_cycle": wanted.rounds_per_cycle,
         "target": {"epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view},
         "messages": [
             {"error": row}
             if isinstance(row, str)
-            else {"met": _meets(row, wanted) if wanted.epsilon is not None else None}
-            | {view: g.as_dict() for view, g in row.items()}
+            else {
+                "met": _meets(row, wanted) if wanted.epsilon is not None else None,
+                "found": _value(row[wanted.view], wanted),
+                "num_rounds": row[wanted.view].protocol.repeats,
+                "noise_of_mean": noise_of_mean(row[wanted.view]),
+            }
+            | {view: {k: v for k, v in g.as_dict().items() if k != "protocol"} for view, g in row.items()}
             for row in rows
         ],
     }

@@ -53,6 +53,9 @@ class _TrainingOptions(HostOptions, RunOptions):
     after: Path | None = None
     """Folder of a run on the same clients' records that has ended: go on with its parameters, and count its epsilon.
     When to change, and into what, must not depend on results."""
+    ledger: Path | None = None
+    """A ledger of all else that the same clients took part in: count its epsilon, too. Its target is the budget where
+    --target-epsilon is left out; checkin ledger add --run puts the run into it afterwards."""
     eval_every: Count = 50
     """Rounds between evaluations."""
     target_accuracy: float | None = None
@@ -84,13 +87,30 @@ class _TrainingOptions(HostOptions, RunOptions):
     _start: ClassVar[dict[str, float]]
     _learning_rate: ClassVar[float] = 1.0
 
+    def _before(self) -> tuple[tuple[tuple[CheckInProtocol, Randomizer], ...], float | None]:
+        """What the same clients took part in before, and the budget of epsilon.
+
+        Raises:
+          UsageError: a ledger of another delta.
+        """
+        from checkin_jax.accounting.interop import ledger_file
+        from checkin_jax.training.reports import recorded
+
+        before = () if self.after is None else recorded.read(self.after).spent
+        if self.ledger is None:
+            return before, self.target_epsilon
+        kept = ledger_file.read(self.ledger)
+        if kept.delta not in (None, self.delta):
+            raise UsageError(f"--delta {self.delta:g}: expected {kept.delta!r}, which {self.ledger} keeps")
+        target = kept.epsilon if self.target_epsilon is None else self.target_epsilon
+        return (*kept.before, *before), target
+
     def _job(self, images: LabelledImages, default: Randomizer) -> Job:
         from checkin_jax.accounting.account import account
         from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.training.examples.images import ImageTraining, train
         from checkin_jax.training.learning_rate import suggested_learning_rate
         from checkin_jax.training.loop import RoundError
-        from checkin_jax.training.reports import recorded
         from checkin_jax.training.run import PrivateRun
         from checkin_jax.training.runs.run_directory import FinishedError, ResumeError
         from checkin_jax.training.schedules.draws import EntropyError, EntropyFile
@@ -100,15 +120,16 @@ class _TrainingOptions(HostOptions, RunOptions):
         shuffled = self.protocol == "shuffled-check-in"
         others = {"num_clients": self._start["num_clients"]}
         protocol = self.build_protocol(**self._start if shuffled else others)
+        before, target = self._before()
         run = PrivateRun(
             protocol=protocol,
             randomizer=randomizer,
             clip_norm=self.clip_norm,
             simulate=self.simulate,
             delta=self.delta,
-            target_epsilon=self.target_epsilon,
+            target_epsilon=target,
             target_view=self.target_view,
-            before=() if self.after is None else recorded.read(self.after).spent,
+            before=before,
         )
         # The options that are fields of the configuration have their names.
         names = {field.name for field in dataclasses.fields(ImageTraining)} - {"run"}

@@ -69,6 +69,7 @@ def _minus_product(x: Array, n: Array, p: Array) -> Array:
     return (((x - n_high * p_high) - n_low * p_high) - n_high * p_low) - n_low * p_low
 
 
+@quietly
 def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """log Pr[Bin(n, p) = k] by Loader's saddle point.
 

@@ -22,7 +22,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import complex_of, xp
+from checkin_jax.kernels.execution.engine import complex_of, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.
@@ -163,6 +163,7 @@ def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum,
     return few, beyond + _last(contour, theta.shape[-1])
 
 
+@quietly
 def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array, tail: Array | None = None) -> Array:
     """Upper bound on E(x + S)_+, every rounding included.
 

@@ -21,6 +21,7 @@ from checkin_jax import _validate
 from checkin_jax._names import named
 from checkin_jax._plain import Part
 from checkin_jax._rounding import counted
+from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN_BUT_COUNTED,
@@ -39,6 +40,8 @@ FRESH_AMONG_AVAILABLE = (
     "night, and its being plugged in is no fresh coin"
 )
 _MOST_CLIENTS = 2.0**42
+# Rounds to which `calibrate` lengthens a log: a century of hours.
+MAX_LOG_ROUNDS = 1_000_000
 
 
 def _span(least: str, most: str) -> str:
@@ -177,8 +180,44 @@ class AvailableCheckIn(CheckInProtocol):
             raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
 
     def repeated(self, count: int) -> Self:
-        """Returns the first `count` rounds of the log as a protocol."""
-        return dataclasses.replace(self, num_rounds=count)
+        """Returns `count` rounds of the log as a protocol: it begins again where it ends.
+
+        Raises:
+          ValueError, TypeError: `count` is not in [1, 1e6], or the log's length if that is larger.
+        """
+        size = self.log.available.size
+        if count <= size:
+            return dataclasses.replace(self, num_rounds=count)
+        _validate.integer(1, MAX_LOG_ROUNDS, num_rounds=count)
+        longer = AvailabilityLog(np.resize(self.log.available, count), np.resize(self.log.coin, count))
+        return dataclasses.replace(self, log=longer, num_rounds=count)
+
+    def varied(self, name: str, value: float) -> Self:
+        if name == "cycles":
+            return self.followed_by(()).repeated(int(value) * self.num_rounds)
+        if name == "check_in_prob":
+            coins = self.log.coin * (value / self.check_in_prob)
+            scaled = AvailabilityLog(self.log.available, np.minimum(coins, value))
+            return dataclasses.replace(self, log=scaled)
+        return super().varied(name, value)
+
+    @property
+    def variables(self) -> tuple[FreeVariable, ...]:
+        return (
+            FreeVariable("num_rounds", 1.0, float(MAX_LOG_ROUNDS), 0.5, whole=True),
+            FreeVariable("cycles", 1.0, float(max(MAX_LOG_ROUNDS // self.num_rounds, 1)), 0.5, whole=True),
+            FreeVariable("check_in_prob", 1e-9, 1.0, 1.0),
+        )
+
+    @property
+    def cycles(self) -> int:
+        """Number of times that the rounds are run: 1; `calibrate` searches it."""
+        return 1
+
+    @property
+    def check_in_prob(self) -> float:
+        """The largest coin of the log; `calibrate` scales all of them with it."""
+        return float(self.log.coin.max())
 
     def followed_by(self, others: Sequence[AvailableCheckIn]) -> Self:
         """Returns the run whose log is this one and, after it, those of other runs at the same drop-out."""

@@ -189,6 +189,13 @@ class CheckInProtocol(ByName, abc.ABC):
         """Returns the same protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
+    def varied(self, name: str, value: float) -> Self:
+        """Returns the same protocol with another value of one of its `variables`."""
+        whole = next(each.whole for each in self.variables if each.name == name)
+        if name == self._unit:
+            return self.repeated(int(value))
+        return dataclasses.replace(cast(Any, self), **{name: int(value) if whole else value})
+
     def alike(self, finest: bool) -> tuple[Alike, ...]:
         """Groups the units by kind, here one; finest: cut into as many kinds as is of use, else into few."""
         return (Alike(self, self, self.repeats),)

@@ -13,6 +13,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.families import pure_profile
+from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 
@@ -159,7 +160,7 @@ class KaryResponse(ConcreteLDP):
 class HadamardResponse(ConcreteLDP):
     """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
 
-    Of three values or more, as lower ends have it.
+    Of three values or more, as lower ends have it; where sums of messages are seen, labels count as one-hot vectors.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -311,6 +312,11 @@ class Laplace(ConcreteLDP):
     @property
     def dummy_anywhere(self) -> bool:
         return True
+
+    @property
+    def step_set(self) -> StepSet | None:
+        """Laws of all records of the interval, for intervals of .05 to 4 scales; None for others."""
+        return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:

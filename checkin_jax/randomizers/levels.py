@@ -63,7 +63,8 @@ def levels(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) ->
     start, width = above[1:-2], np.diff(above)[1:-1]
     fall = value[1:-2] - value[2:-1] + after * width
     with np.errstate(divide="ignore", invalid="ignore"):
-        along = np.clip(np.nan_to_num(fall / (after - before), nan=0.5 * width), 0.0, width)
+        crossing = fall / (after - before)
+    along = np.clip(np.where(np.isnan(crossing), 0.5 * width, crossing), 0.0, width)
     height = np.maximum(value[1:-2] + before * along, value[2:-1] - after * (width - along))
     x = np.concatenate([[0.0], start + along])
     y = np.concatenate([[value[1] - slope[1] * above[1]], height])

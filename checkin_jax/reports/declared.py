@@ -16,6 +16,8 @@ from checkin_jax.protocols.protocol import MAX_CLIENTS
 
 # The views that a ledger's own entries name, where they differ.
 COMPOSED = "as composed"
+# The file of declarations in a run's folder.
+FILE = "deployment.toml"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,13 @@ class Deployment:
                 )
             found[fits[0]].append(each)
         return [tuple(each) for each in found]
+
+
+def blanks(said: Deployment) -> tuple[str, ...]:
+    """Names of the questions that nobody has answered, but for those that not every subject has."""
+    names = (field.name for field in dataclasses.fields(said))
+    asked = (name for name in names if name not in ("checked", "message", "num_clients"))
+    return tuple(name.replace("_", " ") for name in asked if getattr(said, name) is None)
 
 
 _OTHERS = ("checked", "num_clients")

@@ -17,7 +17,7 @@ from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.stated import Stated, in_short
-from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.declared import Deployment, blanks
 from checkin_jax.reports.evidence import Digest
 
 TRUSTED = {
@@ -65,6 +65,20 @@ class Promise:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Last:
+    """Figures of the last statement about the same subject.
+
+    Attributes:
+      made: its ISO date. delta: its delta.
+      epsilon: kind of message (empty where there is one), view, and upper end of epsilon; None: no finite bound.
+    """
+
+    made: str
+    delta: float
+    epsilon: tuple[tuple[str, str, float | None], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
     """A table of texts: column heads, and rows of cells; a cell may have a note of its own below it."""
 
@@ -98,10 +112,13 @@ class Record:
     """Facts about a run, a ledger or a plan.
 
     Attributes:
+      kind: "run", "ledger" or "plan".
       title: of the page. lead: a sentence below it.
       state: warnings that come first: nothing has run yet, or the run has not ended.
       promises: at least one.
       target: the epsilon wanted and its view; None: there is no target.
+      last: figures of the last statement about the same subject; None: not given.
+      rounds: number of rounds or windows; 0: not counted here.
       clients: number of clients; None: not known.
       clients_at_once: `clients` is the largest number that takes part in a round; there may be more in all.
       unit: the unit of privacy, as far as a program knows.
@@ -120,8 +137,11 @@ class Record:
       made: the day.
     """
 
+    kind: str = "run"
     title: str
     lead: str
+    last: Last | None = None
+    rounds: int = 0
     state: tuple[str, ...] = ()
     promises: tuple[Promise, ...]
     target: tuple[float, str] | None = None
@@ -214,19 +234,32 @@ class Record:
     @property
     def blanks(self) -> tuple[str, ...]:
         """Names of the questions that are still the deployer's to answer."""
-        said = self.deployment
-        names = {
-            field.name.replace("_", " "): getattr(said, field.name) for field in dataclasses.fields(said)
-        }
-        for name in ("checked", "message", "num clients"):
-            names.pop(name)
-        if self.audit:
-            names.pop("audit")
-        if len(self.promises) > 1:
-            names["message"] = self.chosen
-        if self.clients_at_once:
-            names["number of clients"] = said.num_clients
-        return tuple(name for name, value in names.items() if value is None)
+        names = [name for name in blanks(self.deployment) if not (name == "audit" and self.audit)]
+        if len(self.promises) > 1 and self.chosen is None:
+            names.append("message")
+        if self.clients_at_once and self.deployment.num_clients is None:
+            names.append("number of clients")
+        return tuple(names)
+
+    @property
+    def compared_with_last(self) -> tuple[str, ...]:
+        """Epsilon of the last statement in the view that applies, a sentence for each kind of message."""
+        if self.last is None:
+            return ()
+        view = self.applies or "local"
+        known = {(message, seen): epsilon for message, seen, epsilon in self.last.epsilon}
+        out = []
+        for each in self.promises:
+            name = f"{each.name}: " if each.name else ""
+            if (each.name, view) not in known:
+                out.append(f"{name}Not in the last statement, of {self.last.made}.")
+                continue
+            epsilon = known[each.name, view]
+            at_most = "no finite bound" if epsilon is None else f"at most {up(epsilon, 4)}"
+            out.append(
+                f"{name}Last time, on {self.last.made}, epsilon was {at_most} at delta {self.last.delta!r}."
+            )
+        return tuple(out)
 
     @property
     def delta_among(self) -> str | None:

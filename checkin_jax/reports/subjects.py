@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declared import COMPOSED, Deployment
 from checkin_jax.reports.evidence import Digest
-from checkin_jax.reports.record import Promise, Record, beliefs, reliable_view, sentence
+from checkin_jax.reports.record import Last, Promise, Record, beliefs, reliable_view, sentence
 
 _UNIT = "One client, with all records it holds, over {}."
 _RELEASED = (
@@ -23,6 +24,9 @@ def of_ledger(
     found: LedgerGuarantee,
     others: Mapping[str, LedgerGuarantee],
     *,
+    ledger: Ledger | None = None,
+    notes: Sequence[str] = (),
+    last: Last | None = None,
     files: tuple[Digest, ...] = (),
     source: str = "",
     deployment: Deployment,
@@ -34,6 +38,9 @@ def of_ledger(
       found: the guarantee of all entries in their own views.
       others: view -> the guarantee if all entries were seen in that view. Beliefs are those of the guarantee that may
         be relied on, where it has an attacker's terms.
+      ledger: the file, with dates, notes and target; None: the guarantee alone.
+      notes: what else must not be overlooked.
+      last: figures of the last statement.
       files: hashes of what was read.
       source: name of the file.
       deployment: what the deployer declares.
@@ -49,14 +56,29 @@ def of_ledger(
     units = sum(count * unit.protocol.repeats for unit, count in found.units)
     units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
+    entries = ledger.entries if ledger is not None else ()
+    days = sorted(each.on for each in entries if each.on is not None and each.removed is None)
+    period = f", {days[0]} to {days[-1]}" if days else ""
+    target, met = None, None
+    if ledger is not None and ledger.epsilon is not None:
+        seen = reliable_view(guarantees, deployment)
+        target = ledger.epsilon, seen
+        met = seen in guarantees and guarantees[seen].epsilon <= ledger.epsilon
     return Record(
+        kind="ledger",
+        last=last,
+        rounds=units,
+        target=target,
+        state=tuple(notes),
         title=f"Privacy of {name}",
-        lead=f"{units:,} rounds or windows of the same clients, composed",
-        promises=(Promise(guarantees=guarantees, beliefs=beliefs(relied_on.terms if relied_on else None)),),
+        lead=f"{units:,} rounds or windows of the same clients, composed{period}",
+        promises=(
+            Promise(guarantees=guarantees, met=met, beliefs=beliefs(relied_on.terms if relied_on else None)),
+        ),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(sentence(each) for each in found.composed),
+        mechanism=tuple(map(_entry, entries)) or tuple(sentence(each) for each in found.composed),
         covered=(
             "What the ledger lists, once each, whether its results were used or thrown away. Whoever keeps the ledger "
             "answers for its being complete.",
@@ -68,12 +90,26 @@ def of_ledger(
     )
 
 
+def _entry(entry: Entry) -> str:
+    """An entry of a ledger in a sentence."""
+    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.words}"
+    if entry.note:
+        told += f" ({entry.note})"
+    if entry.removed is not None:
+        gone = entry.removed
+        told += (
+            f"; removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}, and not counted"
+        )
+    return sentence(told)
+
+
 def of_plan(
     name: str,
     protocol: CheckInProtocol,
     found: Sequence[Mapping[str, Guarantee] | str],
     *,
     target: tuple[float, str] | None = None,
+    last: Last | None = None,
     notes: Sequence[str] = (),
     files: tuple[Digest, ...] = (),
     source: str = "",
@@ -86,6 +122,7 @@ def of_plan(
       protocol: the run.
       found: of each kind of message the guarantees by view, or why there is none.
       target: the epsilon wanted, and its view.
+      last: figures of the last statement.
       notes: what else must not be overlooked.
       files: hashes of what was read.
       source: name of the file.
@@ -103,7 +140,10 @@ def of_plan(
         relied_on = each.get(reliable_view(each, deployment))
         promises.append(
             Promise(
-                name=sentence(first.randomizer.words).rstrip("."),
+                name=sentence(
+                    first.randomizer.words
+                    + (f", {first.protocol.what}" if first.protocol != protocol else "")
+                ).rstrip("."),
                 met=None if target is None else each[target[1]].epsilon <= target[0],
                 guarantees=each,
                 beliefs=beliefs(relied_on.attack if relied_on else None),
@@ -119,6 +159,9 @@ def of_plan(
         )
     state += [*notes, *(each for each in found if isinstance(each, str))]
     return Record(
+        kind="plan",
+        last=last,
+        rounds=protocol.repeats,
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
         state=tuple(state),

@@ -287,7 +287,9 @@ def sweep_to_file(
       lease: with join, seconds after which a process of another machine that gives no sign counts as killed.
       executor: evaluates the blocks, with this process to write them: a `concurrent.futures.Executor`, or what has its
         `submit`, over processes or machines that can import what the settings are made of.
-      mesh, progress, verbose: as in `sweep`.
+      mesh: as in `sweep`.
+      progress: as in `sweep`.
+      verbose: as in `sweep`.
       **arguments: as in `sweep`.
 
     Returns:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
+from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.reports.recorded import RecordedRun
@@ -54,7 +52,8 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     def epsilon(units: int) -> float:
         return guarantee(run, run.protocol.repeated(units), run.target_view, account_fn).epsilon
 
-    units = _largest(epsilon, run.protocol.repeats, target)
+    most = run.protocol.repeats
+    units = largest_count(epsilon, most, target, start=most)
     if not units:
         what = "one window" if schedule.has_windows else "one round"
         raise ValueError(
@@ -188,29 +187,3 @@ def earlier(run: PrivateRun, account_fn: AccountFn = account) -> dict[str, Guara
     *before, (protocol, randomizer) = run.before
     last = dataclasses.replace(run, protocol=protocol, randomizer=randomizer, before=tuple(before))
     return every_view(last, protocol, account_fn=account_fn)
-
-
-def _largest(epsilon: Callable[[int], float], most: int, target: float) -> int:
-    """The largest count in [0, most] with epsilon(count) <= target, where epsilon rises; 0 if there is none.
-
-    Composition makes epsilon rise about as a power of the count: the next guess is where the chord in logarithms meets
-    the target, every third one the middle.
-    """
-    low, high, guess = 0, most + 1, most
-    known: dict[int, float] = {}
-    for turn in itertools.count():
-        known[guess] = epsilon(guess)
-        low, high = (guess, high) if known[guess] <= target else (low, guess)
-        if high - low <= 1:
-            break
-        inner = [(count, known[count]) for count in (low, high) if 0 < known.get(count, 0.0) < math.inf]
-        exponent = 0.5
-        if len(inner) == 2 and inner[1][1] > inner[0][1]:
-            exponent = math.log(inner[1][1] / inner[0][1]) / math.log(inner[1][0] / inner[0][0])
-        if not inner or turn % 3 == 2:
-            middle = math.sqrt(max(low, 1) * high)
-        else:
-            count, value = min(inner, key=lambda each: abs(math.log(each[1] / target)))
-            middle = count * math.exp(max(min(math.log(target / value) / exponent, 40.0), -40.0))
-        guess = min(max(math.floor(middle), low + 1), high - 1)
-    return low

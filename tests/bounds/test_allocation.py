@@ -388,7 +388,7 @@ def test_bounds_join_and_shape_is_kept():
     other = AveragedGaussian(1, 1, 1e-3, 1.0, MASS)
     joined = Least((R1Subsampling(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
     grid = LOSSES.reshape(2, 4)
-    assert joined.name == "R1 and R2 and G4"
+    assert joined.name == "subsampling and two-steps and subsampling (noise of the sum)"
     assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)
     assert (np.ravel(joined.upper(LOSSES)) <= np.asarray(other.upper(LOSSES))).all()
 

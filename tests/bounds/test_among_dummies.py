@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.windows.crowded import OccupiedAllocationGaus
 from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
 from checkin_jax.numerics import opposite
 from checkin_jax.numerics.counts import occupancy
-from tests import one_row
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -238,7 +238,7 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
 def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, ratio):
     run = cj.FixedWindow(num_clients=1000, num_slots=1000)
     noisy = cj.Gaussian(noise_multiplier=noise)
-    g = one_row.account(theorem, run, noisy, delta=1e-6, neighboring_relation=relation)
+    g = rows.account(theorem, run, noisy, delta=1e-6, neighboring_relation=relation)
     assert g.lower < g.epsilon < ratio * g.lower
 
 
@@ -282,9 +282,7 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
 )
 def test_statements_say_that_rates_are_as_stated(relation, label):
     run = cj.FixedWindow(num_clients=200, num_slots=100)
-    g = one_row.account(
-        label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation
-    )
+    g = rows.account(label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation)
     assert any("as often as is stated" in text for text in g.assumptions)
 
 

@@ -10,7 +10,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows.allocation import R2TwoSteps
 from checkin_jax.accounting.bounds.windows.competitors import CompetingClients
 from checkin_jax.numerics import allocation
-from tests import one_row
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -153,7 +153,7 @@ def test_the_mean_load_is_no_bound():
 )
 def test_as_many_clients_as_slots(z, relation, known, most):
     protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
-    g = one_row.account(
+    g = rows.account(
         known, protocol, cj.Gaussian(noise_multiplier=z), delta=1e-6, neighboring_relation=relation
     )
     assert g.lower < g.epsilon < most * g.lower

@@ -11,7 +11,6 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.kernels import host, stop_loss
-from checkin_jax.kernels.execution.engine import run
 from checkin_jax.kernels.messages.games import HEXAGON, ONE_BIT, Message
 from checkin_jax.numerics import spared_clones as ours
 
@@ -106,9 +105,9 @@ def test_the_pools_moments_by_mpmath(p, clients):
     deviation = math.sqrt(clients * 2.0 / (p + 1.0))
     for order in (0.5 / deviation, 5.0 / deviation):
         contour = stop_loss.Contour(host(order), host(12.5 * deviation), host(0.02 * deviation))
-        theta = run(stop_loss.nodes, contour, 8)
-        start = run(stop_loss.start, contour, theta)
-        found = run(ours._with_pool, start, pool, theta)
+        theta = stop_loss.nodes(contour, 8)
+        start = stop_loss.start(contour, theta)
+        found = ours._with_pool(start, pool, theta)
         with mp.workdps(40):
             masses = [mp.exp(mp.mpf(float(each))) for each in pool.log_masses]
             whole = sum(mass * mp.exp(mp.mpf(order) * float(y)) for mass, y in zip(masses, pool.places))

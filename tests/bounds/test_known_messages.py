@@ -311,7 +311,7 @@ def one_bit_by_stages(hiding, epsilon0, mass):
 
 def test_own_laws_of_one_bit_with_their_full_hull():
     """Averaged updates at eps0 = 6: 17.36, T1 has 18.24."""
-    found = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1, "T3"), 6.0, mass))
+    found = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1), 6.0, mass))
     assert found.upper <= 17.40
 
 
@@ -321,7 +321,7 @@ def test_slots_gain_as_check_in_does():
     for hiding, most in ((Slots(6000, 0.1, 0.095), 1.098), (Occupied(60_000, 6000, 0.5), 1.093)):
         found = bracket(lambda mass, hiding=hiding: one_bit_by_stages(hiding, 2.0, mass))
         assert found.upper <= most
-    averaged = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1, "T3"), 2.0, mass))
+    averaged = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1), 2.0, mass))
     assert averaged.upper <= 1.098
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.published.literature import PublishedValue
+from checkin_jax.accounting.published_values import PublishedValue, tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "literature.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def values():
-    return cj.published.literature()
+    return cj.literature()
 
 
 def test_contradicted_are_those_that_the_page_argues(values):
@@ -42,19 +42,19 @@ def test_lower_ends_of_others_are_below_our_upper_ends(values):
 
 
 def test_the_page_shows_what_is_computed(values):
-    tables = collections.defaultdict(list)
+    found = collections.defaultdict(list)
     for value in values:
-        tables[value.table].append(value)
+        found[value.table].append(value)
     rows = re.findall(
         r"^\| `([\w-]+)` \| [^|]+ \| (\d+) \| ([\d.]+)(?: to ([\d.]+))? \| (\d) \|$", PAGE, re.MULTILINE
     )
-    assert [row[0] for row in rows] == list(cj.published.tables()) == list(tables)
+    assert [row[0] for row in rows] == list(tables()) == list(found)
     for name, number, least, most, contradicted in rows:
-        ratios = [value.published / value.epsilon for value in tables[name] if value.direction == "upper"]
-        assert int(number) == len(tables[name]), name
+        ratios = [value.published / value.epsilon for value in found[name] if value.direction == "upper"]
+        assert int(number) == len(found[name]), name
         assert float(least) == pytest.approx(min(ratios), abs=2e-3), name
         assert float(most or least) == pytest.approx(max(ratios), rel=2e-3), name
-        assert int(contradicted) == sum(value.verdict == "contradicted" for value in tables[name]), name
+        assert int(contradicted) == sum(value.verdict == "contradicted" for value in found[name]), name
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_verdicts(direction, published, verdict):
 
 def test_an_unknown_table_is_refused():
     with pytest.raises(ValueError, match="table='koskela': expected one of clones-2021, koskela-figure-4"):
-        cj.published.literature("koskela")
+        cj.literature("koskela")

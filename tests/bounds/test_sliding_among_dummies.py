@@ -17,6 +17,7 @@ from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.windows import among, sliding
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
 from checkin_jax.numerics.counts import chernoff, overlaps
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -214,8 +215,8 @@ def test_little_noise_in_long_windows():
         ("replace-one", ("R1", "R2", "R3"), "R5"),
     ):
         old, new = (
-            cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
-            for bounds in (before, (*before, theorem))
+            rows.account(theorems, run, noisy, delta=1e-6, neighboring_relation=relation)
+            for theorems in (before, (*before, theorem))
         )
         assert old.lower == pytest.approx(new.lower, rel=1e-3)
         assert new.lower < new.epsilon < 0.45 * old.epsilon

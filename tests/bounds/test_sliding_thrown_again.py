@@ -14,6 +14,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.windows import thrown
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, R2TwoSteps
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -183,8 +184,8 @@ def test_half_a_term_of_another_client_is_not_below_a_dummys():
 def test_windows_of_a_thousand_slots(noise, relation, before, theorem, most, ratio):
     run, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=noise)
     old, new = (
-        cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
-        for bounds in (before, (theorem,))
+        rows.account(theorems, run, noisy, delta=1e-6, neighboring_relation=relation)
+        for theorems in (before, theorem)
     )
     assert new.lower < new.epsilon < min(most, ratio * old.epsilon)
 

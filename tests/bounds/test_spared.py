@@ -12,7 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.everybody import G2Shuffled
 from checkin_jax.accounting.bounds.messages import spared
 from checkin_jax.accounting.bounds.unit import LocalGaussian
-from tests import one_row
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = math.log(1e6) + 17.0
@@ -89,7 +89,7 @@ def test_any_setting_gives_a_profile(n, mu):
 def test_messages_that_depend_on_others_have_no_e_star():
     protocol = cj.AveragedUpdates(num_clients=10**4, num_slots=10, check_in_prob=1.0)
     with pytest.raises(ValueError, match="bounds"):
-        one_row.account("E*", protocol, cj.Gaussian(noise_multiplier=4.0), delta=1e-6)
+        rows.account("E*", protocol, cj.Gaussian(noise_multiplier=4.0), delta=1e-6)
 
 
 def test_the_oracle_forgets_to_the_shuffled_messages():

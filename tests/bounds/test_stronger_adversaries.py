@@ -156,7 +156,7 @@ def test_everybody_is_named_where_it_counts():
     everybody = G2Shuffled(3, 0.5, MASS)
     at = np.linspace(0.0, 3.0, 64)
     assert np.all(one.upper(at) <= alone.upper(at) * (1 + 1e-6))
-    assert ("G2" in one.name) == one._everybody_helps
+    assert ("everybody" in one.name) == one._everybody_helps
     if one._everybody_helps:
         assert np.all(one.upper(at) <= everybody.upper(at))
 

@@ -9,10 +9,9 @@ from oracles import sums as oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
 from checkin_jax.accounting.bounds.windows import ways
 from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
-from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian
+from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -127,7 +126,7 @@ def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, vi
     for instance in one.instances:
         # Dummies are at 0, and so are the others where the client's records are opposite.
         base = -1.0 if visible or isinstance(instance, CompetingGaussian) else 0.0
-        second = -1.0 if isinstance(instance, LabelMessages) else base
+        second = -1.0 if isinstance(instance, OppositeGaussian) else base
         records = (base,) * others
         p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, second))
         for (apart, far), (a, b) in zip(instance.lower(losses), ((p, q), (q, p))):
@@ -144,7 +143,7 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
     for instance in one.instances:
         # All others are at zero, as dummies are; so is the client in the second world, or at the opposite record.
-        second = -1.0 if isinstance(instance, LabelMessages) else 0.0
+        second = -1.0 if isinstance(instance, OppositeGaussian) else 0.0
         best = [np.zeros(3), np.zeros(3)]
         for place in range(n):
             p, q = (
@@ -158,7 +157,7 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(instance) for instance in one.instances} == {AllocationGaussian, LabelMessages}
+    assert {type(instance) for instance in one.instances} == {AllocationGaussian, OppositeGaussian}
 
 
 # What is NOT a bound

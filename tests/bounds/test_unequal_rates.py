@@ -152,7 +152,7 @@ def test_statement_names_rates_and_theorem():
     text = str(cj.account(run(MIXED), cj.PureLDP(epsilon0=1.0), delta=DELTA, client_rate=0.05))
     assert "check-ins at rates from 0.05 to 0.3" in text
     assert "clients of check-in rates up to 0.05, and nobody faster" in text
-    assert "theorem    T1h: " in text
+    assert "theorem    clones: " in text
     assert "every client has the same check-in rate" not in text
 
 
@@ -275,9 +275,9 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
 
 
 def test_every_theorem_has_its_proof_in_the_documentation():
-    for label in ("T1h", "T3h", "S", "T1m", "T*h", "G1h", "G4h"):
+    for label in ("T1h", "S", "T1m", "T*h", "G1h", "G4h"):
         bound = next(each for each in BOUNDS if each.theorem == label)
-        assert bound.reference.startswith("docs/theory_rates.md")
+        assert "docs/theory_rates.md" in bound.reference
 
 
 @pytest.mark.parametrize("values", [(0.2, 0.4, 0.9), (0.05, 0.3, 0.3, 0.8), (0.1, 1.0, 1.0)])

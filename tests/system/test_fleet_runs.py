@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.reports import formats
 from checkin_jax.training.budget import budget_of
 from checkin_jax.training.reports import run_page, statement
 from checkin_jax.training.schedules.schedule import schedule_of
@@ -102,7 +103,7 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
         assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
     schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
     jsonschema.validate(stated, schema)
-    assert statement.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
+    assert formats.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
     page = run_page.build(read, FAST)
     assert "What it costs whom" in page
     assert "a sum of 30 coins of different rates" in page

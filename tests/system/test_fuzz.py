@@ -42,6 +42,7 @@ from checkin_jax import flower, protocols
 from checkin_jax.accounting import published
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.bounds.table import Bound, register
+from checkin_jax.accounting.certificate import certificate
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.record import PublishedBound
@@ -151,6 +152,28 @@ def accounting(protocol, randomizer, values, other):
         repeats = max(1, protocol.repeats // 2)
         less = cj.account(protocol.repeated(repeats), randomizer, **values)
     assert less.lower <= g.epsilon * (1.0 + ROUNDING)
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta", "view", "neighboring_relation"], 1),
+    covers=(certificate,),
+    few=3,
+    many=150,
+)
+def certifying(protocol, randomizer, values):
+    g = call(cj.account, protocol, randomizer, bounds="fast", **values)
+    found = call(certificate, g)
+    assert float.fromhex(found["claim"]["epsilon"]) == g.epsilon
+    verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
+    limits = "too large|more than|beyond|expected (a number in|from)"
+    try:
+        verify.check(json.dumps(found).encode())
+    except verify.Malformed as error:  # of a form that is right, but beyond a limit
+        if not re.search(limits, str(error)):
+            raise
 
 
 @case(
@@ -405,6 +428,14 @@ def comparing(protocol, randomizer, values):
         # Published bounds that stand never contradict what is certified.
         if row.validity == "published" and row.direction == "upper":
             assert row.epsilon >= lower.epsilon * (1.0 - ROUNDING), row
+
+
+@case(
+    CASES, st.one_of(odd, st.just("clones-2021")), covers=(cj.literature, cj.PublishedValue), few=20, many=200
+)
+def reading_published_values(table):
+    for value in call(cj.literature, "" if table is None else table):  # all tables take half a minute
+        assert value.lower <= value.epsilon
 
 
 # Axes of sweeps as people write them.

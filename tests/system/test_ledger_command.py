@@ -1,16 +1,14 @@
-"""`checkin ledger add`, `show` and `report`: what lies in the file, what is said of it, and who may write it."""
+"""`checkin ledger`: what lies in the file, who added it, what is said and left of it, and who may write it."""
 
-import contextlib
 import json
 import multiprocessing
-import time
 
 import dp_accounting
 import pytest
 
 import checkin_jax as cj
-from checkin_jax import cli
-from checkin_jax._files import hold
+from checkin_jax import _files, cli
+from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.accounting.interop.accountant import CheckInAccountant, MixedViewsWarning
 from checkin_jax.accounting.interop.events import to_event
 
@@ -83,14 +81,15 @@ def test_what_is_no_ledger_is_refused(capsys, here, content, word):
     assert word in refused(capsys, "ledger", "show", "x.json")
 
 
-def test_one_relation_a_file_and_no_half_written_one(capsys, here):
+def test_one_relation_a_file_and_one_writer_at_a_time(capsys, here, monkeypatch):
     run(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1")
     before = (here / "one.json").read_bytes()
+    monkeypatch.setattr(_files, "PATIENCE", 0.1)
     window = ["--protocol", "fixed-window", "--num-clients", "100", "--num-slots", "10", "--epsilon0", "1"]
-    assert "replace" in refused(
+    assert "of another neighboring relation" in refused(
         capsys, "ledger", "add", "one.json", *window, "--neighboring-relation", "add-or-remove-one"
-    ).lower().replace("_", "-")
-    with hold(here / ".one.json.lock", "one.json"):
+    )
+    with _files.appending(here / "one.json"):
         assert "in use" in refused(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1")
     assert (here / "one.json").read_bytes() == before
 
@@ -98,33 +97,180 @@ def test_one_relation_a_file_and_no_half_written_one(capsys, here):
 def test_twelve_months_of_a_log_are_the_year(capsys, here):
     """Night and day, month by month: the ledger says what `account` says of all rounds."""
     day = [1_600_000] * 8 + [1_000_000] * 2 + [500_000] * 14
-    for month in range(12):
-        lines = [f"{available + month * 100},0.0005" for available in day * 30]
+    days = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    for month, length in enumerate(days):
+        lines = [f"{available + month * 100},0.0005" for available in day * length]
         (here / "month.csv").write_text("\n".join(["available,coin", *lines]))
         run(capsys, "ledger", "add", "year.json", "--availability", "month.csv", "--epsilon0", "4")
-    year = cj.from_availability([n + m * 100 for m in range(12) for n in day * 30], coin=0.0005)
+    year = cj.from_availability([n + m * 100 for m in range(12) for n in day * days[m]], coin=0.0005)
     exact = cj.account(year, cj.PureLDP(epsilon0=4.0), delta=1e-8)
     found = json.loads(run(capsys, "ledger", "show", "year.json", "--json", "--delta", "1e-8"))
+    assert year.num_rounds == 8_760
     assert found["epsilon"] == pytest.approx(exact.epsilon, rel=1e-3)
     assert found["lower"] == pytest.approx(exact.lower, rel=1e-3)
     assert any("plugged in all night" in each for each in found["assumptions"])
     assert len(found["composed"]) == 12
     out = run(capsys, "ledger", "report", "year.json", "--delta", "1e-8").strip()
-    assert "8,640 rounds or windows" in (here / out).read_text()
+    assert "8,760 rounds or windows" in (here / out).read_text()
     assert "plugged in all night" in (here / out).read_text()
 
 
-def add(number: int) -> int:
-    for _ in range(200):
-        with contextlib.suppress(SystemExit):  # another process is at it
-            cli.main(["ledger", "add", "many.json", *RUN, "--epsilon0", str(number)])
-            return 0
-        time.sleep(0.05)
-    return 1
+def add(number: int) -> None:
+    cli.main(["ledger", "add", "many.json", *RUN, "--epsilon0", str(number), "--note", f"site {number}"])
 
 
-def test_processes_that_add_at_once_lose_nothing(capsys):
+def test_processes_that_add_at_once_lose_nothing(capsys, here):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
-        assert pool.map(add, [1, 2, 3]) == [0, 0, 0]
-    found = json.loads(run(capsys, "ledger", "show", "many.json", "--json", "--bounds", "fast"))
-    assert len(found["composed"]) == 3
+        pool.map(add, [1, 2, 3, 4, 5, 6], chunksize=1)
+    found = json.loads(run(capsys, "ledger", "list", "many.json", "--json"))["entries"]
+    assert [each["id"] for each in found] == [1, 2, 3, 4, 5, 6]
+    assert {each["ran"]["randomizer"]["epsilon0"] for each in found} == {1, 2, 3, 4, 5, 6}
+    assert [each.name for each in here.iterdir()] == ["many.json"]
+
+
+def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
+    first = ["--on", "2026-01-31", "--note", "site Ulm", "--by", "Ann"]
+    run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1", *first, "--delta", "1e-8")
+    kept = (here / "x.json").read_bytes()
+    second = ["--on", "2026-02-28", "--by", "Bob", "--target-epsilon", "1"]
+    assert "warning" not in run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "2", *second)
+    again = run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
+    assert "warning: entry 1 of 2026-01-31 is the same run" in again
+    assert "checkin ledger remove x.json 3" in again
+    assert (here / "x.json").read_bytes().startswith(kept), "lines are appended, and never changed"
+    three = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
+    assert (three["delta"], three["target_epsilon"]) == (1e-8, 1.0)
+    run(capsys, "ledger", "remove", "x.json", "3", "--note", "added twice", "--by", "Ann")
+    listed = run(capsys, "ledger", "list", "x.json")
+    assert "1     2026-01-31 Ann" in listed
+    assert "(site Ulm)" in listed
+    assert "by Ann (added twice): 2,000 clients" in listed
+    two = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
+    assert two["epsilon"] < three["epsilon"]
+    assert "entry 3 was removed on" in refused(capsys, "ledger", "remove", "x.json", "3")
+    assert "expected one of 1 to 3" in refused(capsys, "ledger", "remove", "x.json", "4")
+    other = ["--delta", "1e-6", "--epsilon0", "1"]
+    assert "delta 1e-6: expected 1e-08, which x.json keeps" in refused(
+        capsys, "ledger", "add", "x.json", *RUN, *other
+    )
+    assert "--on June: expected a date" in refused(
+        capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1", "--on", "June"
+    )
+    assert "note: the ledger's own delta is 1e-08" in run(
+        capsys, "ledger", "show", "x.json", "--delta", "1e-5"
+    )
+
+
+def test_what_is_left_is_what_fits_and_a_summary_names_nobody(capsys):
+    run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1", "--note", "site Ulm", "--by", "Ann")
+    assert "note: the ledger keeps no delta" in run(capsys, "ledger", "show", "x.json")
+    more = ["--epsilon0", "2", "--delta", "1e-6", "--target-epsilon", "3", "--note", "site Rom"]
+    run(capsys, "ledger", "add", "x.json", *RUN, *more, "--on", "2026-02-28")
+    left = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))["rounds_left"]
+    assert f"left of epsilon 3 at the rate of entry 2: {left:,} rounds" in run(
+        capsys, "ledger", "show", "x.json"
+    )
+    spent = json.loads(run(capsys, "budget", "x.json", "--json"))
+    assert spent["rounds_left"] == left
+    assert spent["left"] == 3.0 - spent["spent"]
+    assert f"entry 2: {left:,} rounds" in run(capsys, "budget", "x.json")
+    accountant = CheckInAccountant()
+    accountant.compose(to_event(PROTOCOL, cj.PureLDP(epsilon0=1.0)))
+    last = cj.PureLDP(epsilon0=2.0)
+    accountant.compose(to_event(PROTOCOL, last))
+    for factor, fits in ((1.0, True), (1.02, False)):
+        trial = CheckInAccountant()
+        trial.load_state_dict(accountant.state_dict())
+        trial.compose(to_event(PROTOCOL.repeated(int(left * factor) + 1 - fits), last))
+        assert (trial.get_epsilon(1e-6) <= 3.0) == fits
+    for form in ([], ["--json"]):
+        told = run(capsys, "ledger", "show", "x.json", "--summary", *form)
+        for secret in ("Ulm", "Rom", "Ann", "site"):
+            assert secret not in told
+        assert f"{left:,}" in told or str(left) in told
+    assert "2 runs of 40 rounds in all" in run(capsys, "ledger", "show", "x.json", "--summary")
+
+
+def lines_of(path):
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.fixture
+def two_entries(capsys, here):
+    for epsilon0 in ("1", "2"):
+        run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", epsilon0)
+    return here / "x.json"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (lambda lines: [lines[0], lines[1].replace(b'"count": 20', b'"count": 2'), lines[2]], 2),
+        (lambda lines: [lines[0], lines[2]], 2),
+        (lambda lines: [lines[0], lines[2], lines[1]], 2),
+        (lambda lines: [*lines, lines[2]], 4),
+        (lambda lines: [*lines, b"{}\n"], 4),
+        (lambda lines: [*lines[:2], lines[2][:40] + b"\n"], 3),
+    ],
+)
+def test_a_line_that_was_changed_lost_or_moved_is_noticed(two_entries, capsys, spoil, line):
+    two_entries.write_bytes(b"".join(spoil(lines_of(two_entries))))
+    kept = two_entries.read_bytes()
+    assert f"x.json: line {line}: damaged" in refused(capsys, "ledger", "show", "x.json")
+    assert f"line {line}: damaged" in refused(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
+    assert two_entries.read_bytes() == kept
+
+
+def test_a_line_cut_short_by_a_kill_does_not_count(two_entries, capsys):
+    whole = two_entries.read_bytes()
+    two_entries.write_bytes(whole[:-30])
+    cli.main(["ledger", "list", "x.json", "--json"])
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)["entries"]) == 1
+    assert "the last line was cut short" in err
+    run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "2")
+    assert two_entries.read_bytes() == whole
+
+
+def test_a_ledger_is_what_a_run_begins_with(two_entries):
+    found = ledger_file.read(two_entries)
+    assert found.before == ((PROTOCOL, cj.PureLDP(epsilon0=1.0)), (PROTOCOL, cj.PureLDP(epsilon0=2.0)))
+    accountant = CheckInAccountant()
+    accountant.load_state_dict(found.state)
+    (first, its), second = found.before
+    both = cj.account(*second, delta=1e-6, before=[(first, its)])
+    assert accountant.get_epsilon(1e-6) == pytest.approx(both.epsilon, rel=1e-9)
+
+
+def test_other_events_are_entries_that_no_run_begins_with(capsys, here):
+    accountant = CheckInAccountant().compose(dp_accounting.GaussianDpEvent(50.0), 3)
+    accountant.compose(dp_accounting.NonPrivateDpEvent())
+    (here / "y.json").write_text(json.dumps(accountant.state_dict()))
+    listed = run(capsys, "ledger", "list", "y.json")
+    assert "3 x " in listed
+    assert "a non-private event" in listed
+    run(capsys, "ledger", "remove", "y.json", "2")
+    assert json.loads(run(capsys, "ledger", "show", "y.json", "--json"))["epsilon"] is not None
+    with pytest.raises(ValueError, match="entry 1: expected a run of check-ins"):
+        _ = ledger_file.read(here / "y.json").before
+
+
+def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here):
+    """And what was run is an entry afterwards, with all rounds that were to run."""
+    before = ["--num-clients", "400", "--check-in-prob", "0.2", "--num-rounds", "6", "--epsilon0", "1"]
+    run(capsys, "ledger", "add", "x.json", *before, "--delta", "1e-5", "--target-epsilon", "1")
+    left = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))["rounds_left"]
+    train = ["train", "digits", "--num-clients", "400", "--check-in-prob", "0.2", "--epsilon0", "1"]
+    train += ["--num-rounds", "400", "--run-dir", "runs", "--ledger", "x.json", "--eval-every", "1000"]
+    assert "--delta 1e-06: expected 1e-05, which x.json keeps" in refused(capsys, *train)
+    run(capsys, *train, "--delta", "1e-5", "--mechanism", "any")
+    spent = json.loads(run(capsys, "budget", "runs", "--json"))
+    assert spent["target_epsilon"] == 1.0
+    assert left <= spent["rounds"] <= 1.01 * left + 1
+    run(capsys, "ledger", "add", "x.json", "--run", "runs")
+    both = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
+    assert both["epsilon"] == pytest.approx(spent["spent"]["messages"], rel=1e-9)
+    assert both["rounds_left"] == 0
+    assert "--epsilon0 is said by --run" in refused(
+        capsys, "ledger", "add", "x.json", "--run", "runs", "--epsilon0", "1"
+    )

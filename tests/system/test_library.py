@@ -16,6 +16,7 @@ import pytest
 from stand_in import quick_account
 
 import checkin_jax as cj
+from checkin_jax.reports import formats
 from checkin_jax.training.reports import run_page, statement
 
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
@@ -299,7 +300,7 @@ def test_the_report_says_what_is_public_what_costs_nothing_and_how_settings_were
     assert read.about["tuning"] == "as in an earlier study"
     record = statement.record(read, quick_account, attack=False)
     assert record["tuning"]["stated"] == "as in an earlier study"
-    shown = statement.as_text(record)
+    shown = formats.as_text(record)
     assert "Stated: as in an earlier study." in shown
     assert "post-processing costs no privacy" in shown
     assert "  test set " not in str(dataclasses.replace(told, metrics={}))
@@ -324,9 +325,9 @@ def test_a_run_that_ended_early_leads_with_all_planned_rounds_everywhere(tmp_pat
     assert page.index(">0.012<") < page.index("epsilon at most 0.004")
     values = statement.record(read, quick_account, attack=False)
     for form in ("text", "model-card"):
-        shown = statement.FORMATS[form](values)
+        shown = formats.FORMATS[form](values)
         assert shown.index("at most 0.012") < shown.index("at most 0.004")
-    entry = json.loads(statement.as_registry(values))
+    entry = json.loads(formats.as_registry(values))
     assert [each["epsilon"] for each in entry["dp_flavors"]] == pytest.approx([0.018, 0.012, 0.006])
 
 

@@ -14,6 +14,7 @@ import checkin_jax
 from checkin_jax import _compiled as compiled
 from checkin_jax import cli
 
+pytestmark = pytest.mark.usefixtures("interruptible")
 ROOT = Path(checkin_jax.__file__).parents[1]
 QUICK = ["epsilon", "--num-clients", "100", "--check-in-prob", ".1", "--epsilon0", "1", "--view", "local"]
 

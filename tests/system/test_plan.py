@@ -7,6 +7,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import cli
+from checkin_jax._rounding import up
 
 FLEET = "[fleet]\navailable = [2000, 1000]\ncheck_in_prob = 0.05\ndrop_out_prob = 0.1\ncycles = 3\n"
 TARGET = "[target]\nepsilon = 0.5\ndelta = 1e-5\n"
@@ -58,9 +59,19 @@ def test_a_plan_to_read(planned):
     )
     assert "view 'aggregate'" in text.splitlines()[0]
     head, first, second = text.splitlines()[2:5]
-    assert re.split("  +", head) == ["epsilon, at least and at most", "aggregate", "local", "messages", "met"]
-    assert first.endswith("yes (quick)")
-    assert second.endswith("no (quick)")
+    assert re.split("  +", head) == [
+        "epsilon, at least and at most",
+        "aggregate",
+        "local",
+        "messages",
+        "met",
+        "noise of the mean",
+    ]
+    counts = [2000 * 0.05 * 0.9, 1000 * 0.05 * 0.9]
+    noise = [up(9.0 / count**0.5, 3) for count in counts]
+    assert first.endswith(f"yes (quick)  {noise[0]} to {noise[1]}")
+    assert "no (quick)" in second
+    assert "times smaller, not below" in text
     exact = cj.account(RUN, cj.Gaussian(noise_multiplier=9.0), delta=1e-5, bounds="fast")
     assert all(f"  [ ] {each}" in text for each in exact.assumptions)
 
@@ -68,8 +79,8 @@ def test_a_plan_to_read(planned):
 def test_a_plan_in_markdown(planned):
     text = planned(FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\n", "--markdown", "--bounds", "fast")
     assert text.splitlines()[2:4] == [
-        "| epsilon, at least and at most | messages | local | aggregate | met |",
-        "| --- | --- | --- | --- | --- |",
+        "| epsilon, at least and at most | messages | local | aggregate | met | noise of the mean |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     assert "\n* [ ] every client" in text or "\n* [ ] who is available" in text
 
@@ -81,7 +92,7 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     assert stop.value.code == 1
     text = capsys.readouterr().out
     assert "target_epsilon=1e-12: no noise_multiplier" in text
-    assert text.splitlines()[4].endswith("no (quick)")
+    assert "no (quick)" in text.splitlines()[4]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +104,8 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
         (FLEET + MESSAGES, "expected a table [target]"),
         (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),
         (FLEET + "[target]\ndelta = 1e-5\n[[message]]\n", "expected an epsilon in [target]"),
+        (FLEET + TARGET + "free = 'weeks'\n" + MESSAGES, "free='weeks'"),
+        (FLEET + TARGET + "free = 'cycles'\n[[message]]\n", "nothing else free"),
         (FLEET + "[fleets]\n" + TARGET + MESSAGES, "did you mean fleet?"),
         (FLEET + TARGET + "[[message]]\nepsilon = 1.0\n", "did you mean epsilon0?"),
         (FLEET + TARGET + "[[message]]\nmechanism = 'l3'\n", "mechanism='l3'"),
@@ -113,3 +126,41 @@ def test_what_is_no_plan_is_refused_in_one_line(planned, capsys, text, told):
     assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
     assert told in err
     assert "plan.toml: " in err
+
+
+@pytest.mark.parametrize("free", ["cycles", "num-rounds", "check-in-prob"])
+def test_rounds_cycles_and_coins_are_searched_for_a_fleet(planned, free):
+    """The value found meets the target, and a little more does not."""
+    most = 0.1 if free == "check-in-prob" else 0.5  # clients that always come leak .27
+    target = f"[target]\nepsilon = {most}\ndelta = 1e-5\n"
+    more = ["--free", free, "--bounds", "fast"]
+    (row,) = json.loads(planned(FLEET + target + "[[message]]\nepsilon0 = 1.0\n", *more, "--json"))[
+        "messages"
+    ]
+    assert row["met"]
+    one = cj.from_availability([2000, 1000], coin=0.05, drop_out_prob=0.1)
+    run = {
+        "cycles": lambda value: one.repeated(2 * value),
+        "num-rounds": one.repeated,
+        "check-in-prob": lambda value: cj.from_availability([2000, 1000] * 3, coin=value, drop_out_prob=0.1),
+    }[free]
+
+    def epsilon(value):
+        return cj.account(run(value), cj.PureLDP(epsilon0=1.0), delta=1e-5, bounds="fast").epsilon
+
+    assert row["messages"]["epsilon"] == pytest.approx(epsilon(row["found"]), rel=1e-9)
+    assert row["messages"]["epsilon"] <= most
+    assert epsilon(row["found"] * 1.001 if free == "check-in-prob" else row["found"] + 1) > most
+    text = planned(FLEET + target + "[[message]]\nepsilon0 = 1.0\n", *more)
+    assert {"cycles": " cycles (", "num-rounds": " rounds ", "check-in-prob": "check-in probability up to"}[
+        free
+    ] in text
+    in_file = FLEET + target + f"free = '{free.replace('-', '_')}'\n[[message]]\nepsilon0 = 1.0\n"
+    assert planned(in_file, "--bounds", "fast") == text
+
+
+def test_a_year_of_hours_is_said_once(planned):
+    fleet = f"[fleet]\navailable = {[2000] * 24}\ncheck_in_prob = 0.05\ncycles = 365\n"
+    text = planned(fleet + TARGET + "[[message]]\nepsilon0 = 0.1\n", "--json", "--bounds", "fast")
+    assert json.loads(text)["messages"][0]["num_rounds"] == 8_760
+    assert len(text) < 200_000

@@ -1,7 +1,9 @@
 """`checkin statement`: every format says the same, and the record keeps to the published schema."""
 
 import copy
+import html
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -10,7 +12,8 @@ from stand_in import as_read, audited, quick_account
 
 import checkin_jax as cj
 from checkin_jax import cli
-from checkin_jax.reports import theorems
+from checkin_jax._rounding import up
+from checkin_jax.reports import formats, theorems
 from checkin_jax.training.reports import recorded, statement
 from checkin_jax.training.run import PrivateRun
 
@@ -36,7 +39,7 @@ def record(run_dir):
 
 def test_the_record_keeps_to_the_schema(record):
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    VALID.validate(json.loads(statement.as_json(record)))
+    VALID.validate(json.loads(formats.as_json(record)))
     assert record["unit"]["records_per_client"] == 2
     assert record["guarantees"][1]["epsilon"] == pytest.approx(4e-3)
     assert record["guarantees_of_all_planned_rounds"][1]["epsilon"] == pytest.approx(6e-3)
@@ -47,7 +50,7 @@ def test_the_record_keeps_to_the_schema(record):
     "spoil",
     [
         lambda record: record.pop("not_covered"),
-        lambda record: record.update(schema=2),
+        lambda record: record.update(schema=1),
         lambda record: record["guarantees"][0].update(epsilon=-1.0),
         lambda record: record["tuning"].update(covered=True),
         lambda record: record["unit"].pop("adjacency"),
@@ -62,14 +65,14 @@ def test_the_schema_refuses_other_records(record, spoil):
 
 @pytest.mark.parametrize("form", ["text", "model-card"])
 def test_every_format_says_it_all(record, form):
-    shown = statement.FORMATS[form](record)
+    shown = formats.FORMATS[form](record)
     for words in ("Unit of privacy", "replace-one", "0.0001", "Tuning", "Not covered", "shuffler", "0.006"):
         assert words in shown
     assert "<digits>" in shown
 
 
 def test_an_entry_of_a_registry_says_what_a_run_cannot_know(record):
-    entry = json.loads(statement.as_registry(record))
+    entry = json.loads(formats.as_registry(record))
     assert entry["deployment"]["data_curator"] is None
     assert [each["model"]["view"] for each in entry["dp_flavors"]] == ["local", "messages", "aggregate"]
     VALID.validate(entry["statement"])
@@ -87,21 +90,19 @@ def test_the_command_states_with_an_attackers_terms(run_dir, capsys):
 
 def test_every_format_quotes_the_last_audit(run_dir, record):
     assert record["audit"] is None
-    assert "No audit of this run is known here." in statement.as_text(record)
+    assert "No audit of this run is known here." in formats.as_text(record)
     run = recorded.read(run_dir)
     audited(run)
     record = statement.record(run, quick_account, attack=False)
-    VALID.validate(json.loads(statement.as_json(record)))
+    VALID.validate(json.loads(formats.as_json(record)))
     for form in ("text", "model-card"):
-        shown = statement.FORMATS[form](record)
+        shown = formats.FORMATS[form](record)
         assert "attacked by checkin audit on 2026-11-20" in shown
         assert "(confidence 0.95)" in shown
         assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06" in as_read(shown)
-    assert (
-        json.loads(statement.as_registry(record))["statement"]["audit"]["findings"][0]["audit_lower"] == 0.25
-    )
+    assert json.loads(formats.as_registry(record))["statement"]["audit"]["findings"][0]["audit_lower"] == 0.25
     audited(run, passed=False)
-    assert "VIOLATION" in statement.as_text(statement.record(run, quick_account, attack=False))
+    assert "VIOLATION" in formats.as_text(statement.record(run, quick_account, attack=False))
 
 
 def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
@@ -115,11 +116,11 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 
 def test_theorems_are_stated(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
-    (said,) = (lines for head, lines in statement.sections(record) if head == statement.THEOREMS)
+    (said,) = (lines for head, lines in formats.sections(record) if head == formats.THEOREMS)
     assert said.pop() == theorems.GLOSSARY
     assert said
     for each in said:
-        assert f"  {each}\n" in statement.as_text(record)
+        assert f"  {each}\n" in formats.as_text(record)
 
 
 def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
@@ -128,3 +129,115 @@ def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
         cli.main(["statement", str(run_dir)])
     assert stop.value.code == 2
     assert "nothing to state" in capsys.readouterr().err
+
+
+PLAN = """
+[fleet]
+available = [2000, 1000]
+check_in_prob = 0.05
+cycles = 3
+
+[target]
+epsilon = 0.5
+delta = 1e-5
+
+[[message]]
+epsilon0 = 1.0
+
+[[message]]
+epsilon0 = 4.0
+
+[deployment]
+operator = "Example <Ltd>"
+view = "messages"
+"""
+
+
+@pytest.fixture
+def subjects(tmp_path, monkeypatch, capsys):
+    """A plan and a ledger in the working folder; returns what prints a statement."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    Path("fleet.toml").write_text(PLAN)
+    Path("said.toml").write_text(PLAN[PLAN.index("[deployment]") :])
+    for month, cycles, day in (("june", 4, "2026-06-30"), ("july", 5, "2026-07-31")):
+        Path(f"{month}.csv").write_text("available,coin\n" + "2000,0.05\n1000,0.05\n" * cycles)
+        add = ["--availability", f"{month}.csv", "--epsilon0", "1", "--note", month, "--delta", "1e-5"]
+        cli.main(["ledger", "add", "year.json", *add, "--target-epsilon", "0.5", "--on", day])
+    capsys.readouterr()
+
+    def stated(*args: str) -> str:
+        cli.main(["statement", *args, "--bounds", "fast"])
+        return capsys.readouterr().out
+
+    return stated
+
+
+@pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
+def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
+    values = json.loads(subjects(*subject, "--format", "json"))
+    VALID.validate(values)
+    assert values["subject"] == ("plan" if subject[0] == "fleet.toml" else "ledger")
+    assert values["target"] == {"epsilon": 0.5, "view": "messages"}
+    assert values["declared"]["operator"] == "Example <Ltd>"
+    assert "purpose" in values["blanks"]
+    (one, *_) = (each for each in values["guarantees"] if each["view"] == "messages")
+    assert one["met"] == (one["epsilon"] <= 0.5)
+    night = "plugged in all night"
+    assert any(night in each for each in one["assumptions"])
+    entry = json.loads(subjects(*subject, "--format", "registry"))
+    VALID.validate(entry["statement"])
+    assert entry["deployment"]["data_curator"] == "Example <Ltd>"
+    for form in ("text", "model-card", "html"):
+        shown = subjects(*subject, "--format", form)
+        for words in (night, "replace-one", "1e-05", "shuffler", "purpose", "is met"):
+            assert words in as_read(shown), (form, words)
+        assert form == "html" or "Still blank: contact, " in shown
+        if subject[0] == "year.json" and form != "model-card":
+            assert "Entry 1, 2026-06-30: 2,000 clients" in shown
+            assert "(july)" in shown
+
+
+@pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
+def test_a_statement_says_what_changed_since_the_last(subjects, subject, capsys):
+    last = subjects(*subject, "--format", "json", "--out", "last.json").strip()
+    then = json.loads(Path(last).read_text())
+    said = next(each["epsilon"] for each in then["guarantees"] if each["view"] == "messages")
+    shown = as_read(subjects(*subject, "--last", last, "--format", "html"))
+    assert f"Last time, on {then['made']}, epsilon was at most {up(said, 4)} at delta 1e-05." in shown
+    assert f"Last time, on {then['made']}, at delta 1e-05: " in subjects(*subject, "--last", last)
+    VALID.validate(json.loads(subjects(*subject, "--last", last, "--format", "json")))
+    with pytest.raises(SystemExit):
+        cli.main(["statement", *subject, "--last", "june.csv"])
+    assert "june.csv: expected a statement made by" in capsys.readouterr().err
+
+
+def test_a_removed_entry_is_said_and_not_counted(subjects):
+    before = json.loads(subjects("year.json", "--format", "json"))["guarantees"]
+    cli.main(["ledger", "remove", "year.json", "2", "--by", "Ann", "--note", "a test"])
+    shown = subjects("year.json")
+    assert "by Ann (a test), and not counted." in shown
+    values = json.loads(subjects("year.json", "--format", "json"))["guarantees"]
+    assert all(now["epsilon"] < then["epsilon"] for now, then in zip(values, before))
+
+
+def test_the_first_part_of_a_page_is_for_a_decider(subjects):
+    """250 words, no name of a theorem, no factor above 1,000, the verdict, beliefs, blanks and a decision."""
+    subjects("year.json", "--deployment", "said.toml", "--format", "json", "--out", "last.json")
+    page = subjects("year.json", "--deployment", "said.toml", "--last", "last.json", "--format", "html")
+    first = page[page.index("<body>") : page.index("<h2>What is promised</h2>")]
+    words = as_read(html.unescape(re.sub("<[^>]*>", " ", first))).split()
+    assert len(words) <= 250
+    assert not re.search(r"\b[TGRB]\d|T\*|clones|hexagon|own-laws|profile", " ".join(words))
+    assert "factor" not in words
+    assert not any("e+" in each for each in words)
+    for told in (
+        "Last time",
+        "becomes at most",
+        "Still blank",
+        "accepted",
+        "refused",
+        "on conditions",
+        "version",
+    ):
+        assert told in " ".join(words)

@@ -19,6 +19,8 @@ ROOT = Path(checkin_jax.__file__).parent
 # From the left to the right: a room imports from levels before its own, and from itself. Root modules that begin with
 # an underscore are tools for everybody.
 LEVELS = (
+    # The program that checks the accountant asks nothing of it.
+    ("verify",),
     ("kernels",),
     ("numerics",),
     ("rates", "protocols", "randomizers"),
@@ -34,6 +36,7 @@ DESCRIPTIONS = {"rates", "protocols", "randomizers"}
 OWNERS = {
     "dp_accounting": ("accounting", "flower"),
     "flax": ("training.examples",),
+    "flint": ("verify",),
     "flwr": ("flower",),
     "jax_privacy": ("training.schedules",),
     "loky": ("sweeps",),

@@ -174,8 +174,14 @@ def test_the_first_rounds_of_a_log_are_a_log():
     few = cj.from_availability([500, 500], coin=0.1, drop_out_prob=0.05)
     assert few.what.endswith("among 500 available, 0.05 of those who check in dropping out")
     assert run.rate == pytest.approx(0.2)
+    longer = run.repeated(5)
+    assert longer.log.available.tolist() == [900, 400, 30, 900, 400]
+    assert longer.log.coin.tolist() == [0.1, 0.2, 0.3, 0.1, 0.2]
+    twice = run.repeated(2).varied("cycles", 2)
+    assert twice.log.available.tolist() == [900, 400, 900, 400]
+    assert run.varied("check_in_prob", 0.15).log.coin.tolist() == pytest.approx([0.05, 0.1, 0.15])
     with pytest.raises(ValueError, match="num_rounds=4: expected at most 3"):
-        run.repeated(4)
+        cj.AvailableCheckIn(log=run.log, num_rounds=4)
 
 
 def test_a_log_is_one_event_whose_rounds_keep_their_numbers():

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families, table, witnesses
+from checkin_jax.accounting import witnesses
+from checkin_jax.accounting.bounds import families, table
 from checkin_jax.accounting.bounds.facts import Unit
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit import (

@@ -53,15 +53,8 @@ _NEARLY_ALL = 0.5
 
 
 def t1(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients; eps0-LDP messages."""
-    if unit.cover is None or unit.epsilon0 is None or unit.protocol.averaged_throws is not None:
-        return None
-    return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
-
-
-def t3(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
-    if unit.cover is None or unit.epsilon0 is None or unit.protocol.averaged_throws is None:
+    """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
+    if unit.cover is None or unit.epsilon0 is None:
         return None
     return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
 

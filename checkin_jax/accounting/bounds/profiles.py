@@ -78,7 +78,7 @@ class LabelProfile:
         up, down = apart > 0.0, apart < 0.0
         return (apart[up], other[up]), (-apart[down], target[down])
 
-    @functools.cached_property
+    @property
     def top(self) -> float:
         """The largest loss; infinity where a label has no mass under one of the records."""
         with np.errstate(divide="ignore"):

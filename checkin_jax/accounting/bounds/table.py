@@ -168,7 +168,6 @@ def _of_own_laws(unit: Unit) -> tuple[str, ...]:
 
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1", 0.02, families.t1),
-    _row("clones", "T3", 0.02, families.t3),
     _row("hexagon", "T1+", 0.25, families.t1_plus),
     _row("everybody", "E+", 1.2, families.e_plus, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2", 0.02, families.t2),
@@ -200,7 +199,6 @@ BOUNDS: tuple[Bound, ...] = (
     _row("two-steps", "R7", 1.0, thrown.r7),
     _row("subsampling", "G4", 0.02, families.g4, assumes=(_STATED_NOISE,)),
     _row("clones", "T1h", 0.03, builders.t1h),
-    _row("clones", "T3h", 0.03, builders.t3h),
     _row("clones", "T2'h", 0.05, builders.t2_prime_h),
     _row("hexagon", "T1h+", 0.3, builders.t1h_plus),
     _row("own-laws", "B0h", 1.0, builders.b0h, assumes=(_NOT_ADAPTIVE,)),

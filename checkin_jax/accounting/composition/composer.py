@@ -252,6 +252,14 @@ class BelowScale(Protocol):
     below_scale: bool
 
 
+def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
+    """The upper end of units composed on a grid, and the knots of each unit's profile there.
+
+    Call inside `float64()`, with two units or more and no top below 1e-9.
+    """
+    return _Composer(units, delta).upper()
+
+
 class Curves(NamedTuple):
     """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
 

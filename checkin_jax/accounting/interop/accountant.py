@@ -35,17 +35,28 @@ from checkin_jax.accounting.bounds.choice import (
     check_bounds,
     check_relation,
     stronger,
+    units_alike,
 )
 from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
+from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop import central, ledger
-from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, joined, to_unit
+from checkin_jax.accounting.interop.events import (
+    CheckInDpEvent,
+    Unit,
+    joined,
+    to_event,
+    to_unit,
+    unit_event,
+)
 from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
 from checkin_jax.accounting.interop.pld import grid_of, pld_of
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
+from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
+from checkin_jax.randomizers import Randomizer
 
 
 class MixedViewsWarning(UserWarning):
@@ -336,6 +347,42 @@ class CheckInAccountant(PrivacyAccountant):
         if trial._total > MAX_ROUNDS:
             return True
         return trial.get_epsilon(target_delta) > target_epsilon
+
+    @named
+    def rounds_left(
+        self,
+        protocol: CheckInProtocol,
+        randomizer: Randomizer,
+        *,
+        view: str = "messages",
+        target_epsilon: float,
+        target_delta: float,
+    ) -> int:
+        """Number of further rounds, or windows, of this protocol after which epsilon still is at most the target.
+
+        Rounds of a log go on as the log does, from its beginning again where it ends. The number is on the safe side,
+        and within 1% of the largest such number; nothing is composed. 0: not one more fits. What `would_exceed` says
+        of choosing by outputs applies.
+
+        Raises:
+          TypeError, ValueError: a target outside its range, or a run without a bound here.
+        """
+        target_epsilon = _validate.real(0, math.inf, open_low=True, target_epsilon=target_epsilon)
+        unit = unit_event(protocol, randomizer, view).protocol
+        check_relation(unit, view, self._relation)
+        most = MAX_ROUNDS - self._total
+        if not units_alike(protocol):
+            most = min(most, MAX_LOG_ROUNDS)
+
+        def epsilon(count: int) -> float:
+            trial = copy.deepcopy(self)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MixedViewsWarning)
+                trial.compose(to_event(protocol.repeated(count), randomizer, view=view))
+            return trial.get_epsilon(target_delta)
+
+        start = min(protocol.repeats, max(most, 1))
+        return largest_count(epsilon, most, target_epsilon, start=start, tolerance=0.01) if most > 0 else 0
 
     @property
     def notes(self) -> tuple[str, ...]:

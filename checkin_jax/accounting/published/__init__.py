@@ -15,9 +15,6 @@ from checkin_jax.accounting.published.composition import repeated as repeated
 from checkin_jax.accounting.published.composition import strong as strong
 from checkin_jax.accounting.published.composition import strong_composition as strong_composition
 from checkin_jax.accounting.published.least_divergence import lemma_3 as lemma_3
-from checkin_jax.accounting.published.literature import PublishedValue as PublishedValue
-from checkin_jax.accounting.published.literature import literature as literature
-from checkin_jax.accounting.published.literature import tables as tables
 from checkin_jax.accounting.published.lower import theorem_3 as theorem_3
 from checkin_jax.accounting.published.lower import theorem_3_sharper as theorem_3_sharper
 from checkin_jax.accounting.published.record import PublishedBound as PublishedBound

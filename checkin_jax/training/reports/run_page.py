@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 _POINTS = 10
 # Files of a run's folder that the page names with hashes, and the file of its deployer's declarations.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
-DEPLOYMENT = "deployment.toml"
 # Characters of a setting that are shown.
 _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
@@ -88,7 +87,7 @@ def build(
     if early:
         whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
     if deployment is None:
-        declared_there = run.path / DEPLOYMENT
+        declared_there = run.path / declared.FILE
         deployment = declared.read(declared_there) if declared_there.is_file() else Deployment()
     sections = (
         *([_attack(leading)] if attack else []),

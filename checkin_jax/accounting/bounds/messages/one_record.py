@@ -198,7 +198,7 @@ class LabelMessages(_OneRecord):
     def name(self) -> str:
         return self.laws.name
 
-    @functools.cached_property
+    @property
     def scale(self) -> UnitBound:
         return OfEvents(self, self.messages.top)
 
@@ -225,7 +225,7 @@ class MessagesByNumber:
     def name(self) -> str:
         return self.parts[0][1].name
 
-    @functools.cached_property
+    @property
     def scale(self) -> UnitBound:
         return OfEvents(self, max(one.messages.top for _, one in self.parts))
 

@@ -137,16 +137,7 @@ def crowd(unit: Unit) -> Company | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ; eps0-LDP messages; others of whom not all come always."""
-    return _pooled(unit) if unit.protocol.averaged_crowd is None else None
-
-
-def t3h(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h, of averaged slots."""
-    return _pooled(unit) if unit.protocol.averaged_crowd is not None else None
-
-
-def _pooled(unit: Unit) -> UnitBound | None:
+    """Needs: clients whose rates differ, averaged slots or not; eps0-LDP messages; not all others come always."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -162,7 +153,7 @@ def _pooled(unit: Unit) -> UnitBound | None:
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
-    """T1h (T3h) with another dominating step. Needs: as T1h."""
+    """T1h with another dominating step. Needs: as T1h."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -187,7 +178,7 @@ def b0h(unit: Unit) -> UnitBound | None:
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h or T3h, and about 80 messages a round; mechanisms with laws of their own have these."""
+    """Needs: as T1h, and about 80 messages a round; mechanisms with laws of their own have these."""
     if unit.epsilon0 is None or unit.randomizer.step_set is not None:
         return None
     return staged(unit, AnyMessage(unit.epsilon0))

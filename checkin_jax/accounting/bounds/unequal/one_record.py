@@ -42,7 +42,7 @@ class UnequalMessagesOfOne:
     symmetric = False
     below_scale = True
 
-    @functools.cached_property
+    @property
     def scale(self) -> UnitBound:
         return OfEvents(self, self._profile.top)
 

@@ -22,6 +22,8 @@ from checkin_jax.numerics.counts import occupancy
 
 # Most clients and slots whose law is computed one by one.
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
+# Most slots whose rounding leaves something of a small delta.
+MOST_OPPOSITE = 20_000
 # Cells of one message, how far they reach, and places of the sum.
 _CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
 # Scores are cut off at so many standard deviations of the sum; window of the sum, in these and in cut scores.
@@ -134,6 +136,26 @@ def _events(
     return (forward[0], forward[1]), (backward[0], backward[1])
 
 
+def opposite_rounding(slots: int) -> float:
+    """The most by which a computed probability of `OppositeGaussian` may be wrong."""
+    return _BY_SLOT * slots + _ONCE
+
+
+@functools.lru_cache(maxsize=16)
+def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
+    """As `_lines`, all others and the dummies at zero; the client at C, or at -C in the second world."""
+    seen = _Cells.of(mu)
+
+    def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rest = dummy ** (slots - 1)
+        return (
+            rest * (used * other + (1.0 - used) * dummy),
+            rest * (used * mine + (1.0 - used) * dummy),
+        )
+
+    return _events(seen, seen.by_mine - seen.by_other, 1.0, slots, opposite_rounding(slots), worlds)
+
+
 def _best(events: Lines, above: np.ndarray) -> Lines:
     """The line that is highest at each loss; above: c - 1."""
     difference, mass = (np.asarray(each) for each in events)
@@ -167,3 +189,25 @@ class CompetingGaussian:
         above = np.expm1(np.asarray(loss))
         forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
         return _best(forward, above), _best(backward, above)
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeGaussian:
+    """One client's Gaussian message in one of m slots, dummies and all others at zero; replaced by the opposite one.
+
+    A_fix and A_sldw, dummies hidden. Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
+    """
+
+    scale: UnitBound
+    slots: int
+    used: float
+    mu: float
+
+    name = "Gaussian messages in slots, opposite records among zeros"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(np.asarray(loss))
+        # A reflection exchanges the two worlds.
+        lines = _best(_opposite_lines(self.slots, self.used, self.mu)[0], above)
+        return lines, lines

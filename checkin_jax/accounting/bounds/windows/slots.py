@@ -38,6 +38,8 @@ from checkin_jax.protocols import Slots
 
 # With visible slots the lower end ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
+# Rounding above this share of delta costs a lower end more than contours do.
+_MATTERS = 1e-3
 
 
 @functools.lru_cache(maxsize=64)
@@ -260,10 +262,10 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     # The others' records, and the dummies, are zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
         found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
-    if unit.replaced and SMALL_MU <= mu <= MOST_LATTICE_MU:
-        law = opposite_gaussians(mu, log_inverse_mass)
-        messages = HiddenSlots(number, seen, LabelProfile(law), log_inverse_mass)
-        found.append(LabelMessages(messages, law))
+    # Grids are made from this bound, which is evaluated once.
+    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
+    if unit.replaced:
+        found += _opposite_records(scale)
     if (
         throws is not None
         and size == 1
@@ -271,10 +273,27 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
         and number <= competing.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
-        # Grids are made from this bound.
-        scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
         found.append(competing.CompetingGaussian(scale, *throws, mu, unit.replaced))
     return tuple(found)
+
+
+def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
+    """One record replaced by the opposite one, dummies and all others at zero.
+
+    By the law of a sum over the slots; where its rounding matters by contours, too, which lose more of few messages.
+    """
+    number, mu, log_inverse_mass = alone.slots, alone.mu, alone.log_inverse_mass
+    found: list[Instance] = []
+    if mu > MOST_LATTICE_MU:
+        return found
+    if mu >= LEAST_MU and number <= competing.MOST_OPPOSITE:
+        found.append(competing.OppositeGaussian(alone, number, alone.used, mu))
+    rounded = competing.opposite_rounding(number) > _MATTERS * math.exp(17.0 - log_inverse_mass)
+    if mu >= SMALL_MU and (rounded or not found):
+        law = opposite_gaussians(mu, log_inverse_mass)
+        messages = HiddenSlots(number, alone.used, LabelProfile(law), log_inverse_mass)
+        found.append(LabelMessages(messages, law))
+    return found
 
 
 def _visible_instances(

@@ -124,7 +124,7 @@ def _hiding(unit: Unit) -> Hiding | None:
     """Where the client's message hides."""
     cover, throws, shown = unit.cover, unit.protocol.used_throws, unit.slots
     if cover is not None:
-        return Shuffled(*cover, "T1" if unit.protocol.averaged_throws is None else "T3")
+        return Shuffled(*cover)
     if shown is None:
         return None
     if shown.hidden:

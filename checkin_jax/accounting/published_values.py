@@ -8,10 +8,9 @@ import importlib.resources
 import json
 from collections.abc import Iterator
 
-from checkin_jax import protocols, randomizers
+from checkin_jax import _validate, protocols, randomizers
 from checkin_jax._names import named
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.interop.allocation import random_allocation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,7 @@ class PublishedValue:
 
     @property
     def verdict(self) -> str:
-        """Whether the value can be true, and which of the two bounds is sharper.
+        """The value beside the bracket, in a word.
 
         "contradicted": an upper bound below the epsilon of a concrete run, or a lower bound above a proved one.
         "sharper" or "looser": the published bound, beside the end of the bracket in its direction.
@@ -62,7 +61,7 @@ class Table:
       artefact: where the values stand: a repository, its commit and a file.
       obtained: how they were read off.
       remark: how the source's setting differs from ours, or why a value cannot be true; may be empty.
-      rows: as in `literature.json`.
+      rows: as in `published_values.json`.
     """
 
     name: str
@@ -91,6 +90,9 @@ class Table:
 
 def _bracket(row: dict) -> tuple[str, float, float]:
     if "allocation" in row:
+        # Here, as dp_accounting takes a second to import.
+        from checkin_jax.accounting.interop.allocation import random_allocation
+
         arguments = row["allocation"]
         found = random_allocation(**arguments, delta=row["delta"])
         return _call("random_allocation", arguments), found.lower, found.epsilon
@@ -115,7 +117,7 @@ def _call(name: str, arguments: dict) -> str:
 @functools.cache
 def tables() -> dict[str, Table]:
     """The tables of published values by name, in the order of the page."""
-    text = (importlib.resources.files("checkin_jax.accounting.published") / "literature.json").read_text(
+    text = (importlib.resources.files("checkin_jax.accounting") / "published_values.json").read_text(
         encoding="utf-8"
     )
     return {
@@ -128,7 +130,7 @@ def literature(table: str | None = None) -> list[PublishedValue]:
     """Values that others have published, each beside the certified bracket, which is computed now.
 
     Args:
-      table: a name in `tables()`; all of them if None, which takes about a minute.
+      table: a name in `tables()`; all of them if None, which takes half a minute.
 
     Returns:
       The rows, in the order of their table.
@@ -138,11 +140,11 @@ def literature(table: str | None = None) -> list[PublishedValue]:
 
     Examples:
       >>> import checkin_jax as cj
-      >>> row = cj.published.literature("clones-2021")[0]
+      >>> row = cj.literature("clones-2021")[0]
       >>> print(f"{row.published:.4f} published; {row.lower:.4f} to {row.epsilon:.4f}: {row.verdict}")
       0.1728 published; 0.1169 to 0.1183: looser
     """
-    if table is not None and table not in tables():
-        raise ValueError(f"table={table!r}: expected one of {', '.join(tables())}")
+    if table is not None and (not isinstance(table, str) or table not in tables()):
+        raise ValueError(f"table={_validate.shown(table)}: expected one of {', '.join(tables())}")
     chosen = tables().values() if table is None else [tables()[table]]
     return [value for one in chosen for value in one.values()]

@@ -1,0 +1,167 @@
+"""Certificates: what `checkin_jax.verify`, an independent program, needs to check the upper end of a guarantee.
+
+The dominating profile of each unit at the knots on which the accountant composed it, and how many units there are.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from checkin_jax._version import __version__
+from checkin_jax.accounting.bounds.choice import whole_run
+from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.unit import Least, LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition.laws import sides_above
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.execution.devices import float64
+
+FORMAT = "checkin-jax certificate 1"
+# An end of the accountant's own that is as good as the guarantee's.
+_SAME = 1e-12
+# Above the rounding of a closed form; share of delta that all units may hold at infinite loss, for nothing.
+_EXACT, _NOTHING = 1e-14, 2.0**-36
+Units = list[tuple[UnitBound, int]]
+
+
+def certificate(guarantee: Guarantee) -> dict[str, Any]:
+    """The guarantee's upper end as `python -m checkin_jax.verify` checks it, for `json.dump`.
+
+    Numbers are float64 as hexadecimal text, exact. Profiles are those that the units were composed with, at whole
+    multiples of one spacing; `model` names the pair where verify sums it itself, else the bound is taken on trust.
+    What verify checks and what it does not: docs/verify.md.
+
+    Raises:
+      TypeError: `guarantee` is no Guarantee.
+      ValueError: not an answer of `account`; no finite epsilon; or the end was not found by composing profiles on a
+        grid, so that they do not prove it.
+    """
+    if not isinstance(guarantee, Guarantee):
+        raise TypeError(f"guarantee={type(guarantee).__name__}: expected a Guarantee")
+    g = guarantee
+    if g.asked is None or g.validity != "certified":
+        raise ValueError("guarantee: expected one that `account` returned")
+    if not math.isfinite(g.epsilon):
+        raise ValueError(f"guarantee.epsilon={g.epsilon}: expected a finite one; there is nothing to check")
+    how = {"relation": g.neighboring_relation, "client_rate": g.client_rate, "before": g.before}
+    run = whole_run(g.protocol, g.randomizer, g.view, g.delta, bounds=g.bounds, **how)
+    with float64():
+        for units in (run.units, run.stronger):
+            composed = _composed([(one, count) for one, count in units if one.top > 0 and count > 0], g)
+            if composed is not None:
+                return {"format": FORMAT, "version": __version__, "claim": _claim(g, composed), **composed}
+    raise ValueError(
+        f"guarantee.method={g.method!r}: expected an end found by composing profiles on a grid; "
+        "this one is proved otherwise, and has no certificate"
+    )
+
+
+def _claim(g: Guarantee, composed: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "words": f"epsilon <= {g.epsilon!r} at delta {g.delta!r}, {g.neighboring_relation}, view {g.view!r}: "
+        f"{g.protocol!r}, {g.randomizer!r}",
+        "epsilon": g.epsilon.hex(),
+        "lower": float(g.lower).hex(),
+        "delta": float(g.delta).hex(),
+        "units": sum(unit["count"] for unit in composed["units"]),
+        "method": g.method,
+        "lower_method": g.lower_method,
+        "assumptions": list(g.assumptions),
+    }
+
+
+def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
+    """Spacing and units, on the knots of the accountant; None where these do not prove the guarantee's end."""
+    if not units:
+        return None
+    found = _knots(units, g)
+    if found is None:
+        return None
+    spacing, indices = found
+    described = []
+    for (one, count), index in zip(units, indices):
+        losses = np.array([_below(int(i) * Fraction(spacing)) for i in index])
+        if isinstance(one, LocalPureLDP):
+            # The accountant counts such units exactly, without the margin of their profile for rounding.
+            forward = np.array([one.rate * math.tanh(0.5 * one.epsilon0) * (1.0 + _EXACT), 0.0])
+            backward = forward
+        else:
+            plus, minus = sides_above(one, losses)
+            forward = _profile(losses, plus)
+            backward = forward if minus is plus else _profile(losses, minus)
+        # Values so small are not told apart.
+        least = g.delta * _NOTHING / sum(count for _, count in units)
+        forward, backward = np.maximum(forward, least), np.maximum(backward, least)
+        described.append(
+            {
+                "bound": _name(one, losses),
+                "model": _model(one),
+                "count": int(count),
+                "knots": [int(i) for i in index],
+                "forward": [float(value).hex() for value in forward],
+                "backward": [float(value).hex() for value in backward],
+            }
+        )
+    return {"spacing": float(spacing).hex(), "units": described}
+
+
+def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
+    """The spacing, and the multiples of it at which each unit's profile is given."""
+    if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
+        # Linear in e^loss up to its largest loss: two knots say all.
+        return units[0][0].top, [np.arange(2)] * len(units)
+    if sum(count for _, count in units) == 1:
+        one = units[0][0]
+        spacing = g.epsilon if g.epsilon > 0 else 1e-3
+        if float(np.max(np.asarray(one.upper(np.full(32, g.epsilon))))) > g.delta:
+            return None
+        return spacing, [np.arange(2)]
+    best, losses = composer.knots(units, g.delta)
+    if best.upper > g.epsilon * (1.0 + _SAME) or best.method == "total variation":
+        return None
+    spacing = float(losses[0][1])
+    indices = [np.rint(at / spacing).astype(np.int64) for at in losses]
+    on_grid = all(
+        np.allclose(index * spacing, at, rtol=1e-12, atol=0.0) for index, at in zip(indices, losses)
+    )
+    return (spacing, indices) if on_grid else None
+
+
+def _below(exact: Fraction) -> float:
+    """The float64 next to a number, from below."""
+    found = float(exact)
+    return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+
+
+def _profile(losses: np.ndarray, side: pld.Side) -> np.ndarray:
+    """The convex profile, at the knots, of the masses that the accountant composes."""
+    slopes = np.cumsum(np.asarray(side.far)[::-1])[::-1]
+    falls = slopes * np.exp(losses[:-1]) * np.expm1(np.diff(losses))
+    lost = float(side.lost)
+    return np.append(lost + np.cumsum(falls[::-1])[::-1], lost)
+
+
+def _name(one: UnitBound, losses: np.ndarray) -> str:
+    return one.named(one.smallest(losses), losses) if isinstance(one, Least) else one.name
+
+
+def _model(one: UnitBound) -> dict[str, Any]:
+    """The pair that the bound is the exact profile of, where verify knows it."""
+    if isinstance(one, LocalOnly):
+        return _model(one.local)
+    if isinstance(one, ShuffledPureLDP):
+        model: dict[str, Any] = {"kind": "shuffled", "clients": int(one.num_clients), "rate": one.rate}
+        model["epsilon0"] = one.epsilon0
+    elif isinstance(one, SlotsPureLDP):
+        model = {"kind": "slots", "slots": int(one.slots), "used": one.used, "epsilon0": one.epsilon0}
+    elif isinstance(one, LocalPureLDP):
+        # One client alone.
+        model = {"kind": "shuffled", "clients": 1, "rate": one.rate, "epsilon0": one.epsilon0}
+    else:
+        model = {"kind": "trusted"}
+    return {name: value.hex() if isinstance(value, float) else value for name, value in model.items()}

@@ -1,0 +1,439 @@
+"""A ledger as a file: a line for each thing that was recorded, appended and never changed.
+
+The first line names the schema and the neighboring relation. Every further line is an entry, the removal of an entry,
+or the target. Each line ends with the SHA-256 of itself and of the hash before it, so that a line that was changed,
+lost or moved is noticed. Files of `CheckInAccountant.state_dict()`, which are one JSON object, are read too, and take
+this form when something is added to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from checkin_jax import _validate
+from checkin_jax._files import appending, naming, replacing
+from checkin_jax._plain import to_plain
+from checkin_jax._version import __version__
+from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.bounds.choice import units_alike
+from checkin_jax.accounting.interop import ledger
+from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, to_unit
+from checkin_jax.accounting.interop.guarantee import in_words
+from checkin_jax.protocols import MAX_ROUNDS, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+# Raised whenever the meaning of a line changes; other versions are refused. Schema 3 is that of `state_dict`.
+SCHEMA = 4
+RELATIONS = {"replace-one": "REPLACE_ONE", "add-or-remove-one": "ADD_OR_REMOVE_ONE"}
+_REPLACE = RELATIONS["replace-one"]
+# Kinds of lines, and their fields beside the kind and the hash.
+_START, _ENTRY, _REMOVAL, _TARGET = "ledger", "entry", "removal", "target"
+_FIELDS = {
+    _START: {"schema", "version", "neighboring_relation"},
+    _ENTRY: {"id", "on", "note", "by", "added", "ran"},
+    _REMOVAL: {"id", "on", "note", "by"},
+    _TARGET: {"delta", "epsilon"},
+}
+_HASH = "sha256"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Removal:
+    """Who took an entry out, when (ISO date, UTC), and why."""
+
+    on: str
+    note: str
+    by: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One entry of a ledger.
+
+    Attributes:
+      id: number of the entry, from 1; it is never given again.
+      on: ISO date of the run; None: the file kept no dates.
+      note: words of whoever added it. by: who that was. added: ISO date of adding, UTC.
+      ran: the run as plain values: of one event in a saved accountant.
+      removed: who took it out; None: it counts.
+    """
+
+    id: int
+    on: str | None
+    note: str
+    by: str
+    added: str | None
+    ran: Mapping[str, Any]
+    removed: Removal | None = None
+
+    @property
+    def unit(self) -> tuple[Unit, int] | None:
+        """The unit of check-ins and how often it was composed; None for other events."""
+        counts, _, _ = ledger.load(_state([self], _REPLACE), _REPLACE)
+        return next(((to_unit(event), count) for event, count in counts.items()), None)
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds, or windows; of other events 0."""
+        if (found := self.unit) is None:
+            return 0
+        unit, count = found
+        return unit.protocol.repeats * count
+
+    @property
+    def words(self) -> str:
+        """The run in words: of whom, how many rounds, of which messages, seen how."""
+        if (found := self.unit) is not None:
+            return in_words(*found)
+        return (
+            f"{self.ran['count']:,} x {self.ran['event']}" if "event" in self.ran else "a non-private event"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """The contents of a ledger's file.
+
+    Attributes:
+      path: the file.
+      neighboring_relation: "REPLACE_ONE" or "ADD_OR_REMOVE_ONE".
+      delta, epsilon: the target; None where none was recorded.
+      entries: all entries in the order in which they were added, removed ones among them.
+      torn: whether the last line was cut short while it was written; that line does not count.
+    """
+
+    path: Path
+    neighboring_relation: str = _REPLACE
+    delta: float | None = None
+    epsilon: float | None = None
+    entries: tuple[Entry, ...] = ()
+    torn: bool = False
+
+    @property
+    def counted(self) -> tuple[Entry, ...]:
+        """Entries that were not removed."""
+        return tuple(each for each in self.entries if each.removed is None)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Everything that counts, as `CheckInAccountant.load_state_dict` takes it."""
+        return _state(self.counted, self.neighboring_relation)
+
+    @property
+    def before(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
+        """Runs that count, as `account(before=...)` and `PrivateRun.before` take them; the view is the one asked there.
+
+        Raises:
+          ValueError: something else than a run of check-ins counts, or the relation is not replace-one.
+        """
+        if self.neighboring_relation != _REPLACE:
+            raise ValueError(f"{self.path}: expected a ledger of the neighboring relation replace-one")
+        pairs: list[tuple[CheckInProtocol, Randomizer]] = []
+        for each in self.counted:
+            if (found := each.unit) is None:
+                raise ValueError(
+                    f"{self.path}: entry {each.id}: expected a run of check-ins, not {each.words}"
+                )
+            unit, count = found
+            alike = units_alike(unit.protocol)
+            pairs += [(unit.protocol.repeated(count) if alike else unit.protocol, unit.randomizer)] * (
+                1 if alike else count
+            )
+        return tuple(pairs)
+
+
+def today() -> str:
+    """Today's ISO date, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def date(text: str) -> str:
+    """The text if it is an ISO date; ValueError otherwise."""
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except (TypeError, ValueError):
+        raise ValueError(f"on={_validate.shown(text)}: expected a date such as 2026-01-31") from None
+
+
+def read(path: Path) -> Ledger:
+    """Reads a ledger's file.
+
+    Raises:
+      ValueError: it is no ledger, of another schema, or damaged; path and line are named.
+      OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    return _parsed(path, content)[0]
+
+
+def add(
+    path: Path,
+    event: CheckInDpEvent,
+    count: int,
+    *,
+    on: str | None = None,
+    note: str = "",
+    by: str,
+    neighboring_relation: str = _REPLACE,
+    delta: float | None = None,
+    epsilon: float | None = None,
+) -> tuple[Ledger, Entry | None]:
+    """Appends an entry to a file, which is made if it is not there; other processes that append wait meanwhile.
+
+    Args:
+      event, count: the run: one unit and how often it repeats, or a log and 1.
+      on: ISO date of the run; today if left out.
+      note, by: as of `Entry`.
+      neighboring_relation: of the file.
+      delta, epsilon: the target, which a file records once.
+
+    Returns:
+      The ledger with the entry, and the last earlier entry with the same run; None if there is none.
+
+    Raises:
+      ValueError: another relation or target than the file's; no date; or as `read`.
+      BlockingIOError: another process kept the file for too long. OSError: it cannot be written.
+    """
+    unit = to_unit(event)
+    ran = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
+    ran |= {"view": unit.view, "count": count}
+    kept = {"on": today() if on is None else date(on), "note": note, "by": by, "added": today(), "ran": ran}
+    with _changing(path, neighboring_relation) as change:
+        found = change.ledger
+        same = (each for each in reversed(found.counted) if _canonical(each.ran) == _canonical(ran))
+        earlier = next(same, None)
+        kept_target = target(found, delta, epsilon)
+        lines: list[dict[str, Any]] = [{"kind": _ENTRY, "id": len(found.entries) + 1, **kept}]
+        if kept_target != {"delta": found.delta, "epsilon": found.epsilon}:
+            lines.insert(0, {"kind": _TARGET, **kept_target})
+        return change.write(lines), earlier
+
+
+def remove(path: Path, number: int, *, note: str = "", by: str) -> Ledger:
+    """Appends that an entry no longer counts; the entry itself stays in the file.
+
+    Raises:
+      ValueError: no such entry, or it was removed before; or as `read`. OSError: as `add`, or there is no file.
+    """
+    read(path)
+    with _changing(path, None) as change:
+        known = {each.id: each for each in change.ledger.entries}
+        if number not in known:
+            raise ValueError(f"{path}: entry {number}: expected one of 1 to {len(known)}")
+        gone = known[number].removed
+        if gone is not None:
+            raise ValueError(f"{path}: entry {number} was removed on {gone.on} by {gone.by}")
+        return change.write([{"kind": _REMOVAL, "id": number, "on": today(), "note": note, "by": by}])
+
+
+def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[str, float | None]:
+    """The target of a file once this one is recorded, too.
+
+    Raises:
+      ValueError, TypeError: a target out of its range, or another than the file's.
+    """
+    if delta is not None:
+        delta = _validate.real(MIN_DELTA, 1, delta=delta)
+    if epsilon is not None:
+        epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=epsilon)
+    for name, value, kept in (("delta", delta, found.delta), ("target_epsilon", epsilon, found.epsilon)):
+        if None not in (value, kept) and value != kept:
+            raise ValueError(f"{name}={value!r}: expected {kept!r}, which {found.path} keeps")
+    return {
+        "delta": found.delta if delta is None else delta,
+        "epsilon": found.epsilon if epsilon is None else epsilon,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tail:
+    """The end of a file's whole lines: its place, and the hash of the last line; None: the file is no file of lines."""
+
+    end: int
+    hash: str | None
+
+
+class _Change:
+    """A ledger's file while this process alone may write it."""
+
+    def __init__(self, path: Path, stream: Any, ledger: Ledger, tail: _Tail) -> None:
+        self._path, self._stream, self.ledger, self._tail = path, stream, ledger, tail
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> Ledger:
+        """Appends lines; a saved accountant becomes a file of lines, whole or not at all."""
+        if self._tail.hash is not None and self._tail.end:
+            self._stream.truncate(self._tail.end)
+            self._stream.seek(self._tail.end)
+            self._stream.write(_chained(lines, self._tail.hash))
+            self._stream.seek(0)
+            return _parsed(self._path, self._stream.read())[0]
+        found = self.ledger
+        start = {"kind": _START, "schema": SCHEMA, "version": __version__}
+        start |= {"neighboring_relation": found.neighboring_relation}
+        kept = [
+            {"kind": _ENTRY} | {name: getattr(each, name) for name in sorted(_FIELDS[_ENTRY])}
+            for each in found.entries
+        ]
+        content = _chained([start, *kept, *lines], "")
+        if self._tail.hash is None:
+            with replacing(self._path) as stream:
+                stream.write(content)
+        else:
+            self._stream.truncate(0)
+            self._stream.seek(0)
+            self._stream.write(content)
+        return _parsed(self._path, content)[0]
+
+
+@contextlib.contextmanager
+def _changing(path: Path, relation: str | None) -> Iterator[_Change]:
+    """The file, held; relation: that of a new file, and of one that is there unless None."""
+    with appending(path) as stream:
+        content = stream.read()
+        if content:
+            found, tail = _parsed(path, content)
+            if relation not in (None, found.neighboring_relation):
+                raise ValueError(
+                    f"neighboring_relation={relation!r}: expected {found.neighboring_relation!r}, as {path} has it"
+                )
+        else:
+            found, tail = Ledger(path=path, neighboring_relation=relation or _REPLACE), _Tail(0, "")
+        yield _Change(path, stream, found, tail)
+
+
+def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:
+    """Entries as a saved accountant."""
+    ran = [each.ran for each in entries]
+    return {
+        "schema": ledger.SCHEMA,
+        "version": __version__,
+        "neighboring_relation": relation,
+        "non_private": any(not each for each in ran),
+        "ledger": [each for each in ran if "protocol" in each],
+        "central": [each for each in ran if "event" in each],
+    }
+
+
+def _canonical(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _next_hash(line: Mapping[str, Any], last: str) -> str:
+    return hashlib.sha256(f"{last}\n{_canonical(line)}".encode()).hexdigest()
+
+
+def _chained(lines: Iterable[Mapping[str, Any]], last: str) -> bytes:
+    """Lines as the file has them, each with its hash."""
+    out = []
+    for line in lines:
+        last = _next_hash(line, last)
+        out.append(json.dumps({**line, _HASH: last}, allow_nan=False))
+    return "".join(f"{each}\n" for each in out).encode()
+
+
+def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
+    """What a file says, and where its whole lines end."""
+    first, newline, _ = content.partition(b"\n")
+    try:
+        start = json.loads(first)
+    except ValueError:
+        start = None
+    lined = isinstance(start, dict) and start.get("kind") == _START
+    if not lined:
+        return _saved_accountant(path, content), _Tail(0, None)
+    if not newline:
+        raise ValueError(f"{path}: line 1: damaged: the line does not end")
+    *whole, rest = content.split(b"\n")
+    found, last = Ledger(path=path, torn=bool(rest)), ""
+    for number, text in enumerate(whole, 1):
+        try:
+            line = _line(text, number)
+            hashed = line.pop(_HASH)
+            last = _next_hash(line, last)
+            if hashed != last:
+                raise ValueError("its hash is not that of this line after the lines before it")
+            found = _after(found, line)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}: line {number}: damaged: {error}") from error
+    try:
+        ledger.load(_state(found.entries, found.neighboring_relation), found.neighboring_relation)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    return found, _Tail(len(content) - len(rest), last)
+
+
+def _line(text: bytes, number: int) -> dict[str, Any]:
+    """One line as an object with the fields of its kind."""
+    line = json.loads(text.decode("utf-8"))
+    if not isinstance(line, dict):
+        raise ValueError("expected an object")
+    kind = _validate.choice(tuple(_FIELDS), kind=line.get("kind"))  # type: ignore[arg-type]
+    if set(line) != {"kind", _HASH, *_FIELDS[kind]}:
+        raise ValueError(f"keys {_validate.shown(sorted(line))}: expected {sorted(_FIELDS[kind])}")
+    if (kind == _START) != (number == 1):
+        raise ValueError(f"kind={kind!r}: expected in line 1 only")
+    return line
+
+
+def _after(found: Ledger, line: Mapping[str, Any]) -> Ledger:
+    """The ledger after a line."""
+    fields = {name: value for name, value in line.items() if name != "kind"}
+    if line["kind"] == _START:
+        if fields["schema"] != SCHEMA:
+            raise ValueError(
+                f"schema={fields['schema']!r}: expected {SCHEMA}; saved by version {fields['version']!r}"
+            )
+        relation = _validate.choice(
+            tuple(RELATIONS.values()), neighboring_relation=fields["neighboring_relation"]
+        )
+        return dataclasses.replace(found, neighboring_relation=relation)
+    if line["kind"] == _TARGET:
+        return dataclasses.replace(found, **target(Ledger(path=found.path), **fields))
+    number = _validate.integer(1, MAX_ROUNDS, id=fields["id"])
+    if line["kind"] == _ENTRY:
+        if number != len(found.entries) + 1:
+            raise ValueError(f"id={number}: expected {len(found.entries) + 1}")
+        return dataclasses.replace(found, entries=(*found.entries, Entry(**fields)))
+    if number > len(found.entries):
+        raise ValueError(f"id={number}: expected one of 1 to {len(found.entries)}")
+    entries = list(found.entries)
+    removed = Removal(**{name: value for name, value in fields.items() if name != "id"})
+    entries[number - 1] = dataclasses.replace(entries[number - 1], removed=removed)
+    return dataclasses.replace(found, entries=tuple(entries))
+
+
+def _saved_accountant(path: Path, content: bytes) -> Ledger:
+    """The entries of a file that `CheckInAccountant.state_dict()` makes; they have no dates and no names."""
+    try:
+        state = json.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no ledger: {error}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path}: no ledger: {_validate.shown(state)} is no object")
+    relation = state.get("neighboring_relation")
+    if relation is None:
+        raise ValueError(
+            f"{path}: no ledger: expected a file made by checkin ledger add, or from CheckInAccountant.state_dict()"
+        )
+    if relation not in RELATIONS.values():
+        raise ValueError(
+            f"{path}: no ledger: neighboring_relation={_validate.shown(relation)}: expected "
+            f"{' or '.join(RELATIONS.values())}"
+        )
+    try:
+        ledger.load(state, relation)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: no ledger: {error}") from error
+    ran = [*state["ledger"], *state["central"], *([{}] if state["non_private"] else ())]
+    unknown = {"on": None, "note": "", "by": "unknown", "added": None}
+    entries = (Entry(id=number, ran=each, **unknown) for number, each in enumerate(ran, 1))
+    return Ledger(path=path, neighboring_relation=relation, entries=tuple(entries))

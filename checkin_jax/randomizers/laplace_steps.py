@@ -1,0 +1,245 @@
+"""Step laws of Laplace noise on an interval: records on a grid, and a proven remainder for all records between.
+
+Between neighbouring records of the grid, eta apart, every record's density is a mixture of theirs but for a remainder
+of mass 1 - 1/cosh(eta/2) at most [docs/theory_mechanisms.md, section 6]. So the stop-loss transforms of the steps of
+all records are below mixtures of those of triples of the grid and their remainders. Triples have sums of exponentials
+in closed form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from checkin_jax.randomizers.step_sets import StepSet
+
+# Cells of the grid, the two at the ends being halves. Lengths of the interval for which it serves: for shorter ones
+# rounding is too large, for longer ones remainders are.
+CELLS, SHORTEST, LONGEST = 15, 0.05, 4.0
+# Places on either side of zero.
+_RIGHT, _LEFT = 15, 16
+# Values of c - 1 at which transforms are computed, as shares of p - 1; chords between them are above.
+_ABOVE = np.concatenate([[0.0], np.geomspace(4e-4, 1.0, 12)])
+# Laws that are listed, as shares of the interval: the target's records, and the other client's. The target's records
+# are the ends, or one of them and a record between, the other client being at the far end.
+_BETWEEN, _NEARER = 6, (0.4, 0.7)
+_LISTED = (
+    (0.0, 1.0, 0.0),
+    (0.0, 1.0, 1.0),
+    *((0.0, 1.0, (i + 1.0) / (_BETWEEN + 1.0)) for i in range(_BETWEEN)),
+    *((0.0, share, 1.0) for share in _NEARER),
+    *((1.0 - share, 1.0, 0.0) for share in _NEARER),
+)
+# Pairs of them whose mixtures are tried, and shares: neighbours in these rows.
+_ROWS = ((0, *range(2, 2 + _BETWEEN), 1), (1, 9, 8), (0, 11, 10), (0, 1))
+_PAIRS = tuple(pair for row in _ROWS for pair in itertools.pairwise(row))
+_SHARES = np.square(np.sin(0.5 * np.pi * np.linspace(0.0, 1.0, 25)))
+# Shares of both ends' laws besides, for what is rare and far out.
+_ENDS = (0.0, 0.01, 0.03, 0.1)
+_STRETCHED = (1.0, 1.003, 1.006, 1.01, 1.015, 1.02, 1.03, 1.045, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)
+# Of integrals, relative to the sum of the absolute weights.
+_ROUNDING = 64.0 * 2.0**-53
+# By how much the ends of all steps are moved outwards.
+_OUTWARDS = 1e-13
+
+
+def positive_part(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The integral of (sum_i w_i m_i)_+, m_i the density of Laplace noise of scale one around record r_i, from above.
+
+    Args:
+      records: [..., 3]. weights: of any sign, broadcast against them.
+    """
+    order = np.argsort(records, axis=-1)
+    at, _ = np.broadcast_arrays(np.take_along_axis(records, order, -1), weights)
+    size = np.take_along_axis(np.broadcast_to(weights, at.shape), np.broadcast_to(order, at.shape), -1)
+    rising, falling = 0.5 * size * np.exp(-at), 0.5 * size * np.exp(at)
+    found = np.maximum(rising.sum(axis=-1), 0.0) * np.exp(at[..., 0])
+    found += np.maximum(falling.sum(axis=-1), 0.0) * np.exp(-at[..., -1])
+    for i in range(2):
+        # a e^u + b e^-u between two records.
+        a, b = rising[..., i + 1 :].sum(axis=-1), falling[..., : i + 1].sum(axis=-1)
+        low, high = np.exp(at[..., i]), np.exp(at[..., i + 1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = np.clip(np.sqrt(np.maximum(-b / a, 0.0)), low, high)
+        mixed = a * b < 0.0
+        first = np.where(mixed & (a > 0.0), root, low)
+        last = np.where(mixed & (a < 0.0), root, high)
+        # (a first last + b) (last - first) / (first last), the integral between their logarithms.
+        value = (a + b / (first * last)) * (last - first)
+        found += np.where(mixed | (a + b > 0.0), np.maximum(value, 0.0), 0.0)
+    return found + _ROUNDING * np.abs(size).sum(axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaplaceSteps(StepSet):
+    """Steps of Laplace noise of scale one, records in [0, epsilon0].
+
+    Attributes:
+      epsilon0: nats, in [SHORTEST, LONGEST]. cells: of the grid, at least 3.
+    """
+
+    epsilon0: float
+    cells: int = CELLS
+
+    @property
+    def _width(self) -> float:
+        """Of a cell that is not at an end."""
+        return self.epsilon0 / (self.cells - 1)
+
+    @property
+    def remainder(self) -> float:
+        """The mass of a record's density that is no mixture of its neighbours', from above."""
+        # 1 - 1/cosh(x) = 2 sinh(x/2)^2 / cosh(x), at x half the width of a cell, or the width of one at an end.
+        half = 0.5 * self._width
+        return 2.0 * math.sinh(0.5 * half) ** 2 / math.cosh(half) * (1.0 + 1e-12)
+
+    @functools.cached_property
+    def _triples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Records (x, x', y) of the grid with x <= x', and which of them are ends; [triples, 3].
+
+        Those with x > x' are mirror images.
+        """
+        grid = np.concatenate([[0.0], (np.arange(self.cells - 1) + 0.5) * self._width, [self.epsilon0]])
+        last = grid.size - 1
+        index = np.stack(np.meshgrid(*[np.arange(last + 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+        index = index[index[:, 0] <= index[:, 1]]
+        return grid[index], (index == 0) | (index == last)
+
+    @functools.cached_property
+    def _listed(self) -> np.ndarray:
+        """Which triples are `_LISTED`, or next to these."""
+        wanted = self.epsilon0 * np.array(_LISTED)[:, None, :]
+        return np.argmin(np.abs(self._triples[0] - wanted).sum(axis=-1), axis=1)
+
+    def _values(self, c: float, knots: np.ndarray) -> np.ndarray:
+        """Upper bounds on the transforms of all triples, remainders included; [triples, knots]."""
+        records, ends = self._triples
+        rest = self.remainder
+        x, other, y = np.where(ends, 1.0, 1.0 - rest).T[:, :, None]
+        inside = ~ends.T[:, :, None]
+        kappa = knots + 1.0 - c
+        side = np.where(knots < 0.0, -1.0, 1.0)
+        weights = np.stack(np.broadcast_arrays(side * x, -side * c * other, -side * kappa * y), axis=-1)
+        found = positive_part(records[:, None, :], weights)
+        # Whatever counts positively has its remainder.
+        found += rest * np.where(knots < 0.0, c * inside[1], inside[0])
+        found += rest * inside[2] * np.maximum(-side * kappa, 0.0)
+        # Steps of records that are a cell away at most go no further.
+        apart = np.abs(records[:, :2] - records[:, 2:]) + 2.0 * self._width
+        (most, other_most), (least, other_least) = np.exp(apart).T, np.exp(-apart).T
+        high, low = most - c * other_least + c - 1.0, least - c * other_most + c - 1.0
+        far = (knots[None, :] > high[:, None]) | (knots[None, :] < low[:, None])
+        found = np.where(far, 0.0, found)
+        found[:, [0, -1]] = 0.0
+        return found
+
+    def _places(self, c: float) -> np.ndarray:
+        """Knots from -c (p - 1) to p - 1, where chords of the two laws at the ends cost little; [knots]."""
+        top, rest = math.expm1(self.epsilon0) * (1.0 + _OUTWARDS), -math.expm1(-self.epsilon0)
+        records = np.array([[0.0, self.epsilon0, 0.0], [0.0, self.epsilon0, self.epsilon0]])[:, None, :]
+
+        def side(sign: float, far: float, atom: float, count: int) -> np.ndarray:
+            fine = far * np.square(np.linspace(0.0, 1.0, 513))
+            weights = np.broadcast_arrays(1.0, -c, c - 1.0 - sign * fine)
+            value = positive_part(records, sign * np.stack(weights, axis=-1)).sum(axis=0)
+            bend = np.maximum(np.diff(np.diff(value) / np.diff(fine)), 0.0)
+            # Chords of a convex function cost least with knots in proportion to the cube root of its bend.
+            dense = np.cbrt(bend * np.square(fine[2:] - fine[:-2]))
+            number = np.concatenate([[0.0, 0.0], np.cumsum(dense + 1e-3 * dense.max())])
+            found = np.interp(np.linspace(0.0, number[-1], count + 1), number, fine)[1:]
+            found[-1] = far
+            # Half the mass of either law: noise on the far side of both records.
+            found[np.argmin(np.abs(found[:-1] - atom))] = atom
+            return found
+
+        left, right = side(-1.0, c * top, rest, _LEFT), side(1.0, top, c * rest, _RIGHT)
+        return np.concatenate([-left[::-1], [0.0], right])
+
+    @functools.cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """c - 1, knots, and transforms of laws above all triples; [nodes], [nodes, knots], [nodes, laws, knots]."""
+        above = math.expm1(self.epsilon0) * _ABOVE
+        knots = np.stack([self._places(1.0 + each) for each in above])
+        values = np.stack([self._values(1.0 + each, at) for each, at in zip(above, knots, strict=True)])
+        laws = values[:, self._listed]
+        for law in np.moveaxis(laws, 1, 0):
+            values = values[:, ~np.all(values <= law[:, None, :], axis=(0, 2))]
+        return above, knots, _above(values, laws, knots)
+
+    def _at(self, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Knots and laws at c - 1 = above, by chords in c: [losses, knots] and [losses, laws, knots]."""
+        nodes, knots, laws = self._table
+        right = np.clip(np.searchsorted(nodes, above, side="right"), 1, len(nodes) - 1)
+        share = np.clip((above - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 0.0, 1.0)
+        at, found = (
+            (1.0 - part) * table[right - 1] + part * table[right]
+            for part, table in ((share[:, None], knots), (share[:, None, None], laws))
+        )
+        return at, found
+
+    def knots(self, above: np.ndarray) -> np.ndarray:
+        return self._at(above)[0]
+
+    def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray:
+        del knots  # those of `knots`
+        return self._at(above)[1]
+
+
+def _stretched(laws: np.ndarray, knots: np.ndarray, factor: float) -> np.ndarray:
+    """Transforms, from above, with the places of all laws but the first two times the factor; [nodes, laws, knots]."""
+    found = laws.copy()
+    for node, at in enumerate(knots):
+        for law in range(2, laws.shape[1]):
+            # Chords are above.
+            found[node, law, 1:-1] = factor * np.interp(at[1:-1] / factor, at, laws[node, law])
+    return found
+
+
+def _above(values: np.ndarray, laws: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """The laws, stretched until every value is below one mixture of them, at both ends of an interval of c the same.
+
+    values, laws: transforms, [nodes, laws, knots]. A stretched law is above the law itself.
+    """
+    mixtures = [(ends, share, *pair) for ends in _ENDS for pair in _PAIRS for share in _SHARES]
+    candidates = [_stretched(laws, knots, factor) for factor in _STRETCHED]
+    needed, remain, factor = [], [], 0
+    for interval in range(len(knots) - 1):
+        both = slice(interval, interval + 2)
+        left = _not_below(values[both], candidates[factor][both], mixtures)
+        # Further from c = 1 more is needed.
+        while left.shape[1] and factor + 1 < len(candidates):
+            factor += 1
+            left = _not_below(left, candidates[factor][both], mixtures)
+        needed.append(factor)
+        remain.append(left)
+    at_node = np.maximum(np.append(needed, 0), np.append(0, needed))
+    found = np.stack([candidates[factor][node] for node, factor in enumerate(at_node)])
+    for interval, left in enumerate(remain):
+        if left.shape[1]:
+            # A law above all that remain.
+            both = slice(interval, interval + 2)
+            found[both, 2] = np.maximum(found[both, 2], left.max(axis=1))
+    return found
+
+
+def _not_below(
+    values: np.ndarray, laws: np.ndarray, mixtures: list[tuple[float, float, int, int]]
+) -> np.ndarray:
+    """The values that are below none of the mixtures at all nodes; [nodes, values, knots]."""
+    ends = 0.5 * (laws[:, 0] + laws[:, 1])
+    for both, share, i, j in mixtures:
+        if not values.shape[1]:
+            break
+        mixed = both * ends + (1.0 - both) * (share * laws[:, i] + (1.0 - share) * laws[:, j])
+        values = values[:, ~np.all(values <= mixed[:, None, :], axis=(0, 2))]
+    return values
+
+
+@functools.lru_cache(maxsize=16)
+def laplace_steps(epsilon0: float) -> LaplaceSteps:
+    """Those of an interval of epsilon0 scales, made once."""
+    return LaplaceSteps(epsilon0)

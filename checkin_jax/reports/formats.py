@@ -1,0 +1,313 @@
+"""A statement to file, of a run, a ledger or a plan: one versioned record, and its formats.
+
+The fields are those that the Differential Privacy Deployments Registry, NIST SP 800-226 and "How to DP-fy ML" ask for;
+what no guarantee covers is in the record, as not covered. Its schema is docs/statement.schema.json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from checkin_jax import _validate
+from checkin_jax._files import naming
+from checkin_jax._plain import finite
+from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
+from checkin_jax.accounting.attack import AttackTerms
+from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.accounting.stated import Stated
+from checkin_jax.randomizers import Randomizer
+from checkin_jax.reports import evidence, theorems
+from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
+
+# Raised whenever the meaning of a field changes.
+SCHEMA = 2
+GUARANTEES, THEOREMS = "Guarantees", "Theorems"
+_AS_ENTRIES = "as the view of each entry says"
+
+
+def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
+    """The statement of a ledger or a plan as plain values for JSON; infinities as None.
+
+    Args:
+      subject: the record that its page is made of.
+      attack: with an attacker's terms where they are known, mu among them; null without.
+    """
+    first = subject.stated[0]
+    randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
+    return {
+        "schema": SCHEMA,
+        "subject": subject.kind,
+        "made": subject.made.isoformat(),
+        "tool": {"name": "checkin-jax", "version": __version__},
+        "data": {"name": subject.source or subject.title, "clients": subject.clients},
+        "unit": {
+            "protected": "one client, with all records it holds",
+            "records_per_client": None,
+            "adjacency": first.neighboring_relation,
+            "in_words": first.compared,
+            "time": "everything in the ledger" if subject.kind == "ledger" else "the whole run",
+        },
+        "mechanism": {
+            "protocol": subject.title,
+            "in_words": subject.lead,
+            "randomizer": "; ".join(sorted(randomizers)) or "that of a trusted server",
+            "steps": list(subject.mechanism),
+            "clip_norm": None,
+            "rounds": subject.rounds,
+            "ended": None,
+        },
+        "guarantees": [
+            guarantee(each, view, attack=attack, message=promise.name or None, met=promise.met)
+            for promise in subject.promises
+            for view, each in promise.guarantees.items()
+        ],
+        "guarantees_of_all_planned_rounds": [],
+        **declarations(subject.deployment, subject.blanks),
+        "target": None
+        if subject.target is None
+        else {"epsilon": subject.target[0], "view": subject.target[1]},
+        "last": None if subject.last is None else dataclasses.asdict(subject.last),
+        "accounting": {
+            "in_words": ACCOUNTING,
+            "software": f"checkin-jax {__version__}",
+            "run_by": "nobody yet" if subject.kind == "plan" else "whoever trains",
+        },
+        "audit": None,
+        "tuning": {"covered": False, "in_words": TUNING, "stated": subject.deployment.tuning},
+        "releases": list(subject.released),
+        "notes": [*subject.state, *subject.also],
+        "not_covered": list(NOT_COVERED),
+    }
+
+
+def _randomizers(g: Stated) -> list[Randomizer]:
+    """Randomizers of everything that a guarantee is about."""
+    if isinstance(g, LedgerGuarantee):
+        return [unit.randomizer for unit, _ in g.units]
+    return [g.randomizer] if isinstance(g, Guarantee) else []
+
+
+def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
+    """What the deployer declares, by name, and which questions are blank."""
+    declared = dataclasses.asdict(said)
+    return {"declared": {**declared, "checked": list(declared["checked"])}, "blanks": list(blanks)}
+
+
+def guarantee(
+    g: Stated, view: str, *, attack: bool, message: str | None = None, met: bool | None = None
+) -> dict[str, Any]:
+    """A guarantee in one view as plain values; message: the kind of message; met: whether the target is met."""
+    terms: AttackTerms | None = None
+    if attack:
+        terms = g.attack if isinstance(g, Guarantee) else getattr(g, "terms", None)
+    return finite(
+        {
+            "message": message,
+            "met": met,
+            "view": view,
+            "against": g.against,
+            "trusted": TRUSTED.get(view, _AS_ENTRIES),
+            "epsilon": g.epsilon,
+            "epsilon_lower": g.lower,
+            "delta": g.delta,
+            "validity": g.validity,
+            "method": g.method,
+            "theorems": list(g.theorems),
+            "assumptions": list(g.assumptions),
+            "warnings": list(g.warnings),
+            "attack": None if terms is None else terms.as_dict(),
+            "by_rate": [],
+        }
+    )
+
+
+def last_of(path: Path) -> Last:
+    """What an earlier statement in JSON said.
+
+    Raises:
+      ValueError: it is no such statement. OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        values = json.loads(content.decode("utf-8"))
+        told = guaranteed_of(values)
+        ends = {(each["message"] or "", each["view"]): each["epsilon"] for each in told}
+        found = Last(
+            made=values["made"],
+            delta=told[0]["delta"],
+            epsilon=tuple((*key, end) for key, end in ends.items()),
+        )
+        datetime.date.fromisoformat(found.made)
+        for *_, end in found.epsilon:
+            if end is not None:
+                _validate.real(0.0, float("inf"), epsilon=end)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"{path}: expected a statement made by checkin statement --format json: {error!r}"
+        ) from error
+    return found
+
+
+def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
+    if values[upper] is None:
+        return f"no finite bound (at least {down(values[lower] or 0.0)})"
+    return f"at most {up(values[upper])} (at least {down(values[lower])})"
+
+
+def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Headings and sentences of a record of `record`; what all formats for people are made of."""
+    unit, mechanism = values["unit"], values["mechanism"]
+    guaranteed, assumed, proved = [], [], []
+    planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
+    for each in guaranteed_of(values):
+        message = f"{each['message']}. " if each["message"] else ""
+        text = f"{message}View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} "
+        text += f"at delta {each['delta']!r}"
+        text += f", {each['validity']}; trusted: {each['trusted']}. Method: {each['method']}."
+        if each["attack"]:
+            mu, gain = each["attack"]["mu"], each["attack"]["advantage"]
+            text += f" Advantage of the best attack {_bracket(gain, 'upper', 'lower')}; "
+            text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
+        for row in each["by_rate"]:
+            text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
+        guaranteed.append(text)
+        assumed += [*each["assumptions"], *each["warnings"]]
+        proved += each["theorems"]
+    if planned:  # they hold however the moment of ending was chosen, and come first
+        only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
+        guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
+        guaranteed.append(f"Over the {only}:")
+        guaranteed += [f"View {each['view']!r}: epsilon {_bracket(each)}." for each in ran]
+    if values["target"] is not None and values["subject"] != "run":
+        wanted = f"epsilon at most {up(values['target']['epsilon'])} in view {values['target']['view']}"
+        named = {each["message"]: each["met"] for each in guaranteed_of(values)}
+        guaranteed[:0] = [
+            f"The target, {wanted}, is {'met' if met else 'not met'}{f' by {name}' if name else ''}."
+            for name, met in named.items()
+        ]
+    if values["last"] is not None:
+        guaranteed.append(last_words(values["last"]))
+    said = {name: text for name, text in values["declared"].items() if isinstance(text, str | int)}
+    declared = [f"{name.replace('_', ' ')}: {text}." for name, text in said.items()]
+    declared += [
+        f"{each['assumption']}: checked by {each['by']} {each['on']}".rstrip() + "."
+        for each in values["declared"]["checked"]
+    ]
+    blank = ", ".join(values["blanks"]) or "nothing"
+    clients = values["data"]["clients"]
+    how_many = "an unknown number of" if clients is None else f"{clients:,}"
+    records = unit["records_per_client"]
+    clip = mechanism["clip_norm"]
+    clipped = "" if clip is None else f"; clip norm {clip:g}"
+    stated = [f"Stated: {values['tuning']['stated']}."] if values["tuning"]["stated"] else []
+    return [
+        ("Data", [f"{values['data']['name']}, {how_many} clients."]),
+        (
+            "Unit of privacy",
+            [
+                f"{unit['protected']}{'' if records is None else f' ({records:,} each)'}, over {unit['time']}.",
+                f"Adjacency {unit['adjacency']}: {unit['in_words']}.",
+            ],
+        ),
+        (
+            "Mechanism",
+            [
+                f"{mechanism['protocol']}: {how_many} clients, {mechanism['in_words']}.",
+                f"{mechanism['randomizer']}{clipped}; {mechanism['rounds']:,} rounds.",
+                *mechanism["steps"],
+            ],
+        ),
+        (GUARANTEES, guaranteed),
+        *([(THEOREMS, [*dict.fromkeys(proved), theorems.GLOSSARY])] if proved else ()),
+        ("Assumed", list(dict.fromkeys(assumed))),
+        ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
+        ("Audit", list(evidence.audited(values["audit"])) or ["No audit of this run is known here."]),
+        ("Released", values["releases"]),
+        ("Declared by the deployer", [*declared, f"Still blank: {blank}."]),
+        ("Tuning", [*stated, f"Not covered: {values['tuning']['in_words']}."]),
+        ("Notes", values["notes"] or ["None."]),
+        ("Not covered", values["not_covered"]),
+    ]
+
+
+def guaranteed_of(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The guarantees to quote: of all planned rounds where fewer ran."""
+    return values["guarantees_of_all_planned_rounds"] or values["guarantees"]
+
+
+def last_words(last: Mapping[str, Any]) -> str:
+    """What the last statement said, in a sentence."""
+    ends = "; ".join(
+        f"{message + ', ' if message else ''}view {view}: epsilon "
+        f"{'without bound' if epsilon is None else f'at most {up(epsilon, 4)}'}"
+        for message, view, epsilon in last["epsilon"]
+    )
+    return f"Last time, on {last['made']}, at delta {last['delta']!r}: {ends}."
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """The record itself."""
+    return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def as_text(values: dict[str, Any]) -> str:
+    """Plain text, a heading and its sentences at a time."""
+    parts = (f"{head}\n" + "\n".join(f"  {line}" for line in lines) for head, lines in sections(values))
+    return "Statement of differential privacy\n\n" + "\n\n".join(parts) + "\n"
+
+
+def as_model_card(values: dict[str, Any]) -> str:
+    """A section for a model card, in Markdown."""
+    parts = (f"### {head}\n\n" + "\n".join(f"* {line}" for line in lines) for head, lines in sections(values))
+    return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
+
+
+def as_registry(values: dict[str, Any]) -> str:
+    """The answers that an entry in a registry of deployments wants, as JSON; what a run cannot know is null."""
+    unit = values["unit"]
+    entry = {
+        "deployment": {
+            "name": None if values["subject"] == "run" else values["data"]["name"],
+            "data_curator": values["declared"]["operator"],
+            "intended_use": values["declared"]["purpose"],
+            "data_product": "a machine learning model"
+            if values["subject"] == "run"
+            else "results of all listed runs",
+            "data_set": values["data"]["name"],
+        },
+        "dp_flavors": [
+            {
+                "name": "approximate differential privacy",
+                "model": {"view": each["view"], "trusted": each["trusted"], "adversary": each["against"]},
+                "unit_of_privacy": f"{unit['protected']}, {unit['time']}",
+                "adjacency": f"{unit['adjacency']}: {unit['in_words']}",
+                "epsilon": each["epsilon"],
+                "delta": each["delta"],
+                "mu": each["attack"] and each["attack"]["mu"]["upper"],
+            }
+            for each in guaranteed_of(values)
+        ],
+        "accounting": {**values["accounting"], "post_processing": values["releases"]},
+        "implementation": values["mechanism"],
+        "parameter_selection": values["tuning"],
+        "limitations": values["not_covered"],
+        "statement": values,
+    }
+    return json.dumps(entry, indent=2, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "registry": as_registry,
+    "model-card": as_model_card,
+}

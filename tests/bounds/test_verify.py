@@ -1,0 +1,300 @@
+"""The program that re-checks certificates: against sums over all outcomes, on altered and on hostile files."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import math
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import checkin_jax as cj
+
+verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
+ball = verify.ball
+
+
+def _trinomial(n, rate, epsilon0, loss):
+    """The profile of T1's pair, over all numbers of both labels and of the absent."""
+    p, c = math.exp(epsilon0), math.exp(loss)
+    label, absent, total = rate / (p + 1), 1 - rate, 0.0
+    nothing = max(1 - 2 * label - absent, 0.0)
+    for first in range(n + 1):
+        for second in range(n + 1 - first):
+            for away in range(n + 1 - first - second):
+                rest = n - first - second - away
+                ways = (
+                    math.comb(n, first) * math.comb(n - first, second) * math.comb(n - first - second, away)
+                )
+                chance = ways * label ** (first + second) * absent**away * nothing**rest
+                total += chance * max((p - c) * first - (c * p - 1) * second - (c - 1) * away, 0.0) / n
+    return total
+
+
+@pytest.mark.parametrize(("n", "rate"), [(1, 0.5), (5, 0.3), (8, 1.0), (12, 0.1)])
+def test_profiles_are_sums_over_all_outcomes(n, rate):
+    verify.ctx.prec = 300
+    label = ball(Fraction(rate)) / (ball(1).exp() + 1)
+    arguments = (label, ball(1 - Fraction(rate)), ball(0), ball(1), Fraction(1))
+    pair = verify.Clones(n, *arguments, 120)
+    for loss in (0.0, 1e-3, 0.1, 0.5, 0.9):
+        exact = _trinomial(n, rate, 1.0, loss)
+        assert float(pair.upper(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
+    assert pair.upper(Fraction(1)) == 0
+
+
+def _slots(m, used, epsilon0, loss):
+    """The profile of T2's pair: each of m slots shows either label or neither."""
+    p, c = math.exp(epsilon0), math.exp(loss)
+    label, constant, total = 1 / (p + 1), m * (1 - used) / used, 0.0
+    for first in range(m + 1):
+        for second in range(m + 1 - first):
+            ways = math.comb(m, first) * math.comb(m - first, second)
+            chance = ways * label ** (first + second) * (1 - 2 * label) ** (m - first - second)
+            total += chance * max((p - c) * first - (c * p - 1) * second - (c - 1) * constant, 0.0)
+    return total * used / m
+
+
+@pytest.mark.parametrize(("m", "used"), [(1, 1.0), (6, 0.4), (10, 0.9)])
+def test_slots_are_sums_over_all_outcomes(m, used):
+    verify.ctx.prec = 300
+    constant = ball(m * (1 - Fraction(used)) / Fraction(used))
+    pair = verify.Clones(
+        m, 1 / (ball(1).exp() + 1), ball(0), constant, ball(Fraction(used)), Fraction(1), 120
+    )
+    for loss in (0.0, 0.01, 0.1, 0.3):
+        exact = _slots(m, used, 1.0, loss)
+        assert float(pair.upper(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
+
+
+ROUNDS, RATE, EPSILON0, DELTA = 50, 0.1, 1.0, 1e-6
+
+
+def _exact_delta(epsilon):
+    """Of so many randomized responses, each sent with a probability, by the numbers of both answers."""
+    p, total = math.exp(EPSILON0), 0.0
+    likely, other = RATE * p / (p + 1), RATE / (p + 1)
+    for first in range(ROUNDS + 1):
+        for second in range(ROUNDS + 1 - first):
+            ways = math.comb(ROUNDS, first) * math.comb(ROUNDS - first, second)
+            chance = ways * likely**first * other**second * (1 - RATE) ** (ROUNDS - first - second)
+            total += chance * max(-math.expm1(epsilon - (first - second) * EPSILON0), 0.0)
+    return total
+
+
+@functools.cache
+def _exact_epsilon():
+    low, high = 0.0, ROUNDS * EPSILON0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _exact_delta(middle) > DELTA else (low, middle)
+    return high
+
+
+def _own(epsilon):
+    """A certificate written without the accountant: the profile of randomized response at ten knots."""
+    spacing, size = 0.1 * EPSILON0, 10
+    p, knots = math.exp(EPSILON0), [Fraction(spacing) * i for i in range(size)]
+    values = [RATE * (p - math.exp(loss)) / (p + 1) * (1 + 1e-13) for loss in knots] + [0.0]
+    unit = {
+        "bound": "randomized response",
+        "model": {"kind": "shuffled", "clients": 1, "rate": RATE.hex(), "epsilon0": EPSILON0.hex()},
+        "count": ROUNDS,
+        "knots": list(range(size + 1)),
+        "forward": [value.hex() for value in values],
+        "backward": [value.hex() for value in values],
+    }
+    claim = {"words": "own", "units": ROUNDS, "lower": (0.0).hex()}
+    claim |= {"epsilon": float(epsilon).hex(), "delta": DELTA.hex()}
+    return {"format": "checkin-jax certificate 1", "claim": claim, "spacing": spacing.hex(), "units": [unit]}
+
+
+def _checked(certificate):
+    return verify.check(json.dumps(certificate).encode())
+
+
+@pytest.mark.parametrize("off", [1e-9, 1e-4])
+def test_composition_agrees_with_a_sum_over_all_outcomes_on_both_sides(off):
+    _, trusted = _checked(_own(_exact_epsilon() * (1 + off)))
+    assert trusted == ["that the words of the claim and its theorems fit the units"]
+    with pytest.raises(verify.Refuted, match="epsilon"):
+        _checked(_own(_exact_epsilon() * (1 - off)))
+
+
+def _altered(certificate, alteration):
+    made = json.loads(json.dumps(certificate))
+    ALTERATIONS[alteration][0](made)
+    return made
+
+
+def _scaled(record, name, by):
+    record[name] = (float.fromhex(record[name]) * by).hex()
+
+
+def _value(unit, i, by):
+    for side in ("forward", "backward"):
+        unit[side][i] = (float.fromhex(unit[side][i]) * by).hex()
+
+
+def _count(certificate):
+    certificate["units"][0]["count"] += 1
+
+
+def _counts(certificate):
+    certificate["units"][0]["count"] *= 2
+    certificate["claim"]["units"] *= 2
+
+
+def _moved(certificate, by):
+    unit = certificate["units"][0]
+    unit["knots"] = [2 * index for index in unit["knots"]]
+    certificate["spacing"] = (0.5 * float.fromhex(certificate["spacing"])).hex()
+    unit["knots"][len(unit["knots"]) // 2] += by
+
+
+ALTERATIONS = {
+    "epsilon lowered": (lambda c: _scaled(c["claim"], "epsilon", 1 - 1e-3), "epsilon"),
+    "delta lowered": (lambda c: _scaled(c["claim"], "delta", 0.99), "epsilon"),
+    "first value lowered": (lambda c: _value(c["units"][0], 0, 0.99), "profile|convex"),
+    "a value lowered": (lambda c: _value(c["units"][0], 5, 0.99), "profile|convex"),
+    "one more unit": (_count, "count"),
+    "twice the units": (_counts, "epsilon"),
+    "a knot moved down": (lambda c: _moved(c, -1), "profile|convex"),
+    "a knot moved up": (lambda c: _moved(c, 1), "convex"),
+    "an easier pair's values": (lambda c: _scaled(c["units"][0]["model"], "rate", 1.01), "profile"),
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_an_altered_certificate_is_refuted(alteration):
+    good = _own(_exact_epsilon() * (1 + 1e-6))
+    _checked(good)
+    with pytest.raises(verify.Refuted, match=ALTERATIONS[alteration][1]):
+        _checked(_altered(good, alteration))
+
+
+@pytest.mark.parametrize("alteration", ["a value lowered", "a knot moved down", "a knot moved up"])
+def test_an_altered_profile_is_refuted_where_it_is_taken_on_trust(alteration):
+    good = _own(_exact_epsilon() * (1 + 1e-6))
+    good["units"][0]["model"] = {"kind": "trusted"}
+    assert "the profile of units[0] (randomized response)" in _checked(good)[1]
+    with pytest.raises(verify.Refuted, match="convex"):
+        _checked(_altered(good, alteration))
+
+
+def _with(place, value):
+    made = _own(14.0)
+    *way, last = place
+    record = made
+    for step in way:
+        record = record[step]
+    record[last] = value
+    return json.dumps(made).encode()
+
+
+UNIT = ("units", 0)
+HOSTILE = {
+    "empty": b"",
+    "no JSON": b"\x00\xff",
+    "nesting": b"[" * 100_000,
+    "NaN": json.dumps(_own(1.0)).replace('"own"', "NaN").encode(),
+    "many digits": b"1" * 100_000,
+    "another format": _with(("format",), "x"),
+    "claim of another type": _with(("claim",), [1]),
+    "decimal epsilon": _with(("claim", "epsilon"), 1.0),
+    "NaN as text": _with(("claim", "epsilon"), "nan"),
+    "huge": _with(("claim", "epsilon"), "0x1.0p+9999"),
+    "negative": _with(("claim", "epsilon"), "-0x1.0p+1"),
+    "delta of zero": _with(("claim", "delta"), "0x0p+0"),
+    "huge count": _with((*UNIT, "count"), 10**30),
+    "count of true": _with((*UNIT, "count"), True),
+    "huge knot": _with((*UNIT, "knots", 10), 10**39),
+    "far knot": _with((*UNIT, "knots", 10), 10**9),
+    "disordered knots": _with((*UNIT, "knots", 3), 9),
+    "text for a profile": _with((*UNIT, "forward"), "0x1p+0"),
+    "short profile": _with((*UNIT, "forward"), ["0x1p+0"]),
+    "unknown model": _with((*UNIT, "model", "kind"), "word"),
+    "fine spacing": _with(("spacing",), (1e-11).hex()),
+    "many units": _with(("units",), _own(1.0)["units"] * 65),
+    "too large": b" " * ((1 << 24) + 1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_clear_line(name, tmp_path, capsys):
+    file = tmp_path / "certificate.json"
+    file.write_bytes(HOSTILE[name])
+    began = time.process_time()
+    status = verify.main([str(file)])
+    assert time.process_time() - began < 10
+    shown = capsys.readouterr().out
+    assert status in (1, 2)
+    assert shown.count("\n") == 1
+    assert shown.startswith(("no certificate: ", "refuted: "))
+    assert len(shown) < 700
+
+
+def test_a_file_that_is_not_there_is_one_clear_line(tmp_path, capsys):
+    assert verify.main([str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().out.startswith("not read: ")
+
+
+def test_the_program_imports_nothing_of_the_package():
+    source = Path(verify.__file__).read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"flint"}
+    assert sum(1 for line in source.splitlines() if line.strip()) <= 500
+
+
+SMALL = {"num_clients": 300, "check_in_prob": 0.3, "num_rounds": 50}
+# Protocol, randomizer, how, and whether the unit's profile is re-checked too.
+SETTINGS = {
+    "T1": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"bounds": "clones"}, True),
+    "shuffled once": (cj.Shuffle(num_clients=1_000), cj.PureLDP(epsilon0=1.0), {"bounds": "clones"}, True),
+    "local": (cj.ShuffledCheckIn(**SMALL), cj.PureLDP(epsilon0=1.0), {"view": "local"}, True),
+    "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "profile"}, False),
+    "G1": (
+        cj.ShuffledCheckIn(**SMALL),
+        cj.Gaussian(noise_multiplier=4.0),
+        {"bounds": "gaussian-cover"},
+        False,
+    ),
+}
+
+
+@functools.cache
+def _certificate(name):
+    protocol, randomizer, how, _ = SETTINGS[name]
+    guarantee = cj.account(protocol, randomizer, delta=1e-6, **how)
+    return json.loads(json.dumps(cj.certificate(guarantee))), guarantee
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_certificates_verify(name):
+    certificate, guarantee = _certificate(name)
+    assert float.fromhex(certificate["claim"]["epsilon"]) == guarantee.epsilon
+    began = time.process_time()
+    _, trusted = _checked(certificate)
+    assert time.process_time() - began < 60
+    assert any("profile" in each for each in trusted) != SETTINGS[name][3]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_certificates_with_a_smaller_epsilon_are_refuted(name):
+    certificate = json.loads(json.dumps(_certificate(name)[0]))
+    # Where the bracket is narrow the claim would else contradict itself.
+    certificate["claim"]["lower"] = (0.0).hex()
+    with pytest.raises(verify.Refuted, match="epsilon"):
+        _checked(_altered(certificate, "epsilon lowered"))
+
+
+def test_what_has_no_certificate_is_refused():
+    with pytest.raises(TypeError, match="guarantee"):
+        cj.certificate(1.0)
