@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.options import (
     Count,
     GuaranteeOptions,

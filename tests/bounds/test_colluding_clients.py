@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.select import unit_bound
 
 DELTA, P = 1e-6, 3.0
 MESSAGES = cj.PureLDP(epsilon0=math.log(P))

@@ -10,10 +10,10 @@ import pytest
 from oracles import exact_rounds
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.one_bit import FairBits
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -214,16 +214,16 @@ def test_dummies_at_a_record_would_leak_more_than_fair_ones():
     ],
 )
 def test_instances_that_are_left_out_change_nothing(run, bounds, monkeypatch):
-    asked, genuine, randomizer = [], composer._Composer.lower, cj.Gaussian(noise_multiplier=2.0)
+    asked, genuine, randomizer = [], compose._Composer.lower, cj.Gaussian(noise_multiplier=2.0)
 
     def lower(self, instances, *rest):
         asked.append(instances)
         return genuine(self, instances, *rest)
 
-    monkeypatch.setattr(composer._Composer, "lower", lower)
+    monkeypatch.setattr(compose._Composer, "lower", lower)
     found = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
     few = len(asked)
-    monkeypatch.setattr(composer, "BelowScale", type(None))
+    monkeypatch.setattr(compose, "BelowScale", type(None))
     every = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
     assert (found.epsilon, found.lower, found.lower_method) == (
         every.epsilon,

@@ -14,7 +14,7 @@ from oracles import random_check_ins as rci
 
 import checkin_jax as cj
 from checkin_jax import cli
-from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.select import unit_bound
 
 ADDED = "add-or-remove-one"
 NOISE = cj.Gaussian(noise_multiplier=3.0)

@@ -8,10 +8,10 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.windows import ways
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
-from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian, OppositeGaussian
+from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.windows import reductions
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots, R1Subsampling
+from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -207,14 +207,18 @@ def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
 def test_ways_of_a_client_among_sums():
     """As many whole sums as its slots fill, what is left by itself; parts that divide both."""
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = ways.hidden_ways(window.slots, True, ways.sums_of(window.slots, "aggregate"), 2.0)
+    whole, parts = reductions.hidden_ways(
+        window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
+    )
     assert (whole.number, whole.used, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert ways.hidden_ways(window.slots, True, ways.sums_of(window.slots, "messages"), 2.0) == [
-        ways.Way(10, 1.0, 2.0)
+    assert reductions.hidden_ways(window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0) == [
+        reductions.Way(10, 1.0, 2.0)
     ]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = ways.hidden_ways(sliding.slots, False, ways.sums_of(sliding.slots, "aggregate"), 2.0)
+    (whole, parts) = reductions.hidden_ways(
+        sliding.slots, False, reductions.sums_of(sliding.slots, "aggregate"), 2.0
+    )
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)
 
 

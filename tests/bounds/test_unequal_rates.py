@@ -11,11 +11,11 @@ from oracles import krr
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.messages.hiding import Shuffled
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
+from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalSteps
 from checkin_jax.numerics.counts import pools
 
 DELTA = 1e-6

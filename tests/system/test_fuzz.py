@@ -44,8 +44,8 @@ from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.bounds.table import Bound, register
 from checkin_jax.accounting.certificate import certificate
 from checkin_jax.accounting.compare import ComparedBound, compare
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
 from checkin_jax.auditing.setting import small
@@ -54,8 +54,8 @@ from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
 from checkin_jax.training.examples.images import ImageTraining
-from checkin_jax.training.private import mechanisms
-from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}

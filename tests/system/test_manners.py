@@ -97,7 +97,7 @@ module.{name}.prepare = prepare
         (QUICK, "checkin_jax.cli.accounting", "Epsilon", "checkin: interrupted\n"),
         (
             ["sweep", "--out", "x.csv"],
-            "checkin_jax.cli.sweep",
+            "checkin_jax.cli.sweep_command",
             "Sweep",
             "checkin: interrupted; finished blocks are kept: run again with --resume\n",
         ),

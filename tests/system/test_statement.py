@@ -13,7 +13,7 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import formats, theorems
+from checkin_jax.reports import bound_links, formats
 from checkin_jax.training.reports import recorded, statement
 from checkin_jax.training.run import PrivateRun
 
@@ -117,7 +117,7 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 def test_theorems_are_stated(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
     (said,) = (lines for head, lines in formats.sections(record) if head == formats.THEOREMS)
-    assert said.pop() == theorems.GLOSSARY
+    assert said.pop() == bound_links.GLOSSARY
     assert said
     for each in said:
         assert f"  {each}\n" in formats.as_text(record)
