@@ -183,10 +183,10 @@ class Checkpoints:
         delete(self._folder)
 
     def _check_same(self, run: Mapping[str, Any]) -> None:
-        before, now = _flattened(run), _flattened(self._run)
-        differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        if differing:
-            told = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in differing)
+        if differing := _differing(run, self._run):
+            told = "; ".join(
+                f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()
+            )
             raise ResumeError(
                 f"run_dir={str(self._folder.parent)!r}: this is another run ({told}). Only the same run on the same "
                 "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy; "
@@ -262,9 +262,7 @@ def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
             raise ResumeError(
                 f"process {number} of the run: not all have the same checkpoint_every and resume"
             )
-        here, there = _flattened({**first, "machine": None}), _flattened({**other, "machine": None})
-        differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-        if differing:
+        if differing := _differing({**first, "machine": None}, {**other, "machine": None}):
             raise ResumeError(
                 f"process {number} of the run: {', '.join(differing)} differ from those of process 0"
             )
@@ -329,6 +327,13 @@ def _digest_of_arrays(state: State) -> str:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of what differs, by its name on the path of mappings; None where one lacks it."""
+    here, there = _flattened(first), _flattened(second)
+    both = {name: (here.get(name), there.get(name)) for name in sorted({*here, *there})}
+    return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ PATIENCE = 600  # seconds that processes wait for each other, before a run begin
 SILENCE = 30  # seconds without a heartbeat after which JAX takes a process for dead
 # Seconds that process 0 outlives a failure: the others lose the coordinator with it, and JAX would end them.
 _LINGER = 3.0
-_MEETINGS = itertools.count(1)
+_GATHERINGS = itertools.count(1)
 
 
 def join(coordinator: str, num_processes: int | None = None, process_id: int | None = None) -> None:
@@ -72,52 +72,36 @@ def leave(code: Any) -> NoReturn:
     os._exit(code if isinstance(code, int) else 1)
 
 
-class Meeting:
-    """What the processes of one run tell each other before its first round; one alone says nothing and hears itself.
+def gathered(text: str) -> list[str]:
+    """The texts of all processes of a run, by process number; waits for all. Of one process alone its own.
 
-    Every process makes one a run, and calls its methods in the same order.
+    Every process calls it equally often, before the first round.
+
+    Raises:
+      TimeoutError: a process has not come. ConnectionError: one has failed.
     """
+    if jax.process_count() == 1:
+        return [text]
+    from jax.experimental import multihost_utils
+    from orbax.checkpoint import multihost
 
-    def __init__(self) -> None:
-        self._name = f"checkin-jax run {next(_MEETINGS)}"
-        self._calls = itertools.count(1)
-
-    def gathered(self, text: str) -> list[str]:
-        """What every process says, by number; waits for all.
-
-        Raises:
-          TimeoutError: one has not come. ConnectionError: one has failed.
-        """
-        if jax.process_count() == 1:
-            return [text]
-        from jax.experimental import multihost_utils
-        from orbax.checkpoint import multihost
-
-        try:
-            multihost.get_barrier_sync_fn()(
-                key=f"{self._name} {next(self._calls)}", timeout_ms=1_000 * PATIENCE
-            )
-        except jax.errors.JaxRuntimeError as error:
-            raise TimeoutError(
-                f"another process has not come within {PATIENCE} s, or has failed: {error}"
-            ) from error
-        said = np.frombuffer(text.encode(), np.uint8)
-        try:
-            sizes = np.ravel(multihost_utils.process_allgather(np.array([said.size], np.int32)))
-            padded = np.zeros(sizes.max(), np.uint8)
-            padded[: said.size] = said
-            rows = np.reshape(multihost_utils.process_allgather(padded), (len(sizes), -1))
-        except jax.errors.JaxRuntimeError as error:
-            raise ConnectionError(f"another process failed before the first round: {error}") from error
-        return [row[:size].tobytes().decode() for row, size in zip(rows, sizes)]
-
-    def tell(self, text: str) -> None:
-        """Tells the others, who `listen`; for process 0."""
-        self.gathered(text)
-
-    def listen(self) -> str:
-        """What process 0 tells; waits for it. Errors are those of `gathered`."""
-        return self.gathered("")[0]
+    try:
+        multihost.get_barrier_sync_fn()(
+            key=f"checkin-jax gathering {next(_GATHERINGS)}", timeout_ms=1_000 * PATIENCE
+        )
+    except jax.errors.JaxRuntimeError as error:
+        raise TimeoutError(
+            f"another process has not come within {PATIENCE} s, or has failed: {error}"
+        ) from error
+    said = np.frombuffer(text.encode(), np.uint8)
+    try:
+        sizes = np.ravel(multihost_utils.process_allgather(np.array([said.size], np.int32)))
+        padded = np.zeros(sizes.max(), np.uint8)
+        padded[: said.size] = said
+        rows = np.reshape(multihost_utils.process_allgather(padded), (len(sizes), -1))
+    except jax.errors.JaxRuntimeError as error:
+        raise ConnectionError(f"another process failed before the first round: {error}") from error
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes)]
 
 
 def say(message: str) -> None:

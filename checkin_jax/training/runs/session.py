@@ -19,7 +19,7 @@ from checkin_jax._version import __version__
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.runs.processes import Meeting, of_first, say
+from checkin_jax.training.runs.processes import gathered, of_first, say
 from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import EntropySource
@@ -83,7 +83,6 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._folder: RunDirectory | None = None
         self._started, self._seconds_before = time.perf_counter(), 0.0
-        self._meeting = Meeting()
 
         def checkpoints() -> Any:
             from checkin_jax.training.runs import checkpoints  # Orbax takes a third of a second to load
@@ -94,7 +93,7 @@ class Session:
             return checkpoints().describe(config, dataset, program(), mesh)
 
         together = jax.process_count() > 1
-        told = self._meeting.gathered(json.dumps(about() if together and (every or resume) else None))
+        told = gathered(json.dumps(about() if together and (every or resume) else None))
         # All have come before there is a folder.
         with contextlib.ExitStack() as opened, self._heard_by_all():
             if jax.process_index() == 0:
@@ -138,15 +137,12 @@ class Session:
         with self._heard_by_all():
             state = self._begun(like)
         news: dict[str, Any] = {"round": None if state is None else self.rounds, **self._carried()}
-        if jax.process_count() > 1:
-            if jax.process_index() == 0:
-                self._meeting.tell(json.dumps(news))
-            else:
-                news = json.loads(self._meeting.listen())
-                if "error" in news:
-                    raise (FinishedError if news["finished"] else ResumeError)(news["error"])
-                self._carry(news)
-                self.rounds = news["round"] or 0
+        news = json.loads(gathered(json.dumps(news))[0])
+        if jax.process_index() > 0:
+            if "error" in news:
+                raise (FinishedError if news["finished"] else ResumeError)(news["error"])
+            self._carry(news)
+            self.rounds = news["round"] or 0
         # Where nothing is taken up, too: from now on processes are connected, and may compile for minutes.
         state = of_first(like if state is None else state)
         return None if news["round"] is None else state
@@ -202,7 +198,7 @@ class Session:
         except BaseException as error:
             if jax.process_index() == 0:
                 told = str(error) or type(error).__name__
-                self._meeting.tell(json.dumps({"error": told, "finished": isinstance(error, FinishedError)}))
+                gathered(json.dumps({"error": told, "finished": isinstance(error, FinishedError)}))
             raise
 
     def reached(self, target: float | None) -> bool:
