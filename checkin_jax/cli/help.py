@@ -320,58 +320,59 @@ def _reads(word: str, kind: str) -> bool:
 
 # docs/glossary.md has the same sentences.
 WORDS = {
-    "epsilon": "How much one client's data can change what anybody concludes: no odds change by more than the factor "
-    "e^epsilon. At 0.1 that is about 11%, at 1 a factor of 2.7, and at 10 a factor of 22,000, which protects nobody "
-    "in practice.",
-    "delta": "A probability that the promise of epsilon leaves out: what is concluded becomes at most e^epsilon times "
-    "as likely, plus delta. It should be far below one over the number of clients: a larger one would permit "
-    "publishing somebody's data.",
-    "epsilon0": "The epsilon of one message by itself, as its receiver sees it with the sender's name on it. What "
-    "hides a client among others makes the epsilon of the whole run smaller, what is repeated makes it larger.",
-    "client": "One device or person that takes part, with all the data it holds. The guarantee protects this whole: "
-    "a record means everything that one client holds, not one photograph or sentence of it.",
-    "adjacency": "Which two data sets have to look nearly alike. Under replace-one, one client holds other data; under "
-    "add-or-remove-one it is there or not; epsilons of the two must not be compared with each other.",
-    "message": "What a client sends in one round: its update, after its randomizer has been applied. Nothing else of "
-    "its data may leave the device.",
-    "randomizer": "What a client applies to its update before sending it, so that the message could nearly as well "
-    "come from other data. Gaussian noise is one, a coin that sometimes flips the answer another.",
-    "clip norm": "The length to which each client's update is cut before noise is added. It limits how far one client "
-    "can move the result, and so how much noise is needed.",
-    "noise multiplier": "The standard deviation of a client's Gaussian noise, divided by the clip norm. Twice as much "
-    "noise halves the mu of a message.",
-    "check-in": "The client's decision to take part in a round, by a coin of its own that does not depend on its data. "
-    "Nobody else may learn who has checked in; that hides each client among all.",
-    "drop-out": "A client that has checked in and sends nothing after all, because its battery is empty or its network "
-    "is gone. It must not depend on the client's data; only messages that arrive hide one another.",
-    "availability": "Whether a client could take part at all in a round, for instance because it is charging. It may "
-    "be known, and is no coin: of the available ones each still has to check in by chance.",
-    "slot": "One of several places in time of which a client picks one at random for its message. The places from "
-    "which it picks are its window.",
-    "dummy": "The message that the server makes up for a slot that nobody picked. It is drawn by the same randomizer, "
-    "so that nobody sees that the slot was empty.",
-    "shuffler": "A service that passes on messages in random order and without names. It must not work together with "
-    "whoever reads the messages.",
+    "epsilon": "The most by which one client's data can change the odds of any conclusion: the factor e^epsilon. That "
+    "is 11% at epsilon 0.1, a factor of 2.7 at 1, and a factor of 22,000 at 10, where hardly any protection is left.",
+    "delta": "The allowance beside epsilon: a conclusion becomes at most e^epsilon times as likely, plus delta. It "
+    "should be far below one over the number of clients, since a larger delta permits publishing somebody's data.",
+    "epsilon0": "The epsilon of a single message, seen with its sender's name. Other clients' messages make the "
+    "epsilon of the whole run smaller, and more rounds make it larger.",
+    "client": "One device or person that takes part, with all the data that it holds. The guarantee protects the "
+    "client as a whole.",
+    "record": "All data that one client holds, however many photographs or sentences that is. In many other libraries "
+    "a record is a single training example, and a person who has several of them is protected less.",
+    "adjacency": "The pair of data sets that must look nearly alike: they differ in one client. Under replace-one the "
+    "client holds other data, under add-or-remove-one it is there or not; epsilons of the two kinds must not be "
+    "compared.",
+    "message": "The data that a client sends in one round: its update, after the randomizer. Nothing else that "
+    "depends on the client's data may leave the device.",
+    "randomizer": "The random step on the device that makes a message of an update, so that the message could nearly "
+    "as well come from other data. Gaussian noise is one, an answer that a coin sometimes flips is another.",
+    "clip norm": "The largest length of an update: a longer one is shortened to it before noise is added. It limits "
+    "how far one client can move the result, and so how much noise is needed.",
+    "noise multiplier": "The standard deviation of a message's Gaussian noise, divided by the clip norm. Here each "
+    "client adds this noise to its own message; in Opacus the server adds it once, to the sum.",
+    "check-in": "A client's decision to take part in a round, by a coin of its own that does not depend on its data. "
+    "Nobody else may learn who has checked in, because this secrecy hides each client among all others.",
+    "drop-out": "A client that has checked in but sends nothing, because its battery is empty or its network is gone. "
+    "Dropping out must not depend on the client's data, and only messages that arrive hide one another.",
+    "availability": "The state of a client that could take part in a round, for instance because it is charging. It "
+    "may be known and is no chance: each available client still has to throw its coin.",
+    "slot": "One of several moments at which the server makes a step; a client picks one of them at random for its "
+    "message. The slots from which it picks are its window.",
+    "dummy": "A message that the server makes up for a slot that no client picked. The same randomizer draws it, so "
+    "that nobody sees that the slot was empty.",
+    "shuffler": "A service that passes messages on without names and in random order. It must not work together with "
+    "anybody who reads the messages.",
     "secure aggregation": "A protocol by which a server learns the sum of the clients' messages and no single one of "
-    "them. It is what the view aggregate assumes.",
-    "view": "What the adversary sees: local is one client's messages with its name, messages is all of them without "
-    "names, aggregate is their sums. Choose the one that describes whom you do not trust.",
-    "colluding client": "A client that tells the adversary what it has sent, or that the adversary has made up. Its "
+    "them. It makes the view aggregate true without trust in the server.",
+    "view": "The part of a run that the adversary sees: local is one client's messages with its name, messages is all "
+    "messages without names, aggregate is their sums. Choose the view of whoever is not trusted.",
+    "colluding client": "A client that tells the adversary its message, or that the adversary has made up. Its "
     "message hides nobody, so that only the honest clients count.",
-    "composition": "Working out what several rounds leak together. Ten rounds of epsilon 0.1 and delta 1e-8 are within "
-    "epsilon 1 at delta 1e-7, and the accountant finds how much less it is.",
-    "bracket": "A proven upper end and a proven lower end of epsilon. The upper end is the guarantee; the lower end "
+    "composition": "The joint leak of several rounds, as one epsilon and one delta. Ten rounds of epsilon 0.1 and "
+    "delta 1e-8 stay within epsilon 1 and delta 1e-7, and the accountant finds how much less it is.",
+    "bracket": "Two proven ends between which the true epsilon lies. The upper end is the guarantee; the lower end "
     "says how much a better proof could still gain.",
-    "certified": "Said of a number that is proven to lie on the safe side of the truth, rounding errors included. "
-    "Published is a formula of a paper as printed, an estimate is neither, and invalid is known to be no bound.",
-    "mu": "How hard an attack is, by comparison: as hard as telling a standard normal number from one whose mean is "
-    "mu. Gaussian differential privacy is the name of this scale.",
-    "advantage": "True positives minus false positives of the best attack that guesses whether a client's data is one "
-    "record or another. 0 is guessing blindly, 1 is always being right.",
-    "RDP": "Renyi differential privacy: a way to add up what rounds leak by the mean of a power of the likelihood "
-    "ratio. It is quick and simple, and the epsilon that it gives is somewhat larger than by PLD.",
-    "PLD": "Privacy loss distribution: the law of the logarithm of the odds that an adversary sees. Adding such random "
-    "numbers up over all rounds gives epsilon without the loss that simpler rules have.",
+    "certified": "Proven to lie on the safe side of the truth, rounding errors included. Beside it stand published (a "
+    "paper's formula as printed), estimate (not proven on either side) and invalid (shown to be no bound).",
+    "mu": "The difficulty of an attack on the scale of Gaussian differential privacy: it is as hard as telling a "
+    "standard normal number from one whose mean is mu. At mu 0 an attacker can only guess.",
+    "advantage": "The true positive rate minus the false positive rate of the best attack that guesses which of two "
+    "records a client holds. 0 is blind guessing, 1 is certainty.",
+    "RDP": "Renyi differential privacy, a way to add up rounds by a mean power of the likelihood ratio. It is quick "
+    "and simple, and its epsilon is somewhat larger than that of a PLD.",
+    "PLD": "Privacy loss distribution: the law of the logarithm of the odds that an adversary sees. Adding up these "
+    "random numbers over all rounds gives epsilon without the slack of RDP.",
 }
 
 
