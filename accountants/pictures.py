@@ -17,7 +17,7 @@ from scheme import views
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._looks import adaptive, name_ends
+from checkin_jax._plot_style import adaptive, name_ends
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program

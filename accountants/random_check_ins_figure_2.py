@@ -15,7 +15,7 @@ from rich.progress import track
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._looks import COLORS, name_ends
+from checkin_jax._plot_style import COLORS, name_ends
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
 from checkin_jax.protocols import MAX_CLIENTS

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from rich.progress import track
 
 from checkin_jax import plotting
-from checkin_jax._looks import EIGHT
+from checkin_jax._plot_style import EIGHT
 from checkin_jax.cli.programs import program
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun

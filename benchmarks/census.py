@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checkin_jax import plotting
-from checkin_jax._looks import COLORS
+from checkin_jax._plot_style import COLORS
 
 if __package__:
     from benchmarks.drawn_settings import FINITE, PROTOCOLS, RANDOMIZERS, Plain, answer, draw, timed

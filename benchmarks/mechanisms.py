@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.kernels.execution.devices import float64
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)

@@ -248,9 +248,8 @@ def variants(count: int, peers: bool) -> dict[str, Variant]:
             performance=performance,
         )
         buffer, place = np.zeros((microbatches * size, 1), np.int32), np.zeros((2,), np.int32)
-        program = functools.partial(
-            compiled, step._sum_messages, mechanism, performance, loss, *arguments, buffer, place, key, key
-        )
+        given = step._Pass(*arguments, buffer, place, key, key)
+        program = functools.partial(compiled, step._sum_messages, mechanism, performance, loss, given)
         out[name] = Variant(call, program, microbatches)
     if peers:
         calls = training_peers.jax_calls(plain_loss, lambda p, *record: loss(p, record), parameters, *batch)

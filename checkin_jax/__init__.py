@@ -7,11 +7,11 @@
 1.36 <= epsilon <= 1.36, certified
 """
 
-from checkin_jax import _command as _command  # isort: skip
+from checkin_jax import _startup as _startup  # isort: skip
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from checkin_jax import _later
+from checkin_jax import _lazy
 from checkin_jax._version import __version__ as __version__
 
 if _TYPE_CHECKING:
@@ -33,9 +33,9 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
     from checkin_jax.accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
     from checkin_jax.accounting.interop.allocation import random_allocation as random_allocation
+    from checkin_jax.accounting.interop.dp_accounting_pld import to_pld as to_pld
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
-    from checkin_jax.accounting.interop.pld import to_pld as to_pld
     from checkin_jax.accounting.published_values import PublishedValue as PublishedValue
     from checkin_jax.accounting.published_values import literature as literature
     from checkin_jax.protocols import AvailableCheckIn as AvailableCheckIn
@@ -68,7 +68,7 @@ if _TYPE_CHECKING:
     from checkin_jax.sweeps.tables import Sweep as Sweep
 
 # Imported when they are used: who wants a protocol's page should not wait for the trainer, nor the shell for JAX.
-__getattr__, __dir__ = _later.attach(
+__getattr__, __dir__ = _lazy.attach(
     __name__,
     {
         "FreeVariable": "_variables",

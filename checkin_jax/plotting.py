@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
-from checkin_jax._looks import COLORS, GRID, SERIES, adaptive, darken
+from checkin_jax._optional import how_to_install
+from checkin_jax._plot_style import COLORS, GRID, SERIES, adaptive, darken
 from checkin_jax._rounding import down, up
 
 if TYPE_CHECKING:

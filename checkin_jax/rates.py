@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import ByName
-from checkin_jax._plain import Part
+from checkin_jax._serialize import Part
+from checkin_jax._suggest import ByName
 
 # Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
 _SAME = 1e-12

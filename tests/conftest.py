@@ -7,6 +7,7 @@ looser than 1e-9 without a comment that names the source of the error.
 
 import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -164,6 +165,14 @@ def forgotten():
     yield
     if _full():
         jax.clear_caches()
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT as on a terminal, also where the tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
-from checkin_jax._names import named
+from checkin_jax._suggest import named
 from checkin_jax.accounting import extremes
-from checkin_jax.accounting.bounds.choice import (
+from checkin_jax.accounting.bounds.interface import LocalOnly
+from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
     WholeRun,
@@ -21,8 +22,7 @@ from checkin_jax.accounting.bounds.choice import (
     check_relation,
     whole_run,
 )
-from checkin_jax.accounting.bounds.unit import LocalOnly
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
@@ -103,7 +103,7 @@ def account(
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
     run = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     chosen = run.chosen
-    found = composer.bracket(run.units, delta, run.stronger)
+    found = compose.bracket(run.units, delta, run.stronger)
     if wanted == BEST and extremes.extreme(found, delta):
 
         def alone(rows: tuple[str, ...]) -> WholeRun:

@@ -17,12 +17,12 @@ import numpy as np
 import scipy
 
 from checkin_jax import _validate
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
-from checkin_jax.accounting.bounds.unit import Exact, UnitBound
-from checkin_jax.accounting.composition import curve
+from checkin_jax._serialize import finite
+from checkin_jax.accounting.bounds.interface import Exact, UnitBound
+from checkin_jax.accounting.composition import privacy_profile as curve
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.composition.curve import Curve, Sides
+from checkin_jax.accounting.composition.privacy_profile import Curve, Sides
 
 # What statements show.
 SHOWN_FPRS, SHOWN_PRIORS = (0.001, 0.01, 0.1), (0.01, 0.1, 0.5)

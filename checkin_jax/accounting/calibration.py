@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
-from checkin_jax.accounting.bounds.choice import (
+from checkin_jax.accounting.bounds.select import (
     BEST,
     check_bounds,
     check_protocol,
@@ -22,7 +22,7 @@ from checkin_jax.accounting.bounds.choice import (
     check_relation,
     whole_run,
 )
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.guarantee import Guarantee, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -139,7 +139,7 @@ def calibrate(
         run = whole_run(here, noise, view, delta, bounds=wanted, **meant)
         if asked == "advantage":
             return largest_advantage(run.units, delta, run.stronger)
-        return composer.upper_end(run.units, delta, run.stronger).upper
+        return compose.upper_end(run.units, delta, run.stronger).upper
 
     stride = _STRIDE
     adds_up = (

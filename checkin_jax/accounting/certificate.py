@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.choice import whole_run
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.unit import Least, LocalOnly, LocalPureLDP, UnitBound
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.interface import Least, LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.bounds.select import whole_run
+from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.composition import pld
@@ -121,7 +121,7 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
         if float(np.max(np.asarray(one.upper(np.full(32, g.epsilon))))) > g.delta:
             return None
         return spacing, [np.arange(2)]
-    best, losses = composer.knots(units, g.delta)
+    best, losses = compose.knots(units, g.delta)
     if best.upper > g.epsilon * (1.0 + _SAME) or best.method == "total variation":
         return None
     spacing = float(losses[0][1])

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax.accounting import published
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.accounting.published.record import PublishedBound
-from checkin_jax.kernels import gaussian
+from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.kernels import gaussian_profile
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
@@ -240,7 +240,7 @@ def local_epsilon(mu: float, delta0: float) -> float:
     with float64():
         for _ in range(60):
             middle = 0.5 * (low + high)
-            enough = float(gaussian.log_profile(mu, np.asarray(middle))) <= np.log(delta0)
+            enough = float(gaussian_profile.log_profile(mu, np.asarray(middle))) <= np.log(delta0)
             low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -262,7 +262,7 @@ def _approximate(
         delta1 = np.where(usable, np.minimum(delta1, 0.5), 0.5)
         limit = published.delta0_limit(_EPSILONS, delta1)
         with float64():
-            log_delta0 = gaussian.log_profile(mu, _EPSILONS)
+            log_delta0 = gaussian_profile.log_profile(mu, _EPSILONS)
         usable &= (limit > 0) & (log_delta0 <= np.log(np.maximum(limit, 1e-300)))
         value = np.where(usable, pure.value, np.inf)
         best = int(np.argmin(value))

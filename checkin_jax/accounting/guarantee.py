@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from checkin_jax import _validate
-from checkin_jax._plain import finite, shown_plain
 from checkin_jax._rounding import bracket, down, up
+from checkin_jax._serialize import finite, shown_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
-from checkin_jax.accounting.bounds.choice import BEST, whole_run
+from checkin_jax.accounting.bounds.select import BEST, whole_run
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol

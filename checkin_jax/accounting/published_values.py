@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from checkin_jax import _validate, protocols, randomizers
-from checkin_jax._names import named
+from checkin_jax._suggest import named
 from checkin_jax.accounting.account import account
 
 

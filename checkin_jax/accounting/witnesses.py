@@ -13,23 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.messages.hiding import Hiding, Occupied, Shuffled, Slots
-from checkin_jax.accounting.bounds.messages.one_bit import FairBits
-from checkin_jax.accounting.bounds.messages.one_record import (
-    SMALL_MU,
-    GaussianMessages,
-    LabelMessages,
-    MessagesByNumber,
-)
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
-from checkin_jax.accounting.bounds.unequal import builders
-from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
-from checkin_jax.accounting.bounds.unequal.pooled import AmongOthers
-from checkin_jax.accounting.bounds.unit import (
+from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.interface import (
     Instance,
     LocalGaussian,
     LocalLabels,
@@ -37,7 +22,22 @@ from checkin_jax.accounting.bounds.unit import (
     LocalPureLDP,
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import slots
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.equal_records import (
+    SMALL_MU,
+    GaussianMessages,
+    LabelMessages,
+    MessagesByNumber,
+)
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers
+from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
@@ -57,7 +57,7 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     seen = _as_others(unit)
     if seen.slots is not None and mu is not None:
         # Those of messages that all come through say nothing of slots, which use one each.
-        every = list(slots.instances(seen, seen.slots, mu))
+        every = list(gaussian_slots.instances(seen, seen.slots, mu))
     else:
         every = _of_responses(seen, bounds if seen is unit else ())
     every += _of_gaussians(seen) if mu is not None else _of_labels(seen)
@@ -182,7 +182,7 @@ def _of_labels(unit: Unit) -> list[Instance]:
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
     """Of many messages, the laws of the largest variance, and those with losses that are rare and large."""
-    cover, company, shown = unit.cover, builders.crowd(unit), unit.slots
+    cover, company, shown = unit.cover, populations.crowd(unit), unit.slots
     number = 0.0
     if cover is not None:
         number = cover.num_clients * cover.rate
@@ -223,7 +223,7 @@ def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:
 def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
     """Messages of this law, wherever the client's message hides."""
     mass, profile = unit.log_inverse_mass, LabelProfile(law)
-    company, hiding = builders.crowd(unit), _hiding(unit)
+    company, hiding = populations.crowd(unit), _hiding(unit)
     if company is not None:
         return [UnequalMessagesOfOne(company.rate, company.theirs, mass, law)]
     if isinstance(hiding, Shuffled):
@@ -255,8 +255,8 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
     throws, shown = unit.protocol.used_crowd, unit.slots
     if throws is None or shown is None or not unit.replaced:
         return None
-    company = builders.company(unit, throws.coins, throws.num_clients, 1.0)
-    return None if company is None else builders.slots_shown(throws, company, shown.seen)
+    company = populations.company(unit, throws.coins, throws.num_clients, 1.0)
+    return None if company is None else populations.slots_shown(throws, company, shown.seen)
 
 
 def _of_gaussians(unit: Unit) -> list[Instance]:
@@ -264,7 +264,7 @@ def _of_gaussians(unit: Unit) -> list[Instance]:
     mu, mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []
-    company = builders.crowd(unit)
+    company = populations.crowd(unit)
     if company is not None:
         return [UnequalMessagesOfOne(company.rate, company.theirs, mass, mu)]
     shown = None if unit.slots is None or unit.slots.hidden else _shown(unit)

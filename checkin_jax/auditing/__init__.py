@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from checkin_jax import _later
+from checkin_jax import _lazy
 
 if _TYPE_CHECKING:
     from checkin_jax.auditing.auditor import Audit as Audit
@@ -12,7 +12,7 @@ if _TYPE_CHECKING:
     from checkin_jax.auditing.training_run import TrainedRun as TrainedRun
 
 # Imported when they are used, as the trainer is.
-__getattr__, __dir__ = _later.attach(
+__getattr__, __dir__ = _lazy.attach(
     __name__,
     {
         "Audit": "auditor",

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._rounding import down, up
+from checkin_jax._suggest import named
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee

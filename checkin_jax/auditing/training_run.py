@@ -20,12 +20,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax import _validate
-from checkin_jax._names import ByName
+from checkin_jax._suggest import ByName
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
 from checkin_jax.auditing.setting import units_within
 from checkin_jax.training.loop import train
 from checkin_jax.training.model import Dataset, Model
-from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private import clients, noise
 from checkin_jax.training.private.clients import Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.run import PrivateRun
@@ -186,4 +186,4 @@ def _clipped_rows(loss: Loss, clip_norm: float, parameters: Any, records: Record
     # Clients' own coins are unknown to the attacker, who tries others.
     coins = jax.random.split(jax.random.key(0), number)
     rows = clients.update_rows(loss, parameters, records, weights, "auto", coins)
-    return mechanisms.clip(rows, clip_norm).matrix()
+    return noise.clip(rows, clip_norm).matrix()

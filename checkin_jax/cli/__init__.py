@@ -22,23 +22,23 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 
-from checkin_jax import _command, _validate
+from checkin_jax import _startup, _validate
 from checkin_jax._compiled import keep_compiled
-from checkin_jax._extras import how_to_install
-from checkin_jax._names import did_you_mean
+from checkin_jax._optional import how_to_install
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import did_you_mean
 from checkin_jax._version import __version__
 from checkin_jax.cli import help
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.help import Explain
 from checkin_jax.cli.interrupts import AtOnce
-from checkin_jax.cli.ledger import ACTIONS, Ledger
+from checkin_jax.cli.ledger_command import ACTIONS, Ledger
 from checkin_jax.cli.options import UsageError, parsed
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.report import ReportPage, SpentBudget, Statement
-from checkin_jax.cli.sweep import Sweep
+from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
+from checkin_jax.cli.sweep_command import Sweep
 from checkin_jax.cli.training import DATA_SETS, Train
 
 COMMANDS: dict[str, type] = {
@@ -114,7 +114,7 @@ def main(args: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            with _command.imported():
+            with _startup.imported():
                 _run(args)
         finally:
             if sys.stdout is not None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkin_jax import _validate
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (
@@ -67,7 +67,7 @@ class Epsilon(RunOptions, GuaranteeOptions, OutputOptions):
         """Checks the arguments; the job prints the answer, and the other views beside it."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
-        from checkin_jax.accounting.bounds.choice import check_relation
+        from checkin_jax.accounting.bounds.select import check_relation
 
         protocol = self.build_protocol()
         randomizer = self.build_randomizer()
@@ -165,7 +165,7 @@ class Calibrate(RunOptions, GuaranteeOptions, OutputOptions):
     def prepare(self) -> Job:
         """Checks the arguments; the job prints the value and what holds at it, in every view."""
         from checkin_jax.accounting.account import MIN_DELTA
-        from checkin_jax.accounting.bounds.choice import check_relation
+        from checkin_jax.accounting.bounds.select import check_relation
         from checkin_jax.accounting.calibration import calibrate
 
         view = self.view or "messages"
@@ -303,7 +303,7 @@ class FlowerCheck:
 
     def prepare(self) -> Job:
         """Checks the arguments and works it out; the job prints."""
-        from checkin_jax.flower.worth import local_dp_worth
+        from checkin_jax.flower.local_dp_mod import local_dp_worth
 
         found = local_dp_worth(
             clipping_norm=self.clipping_norm,

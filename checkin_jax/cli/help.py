@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union
 import tyro
 
 from checkin_jax import _validate
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.options import (
     Count,
     GuaranteeOptions,
@@ -212,7 +212,8 @@ def nearest(words: list[str], kind: type, beside: Mapping[str, type]) -> str:
         name = name.replace("_", "-")
         if name not in known:
             have = [other for other, one in beside.items() if name in options_of(one)]
-            hint = f"; {' and '.join(have)} {'has' if len(have) == 1 else 'have'} it" if have else ""
+            owners = " and ".join([", ".join(have[:-1]), have[-1]] if have[1:] else have)
+            hint = f"; {owners} {'have' if have[1:] else 'has'} it" if have else ""
             return f"no option {name}{hint or did_you_mean(name, known)}"
         option, value = known[name], joined or value
         absent = bool(option.value) and (not value or (not joined and value.startswith("--")))
@@ -271,7 +272,10 @@ def in_options(message: str, words: list[str], kind: type) -> str:
 
 
 def missing(words: list[str], kind: type) -> str:
-    """The first option or argument that a command needs and was not given, with what it is; else ''."""
+    """The first option or argument that a command needs and was not given, with what it is; else ''.
+
+    It is told by the first sentence of its help, and its choices.
+    """
     known = options_of(kind)
     given, loose = set(), 0
     left = iter(words)
@@ -287,8 +291,9 @@ def missing(words: list[str], kind: type) -> str:
     for option in known.values():
         named = option.name.startswith("--")
         if option.needed and (option.name not in given if named else (loose := loose - 1) < 0):
-            text = option.text.replace(" (needed)", "").rstrip(".")
-            return f"{option.name} is needed: {text[:1].lower()}{text[1:]}"
+            text = option.text.removesuffix(" (needed)").partition(". ")[0].rstrip(".")
+            choices = f". One of {', '.join(option.choices)}" if option.choices else ""
+            return f"{option.name} is needed: {text[:1].lower()}{text[1:]}{choices}"
     return ""
 
 

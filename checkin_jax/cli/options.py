@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from checkin_jax import _validate, protocols
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.protocols import RELATIONS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import (
     Gaussian,
@@ -356,7 +356,7 @@ def rates_of(text: str) -> Rates:
 def bounds_of(text: str) -> str | tuple[str, ...]:
     """ "best", "fast", or the words between commas; UsageError otherwise."""
     from checkin_jax.accounting.bounds import table
-    from checkin_jax.accounting.bounds.choice import check_bounds, once_called
+    from checkin_jax.accounting.bounds.select import check_bounds, once_called
 
     words = text.split(",")
     try:

@@ -19,9 +19,9 @@ import tyro
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._names import did_you_mean
-from checkin_jax._plain import to_plain
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import to_plain
+from checkin_jax._suggest import did_you_mean
 from checkin_jax._tables import broken, columns, markdown, terminal_width
 from checkin_jax.cli.options import MECHANISMS, OWN, QUICK, Job, RandomizerOptions, UsageError, bounds_of
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability

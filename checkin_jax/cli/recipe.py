@@ -16,8 +16,8 @@ from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.loop import RoundError
 from checkin_jax.training.reports import recorded
+from checkin_jax.training.reports.accuracy_curve import points, table
 from checkin_jax.training.reports.report import Report
-from checkin_jax.training.reports.trace import points, table
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
 from checkin_jax.training.runs.run_directory import FinishedError

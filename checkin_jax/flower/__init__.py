@@ -5,15 +5,15 @@ flwr is imported when something needs it: what a `LocalDpMod` setting is worth i
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from checkin_jax import _later
+from checkin_jax import _lazy
 
 if _TYPE_CHECKING:
-    from checkin_jax.flower.accountant import Accountant as Accountant
     from checkin_jax.flower.client import ClientMod as ClientMod
-    from checkin_jax.flower.worth import LocalDpWorth as LocalDpWorth
-    from checkin_jax.flower.worth import local_dp_worth as local_dp_worth
+    from checkin_jax.flower.local_dp_mod import LocalDpWorth as LocalDpWorth
+    from checkin_jax.flower.local_dp_mod import local_dp_worth as local_dp_worth
+    from checkin_jax.flower.strategy_accountant import Accountant as Accountant
 
-__getattr__, __dir__ = _later.attach(
+__getattr__, __dir__ = _lazy.attach(
     __name__,
     {
         "Accountant": "accountant",

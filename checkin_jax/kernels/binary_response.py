@@ -16,8 +16,8 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
-from checkin_jax.kernels.execution.engine import quietly, xp
-from checkin_jax.kernels.execution.losses import in_blocks
+from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.execution.blockwise import in_blocks
 
 
 class Messages(NamedTuple):

@@ -10,8 +10,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import quietly, xp
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import quietly, xp
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -64,7 +64,7 @@ def _minus_product(x: Array, n: Array, p: Array) -> Array:
     """x - n p without the rounding of n p: whole n below 2^42, p in [0, 1]; exact to one rounding."""
     n_high = xp.floor(n / 2.0**21) * 2.0**21
     n_low = n - n_high
-    p_high = engine.leading_bits(p)
+    p_high = backend.leading_bits(p)
     p_low = p - p_high
     return (((x - n_high * p_high) - n_low * p_high) - n_high * p_low) - n_low * p_low
 
@@ -112,7 +112,7 @@ def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     ks, ns, ps = xp.where(within, k, 1.0), xp.where(within, n, 2.0), xp.where(within, p, 0.5)
     diff = _minus_product(ks, ns, ps)
     inside = -(_deviance(ks, ns * ps, diff) + _deviance(ns - ks, ns * (1.0 - ps), -diff))
-    everywhere = engine.holds(within)
+    everywhere = backend.holds(within)
     value = inside if everywhere else xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p))
     return xp.where(k < 0, -xp.inf, xp.minimum(value * (1.0 - 1e-12) + 1e-12, 0.0))
 
@@ -186,7 +186,7 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
     side = 3 * buckets // 16
     middle = buckets - 2 * side
     steps = xp.arange(1, middle, dtype=xp.float64) / middle
-    inner = mean + 2.0 * deviation * engine.ndtri(steps)
+    inner = mean + 2.0 * deviation * backend.ndtri(steps)
     share = xp.arange(side + 1, dtype=xp.float64) / (side + 1)
     # One bucket more on either side of the middle ends where the even ones begin.
     below = low + (xp.maximum(inner[0], low) - low) * share

@@ -28,9 +28,9 @@ from jax import Array
 from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
-from checkin_jax.kernels.execution.engine import quietly, xp
-from checkin_jax.kernels.execution.losses import in_blocks
-from checkin_jax.kernels.mixtures import (
+from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.execution.blockwise import in_blocks
+from checkin_jax.kernels.mixture_profiles import (
     Buckets,
     Law,
     buckets_exact,

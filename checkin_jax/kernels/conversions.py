@@ -7,7 +7,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import quietly, xp
+from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 @quietly

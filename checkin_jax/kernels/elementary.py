@@ -18,7 +18,7 @@ import scipy
 from jax import Array
 from jax.typing import ArrayLike
 
-from checkin_jax.kernels.execution import engine
+from checkin_jax.kernels.execution import backend
 
 
 def log1p(x: ArrayLike) -> Array:
@@ -27,7 +27,7 @@ def log1p(x: ArrayLike) -> Array:
     XLA's `log-plus-one` on the CPU is up to 129 ulp off for x in about [-0.53, -0.28] (jax-ml/jax#39707). Below -1/4
     the logarithm of 1 + x is used, whose one rounding counts for 1.7 ulp at most.
     """
-    if not engine.of_jax(x):
+    if not backend.of_jax(x):
         return np.log1p(x)  # type: ignore[return-value]
     return jnp.where(jnp.less(x, -0.25), jnp.log(jnp.add(1.0, x)), jnp.log1p(x))
 
@@ -49,14 +49,14 @@ def ndtr(x: Array) -> Array:
 
 def scaled_tail(x: Array) -> Array:
     """e^{x^2/2} Phi(-x) for x >= 0, within 1e-14 of itself."""
-    if not engine.of_jax(x):
+    if not backend.of_jax(x):
         return 0.5 * scipy.special.erfcx(np.sqrt(0.5) * x)
     return _polynomial(_tail_coefficients(), x) / (1.0 + x)
 
 
 def scaled_tail_fall(x: Array) -> Array:
     """Minus the slope of `scaled_tail` at x >= 0, 1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x), within 2e-14 of itself."""
-    if engine.holds(x < 2.0):
+    if backend.holds(x < 2.0):
         # Little cancels.
         return math.sqrt(0.5 / math.pi) - x * scaled_tail(x)
     root = 1.0 + x

@@ -22,7 +22,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import complex_of, quietly, xp
+from checkin_jax.kernels.execution.backend import complex_of, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # |M| of one step is kept above this, times M(t); what that changes is counted.

@@ -15,7 +15,7 @@ from jax import Array
 
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import quietly, xp
+from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 class Tables(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from checkin_jax.kernels import gaussian
+from checkin_jax.kernels import gaussian_profile
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 
@@ -28,7 +28,7 @@ def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray
     t = np.asarray(level, dtype=np.float64)
     if shared:
         return np.maximum(time_value(0.5 * mu, t), 0.5 * time_value(mu, np.maximum(2.0 * t - 1.0, 0.0)))
-    log_value = gaussian.log_profile(mu, np.abs(np.log(np.where(t > 0, t, 1.0))))
+    log_value = gaussian_profile.log_profile(mu, np.abs(np.log(np.where(t > 0, t, 1.0))))
     value = np.exp(np.where(np.isnan(log_value), -np.inf, log_value))
     return np.where(t > 0, value * np.minimum(t, 1.0), 0.0)
 

@@ -1,6 +1,6 @@
 """T1+ and B on the host: how many early steps and stages there are, at which losses; the kernel has the game.
 
-docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_clones` the evaluation.
+docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_games` the evaluation.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import labelled_clones, staged_clones, weighted_clones
+from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.labels import Labelled
 
@@ -109,7 +109,7 @@ class AnyMessage:
 
 def stages(
     seen: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
-) -> staged_clones.Stages | None:
+) -> staged_games.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
     counts = np.asarray(seen.counts)
@@ -125,7 +125,7 @@ def stages(
         return None
     edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, number + 1))
     # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
-    return staged_clones.Stages(
+    return staged_games.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
     )
 
@@ -169,7 +169,7 @@ def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: 
         binomial,
         nodes_for(mean),
     )
-    return Problem(staged_clones.profile_upper, arguments, above)
+    return Problem(staged_games.profile_upper, arguments, above)
 
 
 def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
@@ -190,7 +190,7 @@ def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, numbe
 
 def nodes_for(mean: float) -> int:
     """Nodes of a contour for about so many steps."""
-    return staged_clones.MANY if mean > _MANY_STEPS else staged_clones.USUAL
+    return staged_games.MANY if mean > _MANY_STEPS else staged_games.USUAL
 
 
 def _hull(
@@ -226,14 +226,14 @@ def pool(
     deviation = rate * math.sqrt(steps.variance / (theta * float(number[-1]))) * p_minus_1
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     pad = (sizes.size - number.size, 0)
-    seen = staged_clones.PoolCounts(
+    seen = staged_games.PoolCounts(
         host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
     message = steps.message(losses)
     nodes = nodes_for(theta * float(number[-1]))
     arguments = seen, message, host(lost), chosen, losses, steps.rules(message), nodes
-    return Problem(staged_clones.pool_upper, arguments, above)
+    return Problem(staged_games.pool_upper, arguments, above)
 
 
 class Weighted(NamedTuple):

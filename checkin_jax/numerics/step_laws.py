@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages.games import Game, Message, OwnLaws, own_game
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, OwnLaws, own_game
 
 # Relative error allowed in transforms (a caller's duty), and of differences of them.
 _MARGIN = 1e-11

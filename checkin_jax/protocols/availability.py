@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import named
-from checkin_jax._plain import Part
 from checkin_jax._rounding import counted
+from checkin_jax._serialize import Part
+from checkin_jax._suggest import named
 from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,

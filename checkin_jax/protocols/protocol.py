@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
-from checkin_jax._names import ByName
+from checkin_jax._suggest import ByName
 from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.facts import Analysis, Cover, Crowd, CrowdThrows, KnownSlots, Slots, Throws
 from checkin_jax.rates import CheckInRates

@@ -12,8 +12,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down
 from checkin_jax._variables import FreeVariable
-from checkin_jax.randomizers.families import pure_profile
 from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
+from checkin_jax.randomizers.named import pure_profile
 from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 

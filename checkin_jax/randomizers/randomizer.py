@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax._names import ByName
+from checkin_jax._suggest import ByName
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.step_sets import StepSet
 

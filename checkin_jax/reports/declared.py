@@ -10,7 +10,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 from checkin_jax.protocols import VIEWS
 from checkin_jax.protocols.protocol import MAX_CLIENTS
 

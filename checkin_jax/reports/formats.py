@@ -15,15 +15,15 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import evidence, theorems
+from checkin_jax.reports import bound_links, evidence
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
 
@@ -227,7 +227,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
             ],
         ),
         (GUARANTEES, guaranteed),
-        *([(THEOREMS, [*dict.fromkeys(proved), theorems.GLOSSARY])] if proved else ()),
+        *([(THEOREMS, [*dict.fromkeys(proved), bound_links.GLOSSARY])] if proved else ()),
         ("Assumed", list(dict.fromkeys(assumed))),
         ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
         ("Audit", list(evidence.audited(values["audit"])) or ["No audit of this run is known here."]),

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.stated import in_short
-from checkin_jax.reports import evidence, record, references, theorems
+from checkin_jax.reports import bound_links, evidence, record, references
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that change with the page, and their names in its style.
@@ -45,7 +45,7 @@ def _templates() -> jinja2.Environment:
         "trusted": record.TRUSTED,
         "not_covered": record.NOT_COVERED,
         "accounting": record.sentence(record.ACCOUNTING),
-        "glossary": theorems.GLOSSARY,
+        "glossary": bound_links.GLOSSARY,
     }
     environment.filters |= {
         "at_most": lambda value: record.number(value, up),
@@ -56,7 +56,7 @@ def _templates() -> jinja2.Environment:
         "lower_percent": record.lower_percent,
         "in_short": in_short,
         "sentence": record.sentence,
-        "linked": lambda text, stated: Markup(theorems.linked(text, stated)),
+        "linked": lambda text, stated: Markup(bound_links.linked(text, stated)),
         "safe_svg": Markup,
     }
     return environment
@@ -78,7 +78,7 @@ def page(subject: Record) -> str:
             chosen=subject.chosen,
             checked=list(zip(subject.assumptions, subject.deployment.checks(subject.assumptions))),
             identity=evidence.identity(subject.files),
-            stated=list(theorems.split(subject.theorems)),
+            stated=list(bound_links.split(subject.theorems)),
             cited=references.cited,
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declared import COMPOSED, Deployment

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate, plotting
-from checkin_jax.accounting.bounds import moments
+from checkin_jax.accounting.bounds import renyi_bounds
 from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp, unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import host
@@ -86,7 +86,7 @@ def on_devices(
     """Fills in those of the rows `index` whose bounds have a compiled kernel, and returns them."""
     started = time.perf_counter()
     orders = np.asarray(inputs["order"], dtype=np.float64)
-    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, moments.Plan]]]] = []
+    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, renyi_bounds.Plan]]]] = []
     with jax.default_device(devices[0]), float64():
         for given, rows in _settings(inputs, index):
             try:
@@ -106,22 +106,22 @@ def on_devices(
     return every
 
 
-def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, moments.Plan]] | None:
+def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.Plan]] | None:
     """A label of a bound, and what the kernel needs, for some orders each; None where a bound has no such kernel."""
     if isinstance(one, GaussianCurve):
         return None
-    found: list[tuple[str, moments.Plan]] = []
-    masses = moments.left_out(orders, one.epsilon0)
+    found: list[tuple[str, renyi_bounds.Plan]] = []
+    masses = renyi_bounds.left_out(orders, one.epsilon0)
     for mass in np.unique(masses):
         where = np.flatnonzero(masses == mass)
         built = one.bounds(float(mass))
         if not built:
             return None
         for label, bound in built:
-            mixture = moments.mixture_of(bound)
+            mixture = renyi_bounds.mixture_of(bound)
             if mixture is None:
                 return None
-            for plan in moments.plans(mixture, orders[where]):
+            for plan in renyi_bounds.plans(mixture, orders[where]):
                 for start in range(0, len(plan.where), _ORDERS):
                     some = slice(start, start + _ORDERS)
                     lane = plan.lane._replace(orders=plan.lane.orders[some])
@@ -144,7 +144,7 @@ def _program(choice: kernels.Choice, side_by_side: bool) -> Callable[[kernels.La
 
 
 def log_moments(
-    lanes: Sequence[moments.Plan], devices: Sequence[Any], size: int = _LANES
+    lanes: Sequence[renyi_bounds.Plan], devices: Sequence[Any], size: int = _LANES
 ) -> list[np.ndarray]:
     """log A of every lane at its orders, from above, lanes with equal sizes in one compiled call; inside `float64()`.
 

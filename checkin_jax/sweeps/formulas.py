@@ -11,8 +11,8 @@ import scipy
 
 from checkin_jax import _validate
 from checkin_jax.accounting import published
-from checkin_jax.accounting.published import composition, record
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import composition, formula
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import closed_forms, host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS
@@ -165,4 +165,4 @@ def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[
 
 def check_orders(orders: Any) -> tuple[int, ...]:
     """Whole orders from 2 to 4096, each once. ValueError, TypeError otherwise."""
-    return tuple(dict.fromkeys(record.whole_orders(orders).astype(int).tolist()))
+    return tuple(dict.fromkeys(formula.whole_orders(orders).astype(int).tolist()))

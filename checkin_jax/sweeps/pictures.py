@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkin_jax._looks import EIGHT
+from checkin_jax._plot_style import EIGHT
 from checkin_jax.plotting import DASHES, figure, legend
 from checkin_jax.sweeps.results import ANSWERS, KINDS
 

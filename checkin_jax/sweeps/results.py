@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checkin_jax import _validate
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.choice import BEST
+from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import did_you_mean
+from checkin_jax._suggest import did_you_mean
 
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
 WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch", "num_colluding")

@@ -20,13 +20,13 @@ from jax.sharding import Mesh
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.choice import BEST, check_bounds
+from checkin_jax.accounting.bounds.select import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, formulas, settings, tables
 from checkin_jax.sweeps.arguments import Arguments
-from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.leases import Claims
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Rows, Settings
 from checkin_jax.sweeps.store import Store, folder_of

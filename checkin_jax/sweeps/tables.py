@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
-from checkin_jax._extras import how_to_install
 from checkin_jax._files import replacing
+from checkin_jax._optional import how_to_install
 from checkin_jax._rounding import down, up
 from checkin_jax._tables import markdown
 

@@ -11,7 +11,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from checkin_jax import _later
+from checkin_jax import _lazy
 
 if _TYPE_CHECKING:
     from checkin_jax.training.examples.data import mnist as mnist
@@ -39,7 +39,7 @@ if _TYPE_CHECKING:
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 
 # Imported when they are used: optax and the private step take longer than the rest.
-__getattr__, __dir__ = _later.attach(
+__getattr__, __dir__ = _lazy.attach(
     __name__,
     {
         "mnist": "examples.data",

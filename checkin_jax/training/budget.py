@@ -11,8 +11,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.guarantee import Guarantee, RateRow

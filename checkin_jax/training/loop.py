@@ -20,8 +20,8 @@ import numpy as np
 import optax
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._progress import going_on
+from checkin_jax._suggest import named
 from checkin_jax.accounting.account import account
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
@@ -42,7 +42,7 @@ from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.report import AccountFn, Report, make_report
-from checkin_jax.training.reports.spent import Spent
+from checkin_jax.training.reports.running_epsilon import Spent
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws

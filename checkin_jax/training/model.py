@@ -13,8 +13,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
-from checkin_jax._names import ByName
-from checkin_jax.training.private import operations
+from checkin_jax._suggest import ByName
+from checkin_jax.training.private import jaxpr
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records, takes_key
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
@@ -277,9 +277,7 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
             raise
         told = str(error).partition(" (https")[0]
         raise ValueError(f"{what} writes what later ones would read ({told}): {_MIXES}") from error
-    names = {
-        name for name in operations.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES
-    }
+    names = {name for name in jaxpr.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
     if traced.effects or names:
         told = ", ".join(sorted({*map(str, traced.effects), *names}))
         raise ValueError(

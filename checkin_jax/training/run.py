@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._names import ByName
-from checkin_jax._plain import to_plain
+from checkin_jax._serialize import to_plain
+from checkin_jax._suggest import ByName
 from checkin_jax.accounting.account import check_pairs
-from checkin_jax.accounting.bounds.choice import check_protocol, check_randomizer
+from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of

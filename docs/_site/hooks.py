@@ -22,7 +22,7 @@ from mkdocs.structure.pages import Page
 from checkin_jax import __version__
 from checkin_jax.cli import WHOLE
 from checkin_jax.cli.help import options_of
-from checkin_jax.reports.theorems import mentions
+from checkin_jax.reports.bound_links import mentions
 
 ROOT = Path(__file__).parents[2]
 

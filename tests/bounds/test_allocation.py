@@ -12,25 +12,25 @@ from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian
-from checkin_jax.accounting.bounds.messages.hidden import HiddenSlots
+from checkin_jax.accounting.bounds import interface
+from checkin_jax.accounting.bounds.full_participation import AveragedGaussian
+from checkin_jax.accounting.bounds.interface import Least
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unit import Least
-from checkin_jax.accounting.bounds.windows.allocation import (
+from checkin_jax.accounting.bounds.windows.allocated_sums import (
     AllocationGaussian,
     ButForRareEvent,
     G3Slots,
     R1Subsampling,
     R2TwoSteps,
 )
-from checkin_jax.accounting.bounds.windows.crowded import (
+from checkin_jax.accounting.bounds.windows.few_empty_slots import (
     OccupiedAllocationGaussian,
     many_empty,
     some_empty,
 )
-from checkin_jax.accounting.composition import composer
-from checkin_jax.numerics import allocation, lognormal
+from checkin_jax.accounting.composition import compose
+from checkin_jax.numerics import allocation_losses, lognormal
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -111,8 +111,8 @@ def test_upper_is_monotone_in_slots_and_in_use():
 
 @pytest.mark.slow
 def test_more_slots_than_are_followed_are_bounded_by_fewer():
-    few = AllocationGaussian(allocation.MAX_SLOTS, 1.0, 0.5, MASS)
-    many = dataclasses.replace(few, slots=10 * allocation.MAX_SLOTS)
+    few = AllocationGaussian(allocation_losses.MAX_SLOTS, 1.0, 0.5, MASS)
+    many = dataclasses.replace(few, slots=10 * allocation_losses.MAX_SLOTS)
     grid = np.geomspace(1e-6, 1e-3, 5)
     assert (many.upper(grid) == few.upper(grid)).all()
     assert not np.asarray(many.lower(grid)).any()
@@ -120,7 +120,9 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
 def test_bracket_of_one_window_is_tight(slots, mu):
-    found = composer.bracket([(AllocationGaussian(slots, 1.0, mu, unit.log_inverse_mass(1, 1e-6)), 1)], 1e-6)
+    found = compose.bracket(
+        [(AllocationGaussian(slots, 1.0, mu, interface.log_inverse_mass(1, 1e-6)), 1)], 1e-6
+    )
     assert 0 < found.lower <= found.upper <= 1.02 * found.lower
 
 
@@ -250,14 +252,14 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
                 (middle, high) if oracle.hockey_stick(a, b, math.exp(middle)) > delta else (low, middle)
             )
         epsilons.append(high)
-    pair = AllocationGaussian(1, used, mu, unit.log_inverse_mass(rounds, delta))
-    found = composer.bracket([(pair, rounds)], delta)
+    pair = AllocationGaussian(1, used, mu, interface.log_inverse_mass(rounds, delta))
+    found = compose.bracket([(pair, rounds)], delta)
     # The grid's sums are good to about 1e-4.
     assert found.lower <= max(epsilons) * (1 + 1e-4)
     assert max(epsilons) * (1 - 1e-4) <= found.upper <= max(epsilons) * 1.02
     assert min(epsilons) < 0.9 * found.upper
     # The worse direction of each round is above both orders, and looser than need be.
-    loose = composer.upper_end([(Least((pair,)), rounds)], delta)
+    loose = compose.upper_end([(Least((pair,)), rounds)], delta)
     # Each is found on a grid of its own.
     assert loose.upper >= found.upper * (1 - 1e-3)
 
@@ -420,8 +422,8 @@ def test_against_another_implementation():
     api = pytest.importorskip("PLD_accounting.random_allocation_api")
     for sigma, slots in ((1.0, 10), (1.0, 100)):
         theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
-        mass = unit.log_inverse_mass(1, 1e-6)
-        ours = composer.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
+        mass = interface.log_inverse_mass(1, 1e-6)
+        ours = compose.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
         assert min(theirs) <= ours.upper
         assert ours.lower <= max(theirs)
 
@@ -433,9 +435,9 @@ def test_against_another_implementation():
 @pytest.mark.parametrize("reverse", [False, True])
 def test_terms_with_hardly_any_spread_have_a_profile_too(mu, slots, mass, shared, reverse):
     """A scale may begin below the least sum that the truncated terms have (found by readers: negative dimensions)."""
-    above = allocation.profile(mu, slots, mass, reverse, True, shared)
-    value = allocation.profile_upper(above, mu, 1.0, LOSSES, shared)
-    alone = allocation.profile_upper(above, mu, 1.0, np.zeros(1), shared)
+    above = allocation_losses.profile(mu, slots, mass, reverse, True, shared)
+    value = allocation_losses.profile_upper(above, mu, 1.0, LOSSES, shared)
+    alone = allocation_losses.profile_upper(above, mu, 1.0, np.zeros(1), shared)
     assert np.all((value >= 0) & (value <= alone))
     if slots == 1 and not shared:
         # One slot is the Gaussian mechanism by itself.

@@ -10,13 +10,13 @@ from oracles import random_check_ins as brute
 from oracles.gaussian_slots import cells
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows import among
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.accounting.bounds.windows.crowded import OccupiedAllocationGaussian
-from checkin_jax.accounting.bounds.windows.mixtures import Mixture, TwoKinds
-from checkin_jax.numerics import opposite
+from checkin_jax.accounting.bounds.windows import displaced as among
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian
+from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
-from tests import one_row
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -137,7 +137,7 @@ def test_opposite_records_are_the_worst(below):
     """Two or three records in a disc: the client's against another one's, or against the other record and another's."""
     rng, mu = np.random.default_rng(5), 1.7
     for c, more, k in itertools.product((1.0, 1.3, 3.0), (0.0, 0.4), (0.0, 0.2, 1.5)):
-        bound = opposite.transform(mu, c + more, np.array([k]), below)[0]
+        bound = opposite_pair.transform(mu, c + more, np.array([k]), below)[0]
         worst = np.array([(1.0, 0.0), (-1.0, 0.0), (-1.0, 0.0)]) * 0.5 * mu
         weights = np.array([1.0, -c, -more])
         assert bound == pytest.approx(excess(c, k, worst, weights, below), rel=5e-3, abs=2e-4)
@@ -156,7 +156,7 @@ def test_transforms_are_sums_of_cells_and_never_below():
         for below in (False, True):
             for k in np.array([0.0, 0.5, 2.0, 4.0]) * mu * c:
                 truth = float(mass @ np.maximum((-d if below else d) - k, 0.0))
-                found = opposite.transform(mu, c, np.array([k]), below)[0]
+                found = opposite_pair.transform(mu, c, np.array([k]), below)[0]
                 assert truth * (1.0 - 1e-7) <= found <= truth * (1.0 + 1e-6) + 1e-12
 
 
@@ -238,7 +238,7 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
 def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, ratio):
     run = cj.FixedWindow(num_clients=1000, num_slots=1000)
     noisy = cj.Gaussian(noise_multiplier=noise)
-    g = one_row.account(theorem, run, noisy, delta=1e-6, neighboring_relation=relation)
+    g = rows.account(theorem, run, noisy, delta=1e-6, neighboring_relation=relation)
     assert g.lower < g.epsilon < ratio * g.lower
 
 
@@ -282,9 +282,7 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
 )
 def test_statements_say_that_rates_are_as_stated(relation, label):
     run = cj.FixedWindow(num_clients=200, num_slots=100)
-    g = one_row.account(
-        label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation
-    )
+    g = rows.account(label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation)
     assert any("as often as is stated" in text for text in g.assumptions)
 
 

@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 import checkin_jax as cj
 from checkin_jax.accounting import attack
-from checkin_jax.accounting.bounds.unit import Directed, LocalGaussian, LocalPureLDP
-from checkin_jax.accounting.composition import composer
-from checkin_jax.accounting.composition.curve import Sides
+from checkin_jax.accounting.bounds.interface import Directed, LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.composition import compose
+from checkin_jax.accounting.composition.privacy_profile import Sides
 from tests.oracles import pairs
 
 FPRS = np.array([0.0, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0])
@@ -22,7 +22,7 @@ DELTA = 1e-6
 
 
 def terms_of(rounds, delta=DELTA):
-    return attack.attack_terms(rounds, delta, composer.bracket(rounds, delta))
+    return attack.attack_terms(rounds, delta, compose.bracket(rounds, delta))
 
 
 def best_tpr(p, q, fprs):

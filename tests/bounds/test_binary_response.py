@@ -8,7 +8,7 @@ from conftest import ORACLE_ROUNDING
 from oracles import pairs, random_check_ins
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0

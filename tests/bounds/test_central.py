@@ -11,7 +11,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEve
 from scipy.stats import laplace, norm
 
 import checkin_jax as cj
-from checkin_jax.accounting.interop import mechanisms
+from checkin_jax.accounting.interop import central_mechanisms
 from checkin_jax.kernels.execution.devices import float64
 
 GAUSS, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
@@ -21,7 +21,9 @@ X = np.linspace(-60.0, 60.0, 1_200_001)
 
 
 def density(noise, by):
-    return (norm if isinstance(noise, mechanisms.GaussianNoise) else laplace).pdf(X, loc=by * noise.shift)
+    return (norm if isinstance(noise, central_mechanisms.GaussianNoise) else laplace).pdf(
+        X, loc=by * noise.shift
+    )
 
 
 def integrated(p, q, losses):
@@ -37,17 +39,17 @@ def lines_at(instance, losses):
 
 
 NOISES = [
-    mechanisms.GaussianNoise(0.7),
-    mechanisms.GaussianNoise(3.0),
-    mechanisms.LaplaceNoise(0.5),
-    mechanisms.LaplaceNoise(2.0),
+    central_mechanisms.GaussianNoise(0.7),
+    central_mechanisms.GaussianNoise(3.0),
+    central_mechanisms.LaplaceNoise(0.5),
+    central_mechanisms.LaplaceNoise(2.0),
 ]
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.01])
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_a_client_added_or_removed_is_exact(noise, rate):
-    one = mechanisms.Sampled(noise, rate)
+    one = central_mechanisms.Sampled(noise, rate)
     with_it, without = (1.0 - rate) * density(noise, 0.0) + rate * density(noise, 1.0), density(noise, 0.0)
     with float64():
         upper, lower = one.upper_sides(LOSSES), lines_at(one, LOSSES)
@@ -66,7 +68,7 @@ def test_a_client_added_or_removed_is_exact(noise, rate):
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.01])
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_a_client_replaced_is_between(noise, rate):
-    one = mechanisms.SampledReplaced(noise, rate)
+    one = central_mechanisms.SampledReplaced(noise, rate)
     rest, first, second = (density(noise, by) for by in (0.0, 1.0, -1.0))
     exact = integrated((1 - rate) * rest + rate * first, (1 - rate) * rest + rate * second, LOSSES)
     (instance,) = one.instances
@@ -79,11 +81,11 @@ def test_a_client_replaced_is_between(noise, rate):
     if rate < 1.0:
         # Without the factor of two of a replaced value the bound would be below the truth.
         with float64():
-            assert np.any(mechanisms.Sampled(noise, rate).upper(LOSSES) < exact - 1e-4)
+            assert np.any(central_mechanisms.Sampled(noise, rate).upper(LOSSES) < exact - 1e-4)
 
 
 def test_epsilon_delta_is_the_worst_there_is():
-    one = mechanisms.EpsilonDelta(0.5, 0.01)
+    one = central_mechanisms.EpsilonDelta(0.5, 0.01)
     with float64():
         assert one.upper(np.array([0.5]))[0] == pytest.approx(0.01)
         upper, (below, _) = one.upper(LOSSES), lines_at(one, LOSSES)

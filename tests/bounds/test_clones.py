@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import Mixture, OccupiedPureLDP, ShuffledPureLDP, largest_loss
-from checkin_jax.kernels import clones, host, mixtures, tails
-from checkin_jax.kernels.execution.losses import padded
+from checkin_jax.accounting.bounds.clones_bounds import (
+    Mixture,
+    OccupiedPureLDP,
+    ShuffledPureLDP,
+    largest_loss,
+)
+from checkin_jax.kernels import clones, host, mixture_profiles, tails
+from checkin_jax.kernels.execution.blockwise import padded
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -118,7 +123,7 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
     law = clones.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
-    mix = mixtures.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
+    mix = mixture_profiles.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
         tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)
@@ -184,6 +189,6 @@ def test_what_has_no_mass_is_neither_kept_nor_missed():
     np.testing.assert_allclose(one.upper(losses), again, rtol=1e-13)
     # A part left out that has mass would be missed.
     heaviest = masses[~padding].argmax()
-    fewer = mixtures.Law(*(np.delete(np.asarray(part), heaviest) for part in alone))
+    fewer = mixture_profiles.Law(*(np.delete(np.asarray(part), heaviest) for part in alone))
     fewer = Mixture(fewer, 1.3, MASS).upper(losses)
     assert (fewer < again * (1.0 - 1e-6)).any()

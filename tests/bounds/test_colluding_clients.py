@@ -1,5 +1,6 @@
 """Clients in league with the adversary: honest counts where that is right, T2c where it is not, and counterexamples."""
 
+import dataclasses
 import math
 
 import jax
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
+from checkin_jax.accounting.bounds.select import unit_bound
 
 DELTA, P = 1e-6, 3.0
 MESSAGES = cj.PureLDP(epsilon0=math.log(P))
@@ -125,8 +126,15 @@ def test_refusals_name_what_is_wrong(make, message):
 
 
 def test_noise_of_windows_is_not_counted_on():
-    """Gaussian messages in windows with colluders: no theorem of slots, only what the client's own message tells."""
+    """Gaussian messages in windows with colluders: no theorem of slots, only what the client's own message tells.
+
+    From below, colluders who do as the others do, and are not asked.
+    """
     run = cj.FixedWindow(num_clients=100, num_slots=50, check_in_prob=0.5, num_colluding=10)
-    g = cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="aggregate")
+    alike = dataclasses.replace(run, num_colluding=0)
+    g, others = (
+        cj.account(each, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="aggregate")
+        for each in (run, alike)
+    )
     own = cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="local")
-    assert 0.0 == g.lower < g.epsilon <= own.epsilon * (1 + 1e-6)
+    assert 0.0 < g.lower == others.lower < others.epsilon < g.epsilon <= own.epsilon * (1 + 1e-6)

@@ -7,10 +7,10 @@ from oracles import random_check_ins as brute
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows.allocation import R2TwoSteps
-from checkin_jax.accounting.bounds.windows.competitors import CompetingClients
-from checkin_jax.numerics import allocation
-from tests import one_row
+from checkin_jax.accounting.bounds.windows.allocated_sums import R2TwoSteps
+from checkin_jax.accounting.bounds.windows.occupancy_sum import CompetingClients
+from checkin_jax.numerics import allocation_losses
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -30,8 +30,8 @@ def quadrature(kinds, x, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.418), (1.1, 0.29), (0.8, 1.0)])
 def test_sums_of_two_terms_against_quadrature(mu, weight, reverse):
-    kinds = allocation.Kind(1, 0.5 * mu, 1.0), allocation.Kind(1, mu, weight)
-    found = allocation.Excess(kinds, MASS, reverse)
+    kinds = allocation_losses.Kind(1, 0.5 * mu, 1.0), allocation_losses.Kind(1, mu, weight)
+    found = allocation_losses.Excess(kinds, MASS, reverse)
     x = np.array([0.0, 0.1, 0.3, 0.6] if reverse else [0.0, 0.1, 0.4, 1.0, 3.0])
     truth = np.array([quadrature(kinds, each, reverse) for each in x])
     assert (found.at(x) >= truth * (1.0 - 1e-5) - 1e-12).all()
@@ -53,8 +53,8 @@ def in_closed_form(kinds, x):
 @pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.2), (1.1, 0.29)])
 def test_sums_far_out_on_the_ladder_against_quadrature(mu, weight):
     """Every scale, not the first alone; three terms as they are, without a term's lattice in the truth."""
-    kinds = allocation.Kind(2, 0.5 * mu, 1.0), allocation.Kind(1, mu, weight)
-    found = allocation.Excess(kinds, MASS, False)
+    kinds = allocation_losses.Kind(2, 0.5 * mu, 1.0), allocation_losses.Kind(1, mu, weight)
+    found = allocation_losses.Excess(kinds, MASS, False)
     x = np.geomspace(0.05, 40.0, 14)
     truth = np.array([in_closed_form(kinds, each) for each in x])
     matters = truth > 1e-12
@@ -66,10 +66,10 @@ def test_sums_far_out_on_the_ladder_against_quadrature(mu, weight):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_what_has_been_asked_before_changes_no_value(reverse):
-    kinds = allocation.Kind(30, 0.4, 1.0), allocation.Kind(70, 0.8, 0.37)
+    kinds = allocation_losses.Kind(30, 0.4, 1.0), allocation_losses.Kind(70, 0.8, 0.37)
     x = np.append(0.0, np.geomspace(0.5, 40.0 if reverse else 2000.0, 24))
-    at_once = allocation.Excess(kinds, MASS, reverse).at(x)
-    one_by_one, asked = np.empty_like(x), allocation.Excess(kinds, MASS, reverse)
+    at_once = allocation_losses.Excess(kinds, MASS, reverse).at(x)
+    one_by_one, asked = np.empty_like(x), allocation_losses.Excess(kinds, MASS, reverse)
     for index in np.random.default_rng(5).permutation(x.size):
         one_by_one[index] = asked.at(x[index : index + 1])[0]
     assert np.array_equal(one_by_one, at_once)
@@ -78,20 +78,20 @@ def test_what_has_been_asked_before_changes_no_value(reverse):
 
 def test_one_kind_is_the_allocation_of_one_message():
     """Twice the same terms, half of them each, as `numerics.allocation` has them."""
-    kinds = (allocation.Kind(300, 0.7, 1.0), allocation.Kind(200, 0.7, 1.0))
+    kinds = (allocation_losses.Kind(300, 0.7, 1.0), allocation_losses.Kind(200, 0.7, 1.0))
     losses = np.array([0.02, 0.1, 0.2, 0.4])
     for reverse in (False, True):
-        one = allocation.profile(0.7, 500, MASS, reverse, True)
-        known = allocation.profile_upper(one, 0.7, 1.0, losses)
+        one = allocation_losses.profile(0.7, 500, MASS, reverse, True)
+        known = allocation_losses.profile_upper(one, 0.7, 1.0, losses)
         x = 500.0 * (-np.expm1(-losses) if reverse else np.expm1(losses))
         scale = np.exp(losses) / 500.0 if reverse else 1.0 / 500.0
-        found = scale * allocation.Excess(kinds, MASS, reverse).at(x)
+        found = scale * allocation_losses.Excess(kinds, MASS, reverse).at(x)
         assert found == pytest.approx(known, rel=0.03)
 
 
 def test_weights_are_rounded_up_to_one_lattice():
     for weights in ((1.0, 0.4181), (1.0, 0.3), (0.5, 1.0), (1.0,)):
-        spacing, units = allocation._units(0.03, weights)
+        spacing, units = allocation_losses._units(0.03, weights)
         for weight, count in zip(weights, units):
             assert weight * (1.0 - 1e-9) <= count * spacing <= weight * 1.03
         assert spacing <= 0.03 * (1.0 + 1e-9)
@@ -153,7 +153,7 @@ def test_the_mean_load_is_no_bound():
 )
 def test_as_many_clients_as_slots(z, relation, known, most):
     protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
-    g = one_row.account(
+    g = rows.account(
         known, protocol, cj.Gaussian(noise_multiplier=z), delta=1e-6, neighboring_relation=relation
     )
     assert g.lower < g.epsilon < most * g.lower

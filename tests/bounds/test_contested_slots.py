@@ -8,8 +8,8 @@ import pytest
 from oracles import random_check_ins as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
+from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
+from checkin_jax.accounting.bounds.windows.contention import ContestedSlots
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

@@ -8,8 +8,8 @@ from oracles import spared as oracle
 from oracles.t_star import gaussian_profile, lattice_value
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages import cut_weights
-from checkin_jax.accounting.bounds.messages.cut_weights import CutWeights, Terms
+from checkin_jax.accounting.bounds.messages import left_out_chain
+from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, Terms
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -57,7 +57,7 @@ CASES = [(0.3, 1.02), (1.3, 1.5), (3.3, 1.05), (3.3, 40.0)]
 @pytest.mark.parametrize(("mu", "c"), CASES)
 def test_transforms_are_those_of_t_star(mu, c):
     k = np.append(0.0, np.geomspace(1e-5, 50.0, 40))
-    made = cut_weights._transforms(GaussianProfile(mu), np.array([[c]]), k)
+    made = left_out_chain._transforms(GaussianProfile(mu), np.array([[c]]), k)
     for value, plain, truth in zip(made, transforms(mu, c, k), from_profile(mu, c, k)):
         assert (value[0] >= truth * (1.0 - 1e-9) - 1e-12).all()
         assert np.allclose(value[0], truth, rtol=2e-8, atol=1e-12)
@@ -75,7 +75,7 @@ def test_growth_is_just_above_that_of_the_law_for_all_smaller_weights(mu, c):
     made = Terms.of(GaussianProfile(mu), np.array([c]), math.exp(mu * (0.5 * mu + 9.0)))
     at, masses = law(mu, c)
     places = np.arange(20, len(made.places), 9)
-    for row, tilt in enumerate(cut_weights._TILTS):
+    for row, tilt in enumerate(left_out_chain._TILTS):
         value = made.growth[row, 0]
         truth = many(tilt, 1.0 / made.places[places], at, masses)
         largest = np.maximum.accumulate(truth[::-1])[::-1]
@@ -121,7 +121,7 @@ def test_equal_weights_are_above_the_sum_of_t_stars(mu, others, c):
     made = Terms.of(GaussianProfile(mu), np.array([c]), math.exp(mu * (0.5 * mu + 9.0)))
     truth = lattice_value(gaussian_profile(mu), others, 1.0, c, 0.02, 2**17)
     share, found = 1e-12, math.inf
-    for single in cut_weights._SINGLE[0]:
+    for single in left_out_chain._SINGLE[0]:
         y = (c - 1.0) * others / single
         # B = 1: places up to y.
         place = np.searchsorted(made.places, y, side="right") - 1
@@ -160,8 +160,8 @@ def test_a_link_is_its_inequality():
     left, alone = n - inner.num_clients, float(gaussian_profile(mu)(np.array(c)))
     u = np.maximum(at, 1e-300)
     best = alone
-    for share in cut_weights._SHARES[1]:
-        for single in cut_weights._SINGLE[1][1:3]:
+    for share in left_out_chain._SHARES[1]:
+        for single in left_out_chain._SINGLE[1][1:3]:
             distance = (1.0 - share) * left * (c - 1.0)
             y = distance / single
             f = u * np.asarray(inner.upper(np.log(np.maximum(y / u, 1.0))))
@@ -169,7 +169,7 @@ def test_a_link_is_its_inequality():
                 weights = cut * np.geomspace(1e-2, 1.0, 8)
                 one = float(np.where(at > y / cut, f, 0.0) @ masses)
                 told = float(inner.upper(np.array([math.log(cut)]))[0])
-                for tilt in cut_weights._TILTS[4:11:3]:
+                for tilt in left_out_chain._TILTS[4:11:3]:
                     sigma = float(many(tilt, weights / y, at, masses).max()) / y
                     few = math.exp(min(left * sigma - tilt * single - 1.0, 99.0)) * y / (tilt * left)
                     best = min(best, one + few + alone * told / share)

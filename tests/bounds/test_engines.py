@@ -19,11 +19,11 @@ import scipy.special
 from test_xla import mills, of, powers, ulps, uniform
 
 from checkin_jax import kernels
-from checkin_jax.kernels import binomial, clones, gaussian, host, round_off
+from checkin_jax.kernels import binomial, clones, gaussian_profile, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import xp
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import xp
 from checkin_jax.numerics import staged_clones as staged
 
 KERNELS = Path(kernels.__file__).parent
@@ -62,7 +62,7 @@ def test_log1p_on_the_host_is_numpys():
 @pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
 def test_mills_ratio_on_the_host(x):
     # As on XLA, see test_xla.py.
-    assert ulps(gaussian._mills(x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
+    assert ulps(gaussian_profile._mills(x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
 
 
 def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
@@ -71,7 +71,7 @@ def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
     worst = max(abs(mp.mpf(float(v)) / e - 1) for v, e in zip(scipy.special.ndtr(x), exact))
     assert worst < 2e-13
     logs = [mp.log(e) for e in exact]
-    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(gaussian.log_cdf(x), logs)) < 2e-13
+    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(gaussian_profile.log_cdf(x), logs)) < 2e-13
 
 
 @pytest.mark.parametrize("points", [2**13, 2**17])
@@ -134,7 +134,7 @@ def test_a_table_under_vmap_is_its_settings_in_numpy(x64, upper):
     kernel = functools.partial(through_a_bracket, upper=upper)
     table = jax.jit(jax.vmap(kernel))(*np.stack(SETTINGS, axis=1))
     for i, setting in enumerate(SETTINGS):
-        alone = engine.quietly(kernel)(*setting)
+        alone = backend.quietly(kernel)(*setting)
         assert not any(isinstance(part, jax.Array) for part in alone)
         # Orders are searched in other ways; moments follow them.
         for found, many in zip(alone, table):
@@ -152,8 +152,8 @@ def test_a_program_that_is_compiled_soon_says_the_same(x64):
     ("values", "found"), [((1.0, np.ones(2)), False), (((1, jnp.ones(2)),), True), (([[], [0.0]],), False)]
 )
 def test_whose_arrays_they_are(values, found):
-    assert engine.of_jax(*values) == found
-    assert jax.jit(lambda x: float(engine.of_jax((0.0, [x]))))(1.0) == 1.0
+    assert backend.of_jax(*values) == found
+    assert jax.jit(lambda x: float(backend.of_jax((0.0, [x]))))(1.0) == 1.0
 
 
 def law(seed, size):
@@ -188,7 +188,7 @@ def test_a_crossing_is_found(shift):
             (np.expm1(x - shift), np.exp(x - shift)) if x < 5.0 else (np.float64(np.inf), np.float64(np.nan))
         )
 
-    assert abs(engine.quietly(engine.crossing)(value, -30.0, 10.0, 40) - shift) <= 40.0 * 2.0**-40
+    assert abs(backend.quietly(backend.crossing)(value, -30.0, 10.0, 40) - shift) <= 40.0 * 2.0**-40
     assert len(count) < 15
 
 
@@ -196,7 +196,7 @@ def test_a_crossing_is_found(shift):
 @pytest.mark.parametrize("slope", [np.nan, 0.0, 1e-3])
 def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
     values = np.float64(nowhere), np.float64(slope)
-    assert abs(engine.quietly(engine.crossing)(lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
+    assert abs(backend.quietly(backend.crossing)(lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
 
 
 @pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
@@ -206,8 +206,8 @@ def test_halvings_ahead_are_halvings(x64, turns):
     def beyond(x):
         return sum(((x > turn).astype(x.dtype) for turn in turns), xp.zeros_like(x)) % 2.0 == 1.0
 
-    found = engine.halved(beyond, np.float64(0.0), np.float64(1.0), 24)
-    assert found == jax.jit(lambda: engine.halved(beyond, jnp.float64(0.0), jnp.float64(1.0), 24))()
+    found = backend.halved(beyond, np.float64(0.0), np.float64(1.0), 24)
+    assert found == jax.jit(lambda: backend.halved(beyond, jnp.float64(0.0), jnp.float64(1.0), 24))()
 
 
 def test_kernels_on_two_engines_change_nothing_in_place():
@@ -238,7 +238,9 @@ def test_rows_that_are_wanted_alone(wanted):
     kept = rows > 0.4 if wanted else np.ones(rows.shape, dtype=bool)
 
     def kernel(rows):
-        return engine.by_rows(lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept)
+        return backend.by_rows(
+            lambda part: np.min(part[:, None] * across, axis=1), (rows,), across.size, kept
+        )
 
     whole = np.min(rows[:, None] * across, axis=1)
     assert (kernel(rows) == np.where(kept, whole, 0.0)).all()

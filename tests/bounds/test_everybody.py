@@ -8,8 +8,8 @@ from oracles import checkin_gaussian as oracle
 from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.everybody import G2Shuffled
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.full_participation import G2Shuffled
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.kernels import host, stop_loss
-from checkin_jax.kernels.messages.games import HEXAGON, ONE_BIT, Message
-from checkin_jax.numerics import spared_clones as ours
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Message
+from checkin_jax.numerics import left_out_clones as ours
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

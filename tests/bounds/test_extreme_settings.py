@@ -7,7 +7,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
-from checkin_jax.numerics.allocation import Excess, Kind
+from checkin_jax.numerics.allocation_losses import Excess, Kind
 
 # A run, messages, delta: settings at which the least of all bounds on one grid is above one of them.
 SETTINGS = {

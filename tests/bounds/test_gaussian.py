@@ -8,8 +8,8 @@ import pytest
 from oracles import gaussian as oracle
 
 from checkin_jax import Gaussian
-from checkin_jax.kernels import gaussian
-from checkin_jax.kernels.execution.engine import quietly
+from checkin_jax.kernels import gaussian_profile
+from checkin_jax.kernels.execution.backend import quietly
 
 
 @pytest.mark.usefixtures("x64")
@@ -19,7 +19,10 @@ def test_log_delta(mu, a):
     epsilon = (a + mu / 2) * mu
     exact = float(mp.log(oracle.delta_g(mu, epsilon)))
     # Subtracting two nearly equal numbers near delta = 1 costs about 1e-16 / mu.
-    assert abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact) <= 1e-12 + 1e-17 / mu
+    assert (
+        abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - exact)
+        <= 1e-12 + 1e-17 / mu
+    )
 
 
 def ahead(engine):
@@ -29,9 +32,12 @@ def ahead(engine):
     loss = mu * np.where(rng.random(200) < 0.2, 10.0 ** rng.uniform(-9, 0, 200), rng.uniform(0, 36, 200))
     x = loss / mu
     run = quietly if engine == "numpy" else jax.jit
-    profile, logs = run(gaussian.delta_ahead)(mu, loss), run(gaussian.log_delta_ahead)(mu, loss)
+    profile, logs = (
+        run(gaussian_profile.delta_ahead)(mu, loss),
+        run(gaussian_profile.log_delta_ahead)(mu, loss),
+    )
     np.testing.assert_allclose(np.exp(logs), profile, rtol=1e-12, atol=1e-306)
-    found = [profile, *run(gaussian.tails_ahead)(mu, x)]
+    found = [profile, *run(gaussian_profile.tails_ahead)(mu, x)]
     exact = []
     with mp.workdps(60):
         for shift, lost, at in zip(mu, loss, x):
@@ -58,7 +64,7 @@ def test_profile_and_tails_ahead(engine):
 
 @pytest.mark.usefixtures("x64")
 def test_a_taylor_series_over_longer_steps_would_not_do(monkeypatch):
-    monkeypatch.setattr(gaussian, "_SHORT", 1.5)
+    monkeypatch.setattr(gaussian_profile, "_SHORT", 1.5)
     assert apart(*ahead("numpy")) > 1e-9
 
 
@@ -72,7 +78,8 @@ def test_long_steps_far_into_the_tail(a, b):
     exact = oracle.delta_g(mu, epsilon)
     # Rounding of epsilon / mu - mu / 2 moves a by 1e-14 or so, and delta with it.
     assert (
-        abs(float(gaussian.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact))) <= 1e-12
+        abs(float(gaussian_profile.log_delta(jnp.float64(mu), jnp.float64(epsilon))) - float(mp.log(exact)))
+        <= 1e-12
     )
     # Without the far part the profile would be visibly too large.
     assert mp.ncdf(-a) > exact * (1 + mp.mpf(10) ** -9)
@@ -82,7 +89,7 @@ def test_long_steps_far_into_the_tail(a, b):
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30, 1e-300])
 @pytest.mark.thorough(but=9)
 def test_largest_mu_is_feasible_and_tight(epsilon, delta):
-    mu = gaussian.largest_mu(epsilon, delta)
+    mu = gaussian_profile.largest_mu(epsilon, delta)
     exact = oracle.mu_for(epsilon, delta)
     if exact < 1e-9:
         assert mu == 0.0

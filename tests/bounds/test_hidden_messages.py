@@ -9,12 +9,12 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, krr, t_star
 
-from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.messages import one_record
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds import interface
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.messages import equal_records
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host, round_off
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
@@ -282,8 +282,8 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("n", "rate", "z", "rounds", "delta", "expected"), SETTINGS)
 def test_composed_rounds(n, rate, z, rounds, delta, expected):
-    one = HiddenMessages(n, rate, GaussianProfile(2 / z), unit.log_inverse_mass(rounds, delta))
-    upper = composer.upper_end([(one, rounds)], delta).upper
+    one = HiddenMessages(n, rate, GaussianProfile(2 / z), interface.log_inverse_mass(rounds, delta))
+    upper = compose.upper_end([(one, rounds)], delta).upper
     # The figure is itself an upper bound, and rounded.
     assert expected * 0.995 <= upper <= expected * 1.01
 
@@ -318,8 +318,8 @@ def test_instance_stays_below_its_exact_value(n, rate, mu, step):
 )
 def test_bracket_is_narrow(n, rate, mu, rounds, delta):
     """T* is within the root of two of the instance where many messages come in."""
-    one = HiddenMessages(n, rate, GaussianProfile(mu), unit.log_inverse_mass(rounds, delta))
-    found = composer.bracket([(one, rounds)], delta)
+    one = HiddenMessages(n, rate, GaussianProfile(mu), interface.log_inverse_mass(rounds, delta))
+    found = compose.bracket([(one, rounds)], delta)
     assert 0 < found.lower <= found.upper <= 1.42 * found.lower
 
 
@@ -338,7 +338,7 @@ def test_moments_that_vanish_leave_the_lower_end():
     """A thousand steps, all taken: at some frequencies a step's moment is zero to a rounding."""
     slots = HiddenSlots(1000, 0.01, GaussianProfile(1e-3), MASS)
     losses = slots.losses[[2, 10, 20]]
-    for difference, mass in one_record.hidden_instances(slots, slots)[0].lower(losses):
+    for difference, mass in equal_records.hidden_instances(slots, slots)[0].lower(losses):
         found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
         assert np.all(found <= slots.upper(losses))
         assert np.all(found >= 0.9 * slots.upper(losses))

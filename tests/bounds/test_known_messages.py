@@ -13,17 +13,17 @@ from oracles import hexagon, large
 from oracles import known_messages as known
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.messages.hiding import Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.interface import least, log_inverse_mass
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit import OneBitCheckIn
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.bounds.staged import StagedClones
-from checkin_jax.accounting.bounds.unit import least, log_inverse_mass
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import equal_steps, one_bit
-from checkin_jax.kernels.messages.games import Message
+from checkin_jax.kernels.messages import equal_steps, one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.step_laws import OwnSteps
 
@@ -108,7 +108,7 @@ def b0_values(n, rate, p, cs, ceilings=None):
     message = Message(host(math.log(p)), host(1.0))
     high = np.ones(len(cs)) if ceilings is None else ceilings
     return np.asarray(
-        one_bit.profile_upper(host(n), host(float(rate)), message, host(losses_of(cs)), host(high))
+        one_bit_profile.profile_upper(host(n), host(float(rate)), message, host(losses_of(cs)), host(high))
     )
 
 
@@ -146,10 +146,10 @@ class TestB0:
         spread = math.sqrt(n * rate * math.exp(-epsilon0)) * math.expm1(epsilon0) / n
         for deviations in (0.0, 1.0, 3.0, 6.0):
             loss = host(math.log1p(spread * deviations))
-            curve, _ = jax.jit(one_bit.curve_of)(host(n), host(rate), message, loss)
-            most = float(jax.jit(one_bit.largest)(curve, host(n - 1.0), host(math.inf)))
+            curve, _ = jax.jit(one_bit_profile.curve_of)(host(n), host(rate), message, loss)
+            most = float(jax.jit(one_bit_profile.largest)(curve, host(n - 1.0), host(math.inf)))
             m = np.floor(np.linspace(0.0, n - 1.0, 400))
-            values = np.asarray(jax.jit(jax.vmap(one_bit.value_at, (None, 0)))(curve, m)[0])
+            values = np.asarray(jax.jit(jax.vmap(one_bit_profile.value_at, (None, 0)))(curve, m)[0])
             assert most >= values.max() * (1 - 1e-12)
             assert most <= values.max() * (1.001 if epsilon0 < 6 else 1.01)
 
@@ -255,7 +255,7 @@ def test_instances_lie_below(hiding, epsilon0):
 def bracket(make, num_rounds=6800, delta=1e-6):
     with jax.enable_x64(True):
         one = make(log_inverse_mass(num_rounds, delta))
-    return composer.bracket([(one, num_rounds)], delta)
+    return compose.bracket([(one, num_rounds)], delta)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_a_hull_on_one_side_is_no_pairs_profile(monkeypatch):
         halves = 1
 
     arguments = Shuffled(60_000, 0.1), 6.0, 1.0, mass
-    before = composer.upper_end([(plain, 6800)], 1e-6).upper
-    assert composer.upper_end([(Hull(*arguments), 6800)], 1e-6).upper < before
-    half = composer.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper
+    before = compose.upper_end([(plain, 6800)], 1e-6).upper
+    assert compose.upper_end([(Hull(*arguments), 6800)], 1e-6).upper < before
+    half = compose.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper
     monkeypatch.setattr(convex, "lowered", lambda losses, forward, backward: (forward, backward))
-    assert half < before < composer.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper
+    assert half < before < compose.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper

@@ -9,8 +9,8 @@ import pytest
 from oracles.t_star import gaussian_profile
 from scipy.special import ndtr
 
-from checkin_jax.accounting.bounds.messages import cut_weights
-from checkin_jax.accounting.bounds.messages.cut_weights import CutWeights, Terms
+from checkin_jax.accounting.bounds.messages import left_out_chain
+from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, Terms
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -124,8 +124,8 @@ def test_growth_is_above_quadrature_for_every_smaller_weight(mu, c):
     made, width = terms(mu, c)
     smaller = np.append(1.0, np.exp(-np.linspace(0.0999, 12.0, 6)))
     tight = []
-    for row in range(0, len(cut_weights._TILTS), 5):
-        a = cut_weights._TILTS[row]
+    for row in range(0, len(left_out_chain._TILTS), 5):
+        a = left_out_chain._TILTS[row]
         for place in range(15, len(made.places), max(len(made.places) // 4, 1)):
             largest = 0.0
             for rho in smaller / made.places[place]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.largest import LargestMessage
+from checkin_jax.accounting.bounds.messages.largest_message import LargestMessage
 
 pytestmark = pytest.mark.usefixtures("x64")
 PLACES = np.linspace(0.0, 37.0, 2048)

@@ -10,9 +10,9 @@ from oracles import gaussian as gaussian_oracle
 from scipy.stats import binom
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.unit import LocalGaussian
-from checkin_jax.accounting.bounds.windows.mixtures import LoadedSlot, Mixture
+from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.windows.public_mixture import LoadedSlot, Mixture
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -10,11 +10,11 @@ import pytest
 from oracles import gaussian as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
-from checkin_jax.accounting.composition import composer, counted
-from checkin_jax.kernels import gaussian, host
-from checkin_jax.kernels.composition import counted as kernel
-from checkin_jax.numerics import responses
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.composition import compose, local_view
+from checkin_jax.kernels import gaussian_profile, host
+from checkin_jax.kernels.composition import outcome_counts as kernel
+from checkin_jax.numerics import randomized_response
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -63,7 +63,7 @@ def run(rate, rounds, n=1000):
 )
 def test_responses_lie_between_the_ends(epsilon0, rate, rounds, delta):
     found = cj.account(run(rate, rounds), cj.PureLDP(epsilon0=epsilon0), delta=delta, view="local")
-    assert counted.METHOD in found.method
+    assert local_view.METHOD in found.method
     with mp.workdps(50):
         assert delta_of_responses(epsilon0, rate, rounds, found.epsilon) <= delta
         assert found.lower == 0 or delta_of_responses(epsilon0, rate, rounds, found.lower) >= delta
@@ -85,7 +85,7 @@ def test_responses_lie_between_the_ends(epsilon0, rate, rounds, delta):
 )
 def test_gaussian_messages_lie_between_the_ends(noise, rate, rounds, delta):
     found = cj.account(run(rate, rounds), cj.Gaussian(noise_multiplier=noise), delta=delta, view="local")
-    assert counted.METHOD in found.method
+    assert local_view.METHOD in found.method
     if rate == 1.0:
         total = lambda epsilon: oracle.delta_g(2 / noise * math.sqrt(rounds), epsilon)  # noqa: E731
     else:
@@ -121,7 +121,7 @@ def test_every_transcript_of_three_rounds():
             float(delta_of_responses(epsilon0, 0.25, 3, mp.log(mp.mpf(c.numerator) / c.denominator))),
             rel=1e-9,
         )
-        profile = counted.profile_of(LocalPureLDP(0.25, epsilon0), 3, math.exp(-23.0))
+        profile = local_view.profile_of(LocalPureLDP(0.25, epsilon0), 3, math.exp(-23.0))
         assert profile is not None
         assert profile.lower(np.array([epsilon]))[0] <= float(total) * (1 + 1e-12)
         assert profile.upper(np.array([epsilon]))[0] >= float(total) * (1 - 1e-12)
@@ -135,35 +135,37 @@ def test_large_shifts_of_the_gaussian_profile(mu, share):
     epsilon = 0.5 * mu * mu + share * mu
     with mp.workdps(60):
         exact = oracle.delta_g(mu, epsilon)
-        found = math.exp(float(gaussian.log_delta(host(mu), host(epsilon))))
+        found = math.exp(float(gaussian_profile.log_delta(host(mu), host(epsilon))))
         assert float(abs(found / exact - 1)) < 0.1 * kernel.ROUNDING
 
 
 def test_the_mean_number_of_messages_is_no_bound():
     """Participation at its mean, and a count that is cut at ten means without its tail: both are below the truth."""
     mu, rate, rounds, delta = 1.0, 0.01, 200, 1e-9
-    found = counted.bracket(LocalGaussian(rate, mu), rounds, delta)
+    found = local_view.bracket(LocalGaussian(rate, mu), rounds, delta)
     assert found is not None
     mean = mp.findroot(lambda e: oracle.delta_g(mu * math.sqrt(rounds * rate), e) / delta - 1, 8.0)
     assert mean < 0.9 * found.lower
-    law = responses.response_law(1.0, np.arange(6.0), np.array([float(m) for _, m in often(200, 0.01)][:6]))
-    without = responses.response_profile(1.0, law, np.array([6.0]), True)[0]
+    law = randomized_response.response_law(
+        1.0, np.arange(6.0), np.array([float(m) for _, m in often(200, 0.01)][:6])
+    )
+    without = randomized_response.response_profile(1.0, law, np.array([6.0]), True)[0]
     assert without < float(delta_of_responses(1.0, 0.01, 200, 6.0))
 
 
 def test_rounds_of_different_kinds_are_composed_and_equal_ones_are_not():
     one, other = LocalPureLDP(0.01, 1.0), LocalPureLDP(0.02, 1.0)
-    both = composer.bracket([(one, 30), (other, 30)], 1e-6)
-    most, least = (counted.bracket(each, 60, 1e-6) for each in (other, one))
+    both = compose.bracket([(one, 30), (other, 30)], 1e-6)
+    most, least = (local_view.bracket(each, 60, 1e-6) for each in (other, one))
     assert most is not None
     assert least is not None
-    assert both.method != counted.METHOD
+    assert both.method != local_view.METHOD
     assert least.lower <= both.upper
     assert both.lower <= most.upper
-    assert composer.bracket([(one, 20), (LocalPureLDP(0.01, 1.0), 40)], 1e-6) == least
+    assert compose.bracket([(one, 20), (LocalPureLDP(0.01, 1.0), 40)], 1e-6) == least
     # Too many numbers of messages matter.
-    assert counted.bracket(one, 10**9, 1e-6) is None
-    assert counted.bracket(LocalGaussian(0.5, 1e-12), 10, 1e-6) is None
+    assert local_view.bracket(one, 10**9, 1e-6) is None
+    assert local_view.bracket(LocalGaussian(0.5, 1e-12), 10, 1e-6) is None
 
 
 def test_a_ledger_of_one_kind_is_exact():
@@ -185,7 +187,7 @@ def test_a_ledger_of_one_kind_is_exact():
     ],
 )
 def test_a_glance_never_tells_too_much(one, count, delta):
-    found = counted.bracket(one, count, delta)
+    found = local_view.bracket(one, count, delta)
     assert found is not None
-    assert not counted.surely_above(one, count, found.upper, delta)
-    assert counted.surely_above(one, count, 0.4 * found.lower, delta)
+    assert not local_view.surely_above(one, count, found.upper, delta)
+    assert local_view.surely_above(one, count, 0.4 * found.lower, delta)

@@ -12,9 +12,9 @@ from oracles import allocation as oracle
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.unit import log_inverse_mass
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.bounds.interface import log_inverse_mass
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.accounting.composition import compose
 
 ADDED, REPLACED = "add-or-remove-one", "replace-one"
 GAUSS = dp_accounting.GaussianDpEvent
@@ -114,9 +114,9 @@ def test_k_units_are_their_composition_and_no_more():
     mass = log_inverse_mass(5, delta)
     blocks = [(AllocationGaussian(4, 1.0, 0.5, mass), 4), (AllocationGaussian(5, 1.0, 0.5, mass), 1)]
     g = cj.random_allocation(2.0, 21, num_selected=5, delta=delta, neighboring_relation=ADDED)
-    assert g.epsilon == pytest.approx(composer.bracket(blocks, delta).upper, rel=1e-9)
+    assert g.epsilon == pytest.approx(compose.bracket(blocks, delta).upper, rel=1e-9)
     # Those units' own pairs would put the lower end above what the mechanism may leak.
-    assert g.lower < composer.bracket(blocks, delta).lower
+    assert g.lower < compose.bracket(blocks, delta).lower
 
 
 def test_every_step_is_plain_composition():

@@ -9,8 +9,8 @@ from conftest import ORACLE_ROUNDING
 from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import OccupiedPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contested import ContestedSlots
+from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.windows.contention import ContestedSlots
 
 MASS = 45.0
 

@@ -6,8 +6,8 @@ import pytest
 from oracles import gaussian as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.composition import compose
 
 
 def run(n, rate, rounds=1):
@@ -31,13 +31,13 @@ def test_a_stretched_loss_does_not_overflow(rounds):
 @pytest.mark.thorough(but=1)
 def test_masses_too_small_for_float64_are_not_lost(mu, delta):
     """Composing with anything cannot do better than the Gaussian alone."""
-    both = composer.bracket([(LocalGaussian(1.0, mu), 1), (LocalPureLDP(1.0, 1e-3), 1)], delta)
+    both = compose.bracket([(LocalGaussian(1.0, mu), 1), (LocalPureLDP(1.0, 1e-3), 1)], delta)
     assert both.upper == math.inf or oracle.delta_g(mu, both.upper) <= delta
 
 
 @pytest.mark.parametrize("delta", [1e-200, 1e-290, 1e-300])
 def test_a_scale_below_float64_is_no_bound(delta):
-    found = composer.bracket([(LocalGaussian(1.0, 0.02), 10**6)], delta)
+    found = compose.bracket([(LocalGaussian(1.0, 0.02), 10**6)], delta)
     assert found.upper == math.inf or oracle.delta_g(20.0, found.upper) <= delta
     assert oracle.delta_g(20.0, found.lower) >= delta
 

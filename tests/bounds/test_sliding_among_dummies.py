@@ -13,10 +13,12 @@ from oracles.gaussian_slots import cells
 from scipy.stats import binom
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.windows import among, sliding
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian
-from checkin_jax.numerics.counts import chernoff, overlaps
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import displaced as among
+from checkin_jax.accounting.bounds.windows import overlapping_windows
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.numerics.counts import chernoff, window_overlap
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -41,7 +43,7 @@ def overlap(m: int, group: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("m", [2, 3, 5, 6])
 def test_groups_and_overlaps_are_counted(m):
-    sizes, rest = overlaps.sizes(m, 40.0)
+    sizes, rest = window_overlap.sizes(m, 40.0)
     assert rest == 0.0
     for s in range(1, m):
         counts = np.zeros(m + 1)
@@ -50,7 +52,7 @@ def test_groups_and_overlaps_are_counted(m):
             for group in itertools.combinations(near, s):
                 counts[len(overlap(m, list(group)))] += 1.0
         share = np.cumsum(counts) / counts.sum()
-        found = overlaps.shares(m, s, np.arange(m + 1.0))
+        found = window_overlap.shares(m, s, np.arange(m + 1.0))
         assert (found >= share - 1e-15).all()
         np.testing.assert_allclose(found, share, atol=1e-12)
         assert sizes[s - 1] == pytest.approx(binom.pmf(s, m - 1, 1.0 / m))
@@ -83,7 +85,7 @@ def test_whoever_shares_the_slot_could_all_have_been_elsewhere(m):
 @pytest.mark.parametrize(("least", "narrow"), [(0.0, 1.0), (1.0, 0.4)])
 def test_tails_are_on_their_sides(m, least, narrow):
     """How many slots are empty, what the thresholds add up to, and the empty slots that a group has to hide in."""
-    windows = sliding.Windows(m, 1.0, MASS, least, narrow)
+    windows = overlapping_windows.Windows(m, 1.0, MASS, least, narrow)
     groups = windows.groups
     stretch = dict(zip(groups.overlap, groups.stretch))
     empty, taken, hidden = [], [], {}
@@ -181,10 +183,12 @@ def test_the_algorithm_is_below(n, m, target, number):
 @pytest.mark.thorough
 def test_the_algorithm_is_below_what_is_evaluated():
     n, m, mu = 5, 3, 2.0
-    forward, backward = sliding.SlidingAmongDummies(sliding.Windows(m, mu, MASS, 0.0, 1.0)).upper_sides(
+    forward, backward = overlapping_windows.SlidingAmongDummies(
+        overlapping_windows.Windows(m, mu, MASS, 0.0, 1.0)
+    ).upper_sides(LOSSES)
+    replaced = overlapping_windows.RecordsSliding(overlapping_windows.Windows(m, mu, MASS, 1.0, 0.2)).upper(
         LOSSES
     )
-    replaced = sliding.RecordsSliding(sliding.Windows(m, mu, MASS, 1.0, 0.2)).upper(LOSSES)
     for others in ((1,) * n, (1, 0) * n):
         truth = truths(n, m, 2, mu, 6, others[:n])
         for found, one in zip(truth, (forward, backward, replaced)):
@@ -194,7 +198,9 @@ def test_the_algorithm_is_below_what_is_evaluated():
 def test_nothing_jumps_at_loss_zero():
     """Compositions cut the steepest part of a profile into the finest cells: a jump at zero cost G6 a factor of 17."""
     losses = np.array([0.0, 1e-9, 1e-6])
-    for found in sliding.SlidingAmongDummies(sliding.Windows(3, 2.0, MASS, 0.0, 1.0)).upper_sides(losses):
+    for found in overlapping_windows.SlidingAmongDummies(
+        overlapping_windows.Windows(3, 2.0, MASS, 0.0, 1.0)
+    ).upper_sides(losses):
         assert found == pytest.approx(found[-1], rel=1e-5)
 
 
@@ -214,8 +220,8 @@ def test_little_noise_in_long_windows():
         ("replace-one", ("R1", "R2", "R3"), "R5"),
     ):
         old, new = (
-            cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
-            for bounds in (before, (*before, theorem))
+            rows.account(theorems, run, noisy, delta=1e-6, neighboring_relation=relation)
+            for theorems in (before, (*before, theorem))
         )
         assert old.lower == pytest.approx(new.lower, rel=1e-3)
         assert new.lower < new.epsilon < 0.45 * old.epsilon
@@ -227,9 +233,9 @@ def test_few_slots_much_noise_and_long_sums_are_left_to_others():
     summed = dataclasses.replace(long, minibatch=2)
     for run, noise, view in ((short, 1.0, "messages"), (long, 1.5, "messages"), (summed, 1.0, "aggregate")):
         unit = Unit(run, dataclasses.replace(noisy, noise_multiplier=noise), view, "replace-one", MASS)
-        assert sliding.r5(unit) is None
-    assert sliding.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
-    assert sliding.g6(Unit(long, noisy, "messages", "replace-one", MASS)) is None
+        assert overlapping_windows.r5(unit) is None
+    assert overlapping_windows.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
+    assert overlapping_windows.g6(Unit(long, noisy, "messages", "replace-one", MASS)) is None
 
 
 def test_colluders_tell_the_others_apart():

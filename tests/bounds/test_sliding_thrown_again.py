@@ -11,9 +11,10 @@ from oracles import random_check_ins as brute
 from oracles.gaussian_slots import cells, random_tree
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.windows import thrown
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, R2TwoSteps
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import resampled_neighbours
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, R2TwoSteps
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -54,13 +55,13 @@ def test_those_who_share_the_slot_are_a_random_part(m):
 
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
-    again, every = thrown.ThrownAgain(m, 1.0, MASS), loads(m)
+    again, every = resampled_neighbours.ThrownAgain(m, 1.0, MASS), loads(m)
     empty = np.array([sum(not load for load in each) for each in every])
     mean = np.array([sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m for each in every])
     tails = np.cumsum([mass for mass, _, _ in again._levels])
     for reached, (_, most, least) in zip(tails, again._levels):
         assert np.mean((empty > most) | (mean < least - 1e-12)) <= 1.0 - reached + 1e-9
-    numbers = thrown.RevealedLoads(m, m - 1, m, 1.0, MASS)._numbers
+    numbers = resampled_neighbours.RevealedLoads(m, m - 1, m, 1.0, MASS)._numbers
     for reached, (first, second, _) in zip(np.cumsum([mass for *_, mass in numbers]), numbers):
         beyond = 0.0
         for each in every:
@@ -104,7 +105,7 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
     for each in loads(m):
         mean = sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m
         laws[sum(not load for load in each), mean] += 1.0 / m ** (2 * m - 2)
-    one = thrown.G3Slots(m - 1, 1.0, mu, MASS)
+    one = resampled_neighbours.G3Slots(m - 1, 1.0, mu, MASS)
     pairs = {empty: AllocationGaussian(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
     best = np.full(LOSSES.shape, np.inf)
     alone, used = (1.0 - 1.0 / m) ** (m - 1), 1.0 - (1.0 - 1.0 / m) ** m
@@ -129,8 +130,8 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
 @pytest.mark.parametrize("mu", [1.2, 2.0, 3.0])
 def test_the_algorithm_is_below(n, m, target, number, mu):
     """Clients in the middle and at the ends; the theorem with exact laws, and both theorems as they are evaluated."""
-    again, forward = thrown.ThrownAgain(m, mu, MASS), exact(m, mu)
-    alone = thrown.RevealedLoads(m, m - 1, m, mu, MASS)
+    again, forward = resampled_neighbours.ThrownAgain(m, mu, MASS), exact(m, mu)
+    alone = resampled_neighbours.RevealedLoads(m, m - 1, m, mu, MASS)
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
         truth = truths(n, m, target, mu, number, others[:n])
@@ -144,7 +145,11 @@ def test_the_algorithm_is_below(n, m, target, number, mu):
 @pytest.mark.parametrize("mu", [1.2, 3.0])
 def test_records_that_turn_are_below(n, m, target, number, mu):
     """All records anew after every message."""
-    rng, again, forward = np.random.default_rng(n), thrown.ThrownAgain(m, mu, MASS), exact(m, mu)
+    rng, again, forward = (
+        np.random.default_rng(n),
+        resampled_neighbours.ThrownAgain(m, mu, MASS),
+        exact(m, mu),
+    )
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
     for _ in range(8):
         tree, others = random_tree(rng, mu, n - m + 1, number), tuple(rng.integers(0, 3, n).tolist())
@@ -162,7 +167,7 @@ def test_whoever_shares_the_slot_counts():
 
 def test_half_a_term_of_another_client_is_not_below_a_dummys():
     """So many slots are empty or half the client's: the fewest empty ones leave the most of the others."""
-    for empty, taken, _ in thrown.RevealedLoads(1000, 999, 1000, 2.0, MASS)._numbers:
+    for empty, taken, _ in resampled_neighbours.RevealedLoads(1000, 999, 1000, 2.0, MASS)._numbers:
         assert empty >= 367
         assert taken >= 528
     few, many = ((AllocationGaussian(1, 1.0, mu, MASS).side(LOSSES, False)) for mu in (1.0, 2.0))
@@ -183,20 +188,20 @@ def test_half_a_term_of_another_client_is_not_below_a_dummys():
 def test_windows_of_a_thousand_slots(noise, relation, before, theorem, most, ratio):
     run, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=noise)
     old, new = (
-        cj.account(run, noisy, delta=1e-6, neighboring_relation=relation, bounds=bounds)
-        for bounds in (before, (theorem,))
+        rows.account(theorems, run, noisy, delta=1e-6, neighboring_relation=relation)
+        for theorems in (before, theorem)
     )
     assert new.lower < new.epsilon < min(most, ratio * old.epsilon)
 
 
 def test_where_they_apply():
     run, noisy = cj.SlidingWindow(num_clients=400, window=100), cj.Gaussian(noise_multiplier=1.0)
-    assert thrown.r7(Unit(run, noisy, "messages", "replace-one", MASS)) is not None
-    assert thrown.g9(Unit(run, noisy, "messages", "replace-one", MASS)) is None
-    assert thrown.g9(Unit(run, noisy, "messages", "add-or-remove-one", MASS)) is not None
+    assert resampled_neighbours.r7(Unit(run, noisy, "messages", "replace-one", MASS)) is not None
+    assert resampled_neighbours.g9(Unit(run, noisy, "messages", "replace-one", MASS)) is None
+    assert resampled_neighbours.g9(Unit(run, noisy, "messages", "add-or-remove-one", MASS)) is not None
     for other in (
         cj.SlidingWindow(num_clients=400, window=50),
         cj.SlidingWindow(num_clients=400, window=100, num_colluding=1),
         cj.FixedWindow(num_clients=400, num_slots=100),
     ):
-        assert thrown.r7(Unit(other, noisy, "messages", "replace-one", MASS)) is None
+        assert resampled_neighbours.r7(Unit(other, noisy, "messages", "replace-one", MASS)) is None

@@ -9,10 +9,10 @@ from oracles import spared as oracle
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.everybody import G2Shuffled
-from checkin_jax.accounting.bounds.messages import spared
-from checkin_jax.accounting.bounds.unit import LocalGaussian
-from tests import one_row
+from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.messages import left_out
+from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = math.log(1e6) + 17.0
@@ -22,17 +22,17 @@ LOSSES = np.geomspace(0.002, 0.06, 25)
 @pytest.mark.thorough
 def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
     n, mu = 2500, 0.5
-    value = spared.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
     for at_other in (0, n // 5, n // 2, n - 1):
         for edge in (-0.7, 0.0, 0.5):
             assert (value >= oracle.bits(n, mu, at_other, edge, LOSSES) * (1.0 - 1e-9) - 1e-14).all()
-    four_times_as_many = spared.SparedGaussian(4 * n, mu, MASS).upper(LOSSES)
+    four_times_as_many = left_out.SparedGaussian(4 * n, mu, MASS).upper(LOSSES)
     assert (four_times_as_many < oracle.bits(n, mu, n // 2, 0.0, LOSSES)).any()
 
 
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
     n, mu = 10**4, 0.5
-    value = spared.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
     (instance, *_) = G2Shuffled(n, mu, MASS).instances
     below = np.max(
         [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0
@@ -50,8 +50,8 @@ def test_every_chain_is_above_the_one_message_that_hides_least(plan):
     n, mu, allowed = 600, 0.3, 18.0
     losses = np.geomspace(0.01, 0.5, 12)
     truth = np.maximum(oracle.bits(n, mu, 0, 0.0, losses), oracle.bits(n, mu, n - 1, 0.0, losses))
-    links = tuple(spared._Link(each, 2.0) for each in plan)
-    value = spared._Chain(n, mu, links, allowed).upper(losses)
+    links = tuple(left_out._Link(each, 2.0) for each in plan)
+    value = left_out._Chain(n, mu, links, allowed).upper(losses)
     assert (value >= truth).all()
     assert (value <= np.asarray(LocalGaussian(1.0, mu).upper(losses)) * (1.0 + 1e-12)).all()
 
@@ -59,7 +59,7 @@ def test_every_chain_is_above_the_one_message_that_hides_least(plan):
 def test_a_chain_costs_what_its_spared_clients_tell():
     """k terms of N: D(1) D_r(N/k), against one message by itself, r = 0."""
     n, mu = 40, 0.3
-    chain = spared._Chain(n, mu, (spared._Link(0, 2.0),), 16.0)
+    chain = left_out._Chain(n, mu, (left_out._Link(0, 2.0),), 16.0)
     kept = chain._sum.slots
     factor = (n - 1) / kept
 
@@ -80,7 +80,7 @@ def test_epsilon_at_rate_one():
 @pytest.mark.parametrize(("n", "mu"), [(1, 0.5), (10**9, 0.5), (2, 3.0), (3, 0.5), (10**12, 5.0), (10, 15.0)])
 @pytest.mark.thorough(but=3)
 def test_any_setting_gives_a_profile(n, mu):
-    value = spared.SparedGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
+    value = left_out.SparedGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
     assert np.all(np.isfinite(value))
     assert np.all(np.diff(value) <= 1e-12)
     assert value[0] <= 1.0 + 1e-7
@@ -89,7 +89,7 @@ def test_any_setting_gives_a_profile(n, mu):
 def test_messages_that_depend_on_others_have_no_e_star():
     protocol = cj.AveragedUpdates(num_clients=10**4, num_slots=10, check_in_prob=1.0)
     with pytest.raises(ValueError, match="bounds"):
-        one_row.account("E*", protocol, cj.Gaussian(noise_multiplier=4.0), delta=1e-6)
+        rows.account("E*", protocol, cj.Gaussian(noise_multiplier=4.0), delta=1e-6)
 
 
 def test_the_oracle_forgets_to_the_shuffled_messages():

@@ -14,11 +14,11 @@ from oracles import hexagon as oracle
 from oracles import krr, large, pairs
 from scipy.stats import binom, norm
 
-from checkin_jax.accounting.bounds import unit
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.bounds import interface
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import equal_steps, games, staged_clones
+from checkin_jax.kernels.messages import equal_steps, likelihood_polytopes, staged_games
 from checkin_jax.numerics import convex
 from checkin_jax.numerics import staged_clones as host_half
 
@@ -48,9 +48,9 @@ def test_the_five_extreme_laws_are_all_there_are(p):
     """Found by solving linear equations for every set of corners; ours are a table."""
     c = F(21, 20)
     epsilon0 = host(math.log(p))
-    message = games.Message(epsilon0, host(1.0))
-    displacement = np.asarray(games.HEXAGON.places(host(float(c - 1)), message))
-    weights = np.asarray(games.HEXAGON.laws(message))
+    message = likelihood_polytopes.Message(epsilon0, host(1.0))
+    displacement = np.asarray(likelihood_polytopes.HEXAGON.places(host(float(c - 1)), message))
+    weights = np.asarray(likelihood_polytopes.HEXAGON.laws(message))
     corners = [*oracle.corners(p), (F(0), F(0))]
     exact = [float((z - c * y + c - 1) / (p - 1)) for z, y in corners]
     np.testing.assert_allclose(displacement, exact, rtol=1e-14, atol=1e-17)
@@ -108,12 +108,21 @@ def check_ins(n, rate):
     return equal_steps.StepCounts(host(n), host(rate), host([n]), host([1.0]))
 
 
-def profile_of_stages(n, rate, p, stages, far, nodes=staged_clones.USUAL):
+def profile_of_stages(n, rate, p, stages, far, nodes=staged_games.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
-    made = staged_clones.Stages(*(host(value) for value in stages))
-    message = games.Message(host(math.log(p)), host(1.0))
-    arguments = check_ins(n, rate), message, host(rate**n), made, host(losses), games.HEXAGON, True, nodes
-    values = staged_clones.profile_upper(*arguments)
+    made = staged_games.Stages(*(host(value) for value in stages))
+    message = likelihood_polytopes.Message(host(math.log(p)), host(1.0))
+    arguments = (
+        check_ins(n, rate),
+        message,
+        host(rate**n),
+        made,
+        host(losses),
+        likelihood_polytopes.HEXAGON,
+        True,
+        nodes,
+    )
+    values = staged_games.profile_upper(*arguments)
     return np.asarray(values)[: len(far)]
 
 
@@ -161,7 +170,7 @@ def test_any_period_is_above_the_exact_game(nodes):
     p, far = F(2), [F(j, 20) for j in (0, 1, 2)]
     usual, short = (
         profile_of_stages(14, 0.7, p, (2, [1] * 4 + [0] * 6, 6, 0.1), far, each)
-        for each in (staged_clones.USUAL, nodes)
+        for each in (staged_games.USUAL, nodes)
     )
     counts = np.arange(14)
     game = [
@@ -237,9 +246,9 @@ class Plus:
 
 
 def composed(n, rate, epsilon0, rounds, delta):
-    mass = unit.log_inverse_mass(rounds, delta)
+    mass = interface.log_inverse_mass(rounds, delta)
     t1 = ShuffledPureLDP(n, rate, epsilon0, mass)
-    return composer.bracket([(Plus(t1, host_half.profile(n, rate, epsilon0, mass)), rounds)], delta)
+    return compose.bracket([(Plus(t1, host_half.profile(n, rate, epsilon0, mass)), rounds)], delta)
 
 
 # The prototype's exact game gives 0.2940 and 0.4816 at 0.69 and 1, its L1 0.2915, 0.4784 and 1.3567 (good to 0.3%).
@@ -283,27 +292,27 @@ def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
 
 @jax.jit
 def begin(moves, weights, sd, first):
-    game = staged_clones.laws_on(
-        host(games.HEXAGON.candidates), moves, weights, sd, 1.5 / sd, staged_clones.USUAL
+    game = staged_games.laws_on(
+        host(likelihood_polytopes.HEXAGON.candidates), moves, weights, sd, 1.5 / sd, staged_games.USUAL
     )
-    return game, staged_clones.begin(game, first)
+    return game, staged_games.begin(game, first)
 
 
 @jax.jit
 def failure(game, begun, share):
-    return staged_clones._failure(game, begun, staged_clones._grid(game, begun), share)
+    return staged_games._failure(game, begun, staged_games._grid(game, begun), share)
 
 
-stage = jax.jit(staged_clones.stage_law)
+stage = jax.jit(staged_games.stage_law)
 
 
 def played(epsilon0, c_minus_1, first):
     """The game at n gamma = 100 after `first` steps of T1's law, and E(x + S + d)_+ by enumeration."""
     p = math.exp(epsilon0)
     sd = math.sqrt(100 * max(2 / (p + 2), 1 / p))
-    message = games.Message(host(epsilon0), host(1.0))
-    moves = np.asarray(games.HEXAGON.places(host(c_minus_1), message))
-    weights = np.asarray(games.HEXAGON.laws(message))
+    message = likelihood_polytopes.Message(host(epsilon0), host(1.0))
+    moves = np.asarray(likelihood_polytopes.HEXAGON.places(host(c_minus_1), message))
+    weights = np.asarray(likelihood_polytopes.HEXAGON.laws(message))
     game, begun = begin(moves, weights, host(sd), host(first))
     values, masses = np.zeros(1), np.ones(1)
     for _ in range(first):
@@ -356,9 +365,9 @@ def test_a_failure_to_dominate_is_never_understated(name, epsilon0, first):
 )
 def test_what_bends_between_points_is_counted(epsilon0, c_minus_1, sd, law):
     """Kinks of the payment between two points: second differences alone understate failures by a thousandth."""
-    message = games.Message(host(epsilon0), host(1.0))
-    moves = np.asarray(games.HEXAGON.places(host(c_minus_1), message))
-    weights = np.asarray(games.HEXAGON.laws(message))
+    message = likelihood_polytopes.Message(host(epsilon0), host(1.0))
+    moves = np.asarray(likelihood_polytopes.HEXAGON.places(host(c_minus_1), message))
+    weights = np.asarray(likelihood_polytopes.HEXAGON.laws(message))
     game, begun = begin(moves, weights, host(sd), host(0.0))
     stated = float(failure(game, begun, host(np.eye(6)[law])))
     smooth = float(game.contour.smoothing)
@@ -385,7 +394,7 @@ def test_no_peak_between_points_of_a_grid_is_missed(seed, highest, fall):
     coarse, fine = at(np.arange(points) / points), at(np.arange(points * finer) / (points * finer))
     peak = float(peak_of(host(coarse)))
     fourth = (np.abs(parts) @ (2 * np.pi * waves) ** 4.0).max()
-    assert fine.max() <= peak + staged_clones._FOURTH * points**-4.0 * fourth + 1e-12
+    assert fine.max() <= peak + staged_games._FOURTH * points**-4.0 * fourth + 1e-12
     # Where waves are long the fourth derivative hardly counts: a parabola's peak it is.
     if highest <= 4:
         assert peak <= fine.max() + 0.25 * (coarse.max() - coarse.min()) * (np.pi * highest / points) ** 2
@@ -410,13 +419,13 @@ def test_a_grid_by_itself_misses_peaks():
     x = (np.arange(points) + 0.5) / points
     long = np.cos(2 * np.pi * x)[None, :]
     assert long.max() < 0.93
-    assert float(peak_of(host(long))) + staged_clones._FOURTH * (2 * np.pi / points) ** 4 >= 1.0
+    assert float(peak_of(host(long))) + staged_games._FOURTH * (2 * np.pi / points) ** 4 >= 1.0
     # As on every second point, a wave of the highest frequency is flat.
     quick = np.cos(2 * np.pi * points * (x + 0.4 / points))[None, :]
     assert float(peak_of(host(quick))) < 0.9
 
 
-peak_of = jax.jit(staged_clones._peak)
+peak_of = jax.jit(staged_games._peak)
 
 
 @pytest.mark.slow
@@ -427,11 +436,11 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     game = oracle.lattice_profile(14, 0.7, p, p / p, counts, binom.pmf(counts, 14, 0.7))
     stages = (1, [1] + [0] * 9, 2, 1e6)
     assert profile_of_stages(14, 0.7, p, stages, [0.0])[0] >= game
-    monkeypatch.setattr(staged_clones, "_failure", lambda *_: host(0.0))
+    monkeypatch.setattr(staged_games, "_failure", lambda *_: host(0.0))
     monkeypatch.setattr(
-        staged_clones,
+        staged_games,
         "profile_upper",
-        jax.jit(staged_clones.profile_upper.__wrapped__, static_argnames=("rules", "binomial", "nodes")),
+        jax.jit(staged_games.profile_upper.__wrapped__, static_argnames=("rules", "binomial", "nodes")),
     )
     try:
         jax.clear_caches()

@@ -10,12 +10,12 @@ from oracles import checkin_gaussian, krr
 from oracles import gaussian as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.everybody import G2Shuffled, HiddenGaussian
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -164,13 +164,13 @@ def test_everybody_is_named_where_it_counts():
 def test_a_cap_is_said():
     """An end that the composer found too large is replaced, with the theorem's name; one below stays."""
     stronger = [(LocalGaussian(0.5, 0.3), 40)]
-    best = composer.upper_end(stronger, 1e-6)
-    capped = composer.capped(Bracket(0.1, math.inf, "PLD"), stronger, 1e-6)
+    best = compose.upper_end(stronger, 1e-6)
+    capped = compose.capped(Bracket(0.1, math.inf, "PLD"), stronger, 1e-6)
     assert (capped.upper, capped.lower, capped.bound) == (best.upper, 0.1, stronger[0][0].name)
     below = Bracket(0.0, 0.9 * best.upper, "PLD")
-    assert composer.capped(below, stronger, 1e-6) == below
+    assert compose.capped(below, stronger, 1e-6) == below
     with pytest.raises(ArithmeticError, match="is above upper"):
-        composer.capped(Bracket(2 * best.upper, math.inf, "PLD"), stronger, 1e-6)
+        compose.capped(Bracket(2 * best.upper, math.inf, "PLD"), stronger, 1e-6)
 
 
 def test_a_mixed_ledger_is_capped_too():
@@ -179,7 +179,7 @@ def test_a_mixed_ledger_is_capped_too():
     for randomizer in (cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=5.0)):
         accountant.compose(cj.to_event(run, randomizer), 20)
     alone = [(LocalPureLDP(1e-6, 1.0), 20), (LocalGaussian(1e-6, 0.4), 20)]
-    assert accountant.get_epsilon(1e-12) <= composer.upper_end(alone, 1e-12).upper
+    assert accountant.get_epsilon(1e-12) <= compose.upper_end(alone, 1e-12).upper
 
 
 def test_sweeps_cap_as_account_does():

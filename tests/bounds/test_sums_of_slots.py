@@ -8,11 +8,10 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.messages.one_record import LabelMessages
-from checkin_jax.accounting.bounds.windows import ways
-from checkin_jax.accounting.bounds.windows.allocation import AllocationGaussian, G3Slots, R1Subsampling
-from checkin_jax.accounting.bounds.windows.competing import CompetingGaussian
+from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.windows import reductions
+from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots, R1Subsampling
+from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -127,7 +126,7 @@ def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, vi
     for instance in one.instances:
         # Dummies are at 0, and so are the others where the client's records are opposite.
         base = -1.0 if visible or isinstance(instance, CompetingGaussian) else 0.0
-        second = -1.0 if isinstance(instance, LabelMessages) else base
+        second = -1.0 if isinstance(instance, OppositeGaussian) else base
         records = (base,) * others
         p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, second))
         for (apart, far), (a, b) in zip(instance.lower(losses), ((p, q), (q, p))):
@@ -144,7 +143,7 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
     for instance in one.instances:
         # All others are at zero, as dummies are; so is the client in the second world, or at the opposite record.
-        second = -1.0 if isinstance(instance, LabelMessages) else 0.0
+        second = -1.0 if isinstance(instance, OppositeGaussian) else 0.0
         best = [np.zeros(3), np.zeros(3)]
         for place in range(n):
             p, q = (
@@ -158,7 +157,7 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(instance) for instance in one.instances} == {AllocationGaussian, LabelMessages}
+    assert {type(instance) for instance in one.instances} == {AllocationGaussian, OppositeGaussian}
 
 
 # What is NOT a bound
@@ -208,14 +207,18 @@ def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
 def test_ways_of_a_client_among_sums():
     """As many whole sums as its slots fill, what is left by itself; parts that divide both."""
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = ways.hidden_ways(window.slots, True, ways.sums_of(window.slots, "aggregate"), 2.0)
+    whole, parts = reductions.hidden_ways(
+        window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
+    )
     assert (whole.number, whole.used, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert ways.hidden_ways(window.slots, True, ways.sums_of(window.slots, "messages"), 2.0) == [
-        ways.Way(10, 1.0, 2.0)
+    assert reductions.hidden_ways(window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0) == [
+        reductions.Way(10, 1.0, 2.0)
     ]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = ways.hidden_ways(sliding.slots, False, ways.sums_of(sliding.slots, "aggregate"), 2.0)
+    (whole, parts) = reductions.hidden_ways(
+        sliding.slots, False, reductions.sums_of(sliding.slots, "aggregate"), 2.0
+    )
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)
 
 

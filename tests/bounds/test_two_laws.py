@@ -7,12 +7,12 @@ import pytest
 from oracles import triples as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.everybody import HiddenGaussian
-from checkin_jax.accounting.bounds.messages.two_laws import TwoLawGaussian, TwoLawMessages, gains
+from checkin_jax.accounting.bounds.full_participation import HiddenGaussian
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, TwoLawMessages, gains
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import hidden_messages, triples, two_laws
-from checkin_jax.numerics import two_laws as laws
+from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
+from checkin_jax.numerics import two_point_laws as laws
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -54,7 +54,10 @@ def test_transforms_are_above_plain_quadrature_and_near_it():
             continue
         knots = laws.knots_of(mu, 6.0)
         found = np.stack(
-            [np.asarray(side)[0] for side in triples.transforms_upper(host(gram), host(c), host(knots))]
+            [
+                np.asarray(side)[0]
+                for side in gram_stop_loss.transforms_upper(host(gram), host(c), host(knots))
+            ]
         )
         exact = oracle.transforms(u, v, c, knots)
         assert np.all(found >= exact * (1.0 - 1e-9) - 1e-13)
@@ -67,7 +70,7 @@ def test_transforms_of_less_are_caught():
     gram = 0.995 * np.array([[u @ u, u @ v, v @ v]])
     knots = laws.knots_of(1.41, 6.0)
     found = np.stack(
-        [np.asarray(side)[0] for side in triples.transforms_upper(host(gram), host(1.0), host(knots))]
+        [np.asarray(side)[0] for side in gram_stop_loss.transforms_upper(host(gram), host(1.0), host(knots))]
     )
     assert np.any(found < oracle.transforms(u, v, 1.0, knots) * (1.0 - 1e-9) - 1e-13)
 
@@ -185,7 +188,7 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
         paths = hidden_messages.paths_of(host(rate), host(n), host(orders), law)
         arguments = (host(each) for each in (n, rate, deviation, both.knots))
         rest = (host(each) for each in (loss, np.ones(1)))
-        return float(two_laws.profile_upper(*arguments, paths, *rest, right, left)[0])
+        return float(two_point_sums.profile_upper(*arguments, paths, *rest, right, left)[0])
 
     near = [on_lattice(mu, c, step, low, high, angles) for angles in ((0.5, 89.9), (89.9, 0.5), (45.0, 45.0))]
     assert all(law.min() > -1e-9 for law in near)

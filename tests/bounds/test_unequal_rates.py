@@ -11,11 +11,11 @@ from oracles import krr
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.messages.hiding import Shuffled
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.accounting.bounds.unequal.known import UnequalSteps
+from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalSteps
 from checkin_jax.numerics.counts import pools
 
 DELTA = 1e-6
@@ -152,7 +152,7 @@ def test_statement_names_rates_and_theorem():
     text = str(cj.account(run(MIXED), cj.PureLDP(epsilon0=1.0), delta=DELTA, client_rate=0.05))
     assert "check-ins at rates from 0.05 to 0.3" in text
     assert "clients of check-in rates up to 0.05, and nobody faster" in text
-    assert "theorem    T1h: " in text
+    assert "theorem    clones: " in text
     assert "every client has the same check-in rate" not in text
 
 

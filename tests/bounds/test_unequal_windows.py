@@ -9,8 +9,8 @@ from oracles import krr, random_check_ins
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.unequal.occupied import UnequalOccupied
+from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import pools
 

@@ -12,7 +12,7 @@ from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows.contested import WeightedSlots
+from checkin_jax.accounting.bounds.windows.contention import WeightedSlots
 from checkin_jax.numerics import convex, staged_clones
 
 pytestmark = pytest.mark.usefixtures("x64")

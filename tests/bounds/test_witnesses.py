@@ -11,10 +11,10 @@ from oracles import known_messages as oracle
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
-from checkin_jax.accounting.bounds.messages.one_record import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.equal_records import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import LabelProfile
+from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.randomizers.levels import Levels, levels, responses
 
 pytestmark = pytest.mark.usefixtures("x64")

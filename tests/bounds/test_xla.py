@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import checkin_jax
-from checkin_jax.kernels import FLUSHED, elementary, gaussian, round_off, stop_loss
+from checkin_jax.kernels import FLUSHED, elementary, gaussian_profile, round_off, stop_loss
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages import hidden_messages_lower
@@ -110,7 +110,7 @@ def mills(x):
 @pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
 def test_mills_ratio(x):
     # exp(y^2) doubles the relative error of y^2, which is 200 for the last range.
-    assert ulps(np.asarray(jax.jit(gaussian._mills)(x)), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
+    assert ulps(np.asarray(jax.jit(gaussian_profile._mills)(x)), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
 
 
 def tail(x):
@@ -141,7 +141,7 @@ UNARY = [
     ("cos of many turns", jnp.cos, mp.cos, uniform(-3e6, 3e6), 2.0),
     ("tanh", jnp.tanh, mp.tanh, uniform(-3, 3), 8.0),
     ("logaddexp", lambda x: jnp.logaddexp(0.0, x), lambda x: mp.log1p(mp.exp(x)), uniform(-30, 30), 5.0),
-    ("log of the normal law", gaussian.log_cdf, lambda x: mp.log(mp.ncdf(x)), uniform(-60, 0), 8.0),
+    ("log of the normal law", gaussian_profile.log_cdf, lambda x: mp.log(mp.ncdf(x)), uniform(-60, 0), 8.0),
     # 1e-12 relatively is what docs/theory_gaussian.md counts: 4,500 ulp.
     ("normal law", jax.scipy.special.ndtr, mp.ncdf, uniform(-37, 0), 4500.0),
     ("normal law, near", elementary.ndtr, mp.ncdf, uniform(-1, 37), 90.0),

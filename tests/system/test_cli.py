@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import warnings
@@ -121,8 +122,8 @@ def test_help_is_a_word_too(capsys, args, same):
         (_replaced(RUN, "--num-rounds", "7.5"), "7.5: expected a whole number (see"),
         ([*RUN, "--bounds", "quick"], "--bounds quick: expected best, fast, or words"),
         (
-            ["ledger", "add", "x", "--delta", "1"],
-            "--delta; checkin ledger show and checkin ledger report have it",
+            ["ledger", "remove", "x", "1", "--delta", "1"],
+            "--delta; checkin ledger add, checkin ledger show and checkin ledger report have it",
         ),
         (["ledger", "show", "x", "--view", "local"], "no option --view; checkin ledger add has it"),
         (
@@ -633,7 +634,7 @@ def test_help_names_every_option_in_one_group(capsys, name, kind):
         shown = positional if not lines else len(lines) == 1
         assert shown, field.name
     below = text.partition("examples:\n")[2].replace("\\\n", " ")
-    told = [line.split() for line in below.splitlines()]
+    told = [shlex.split(line) for line in below.splitlines()]
     assert len(told) == len(kind.examples) > 0
     for words in told:
         assert isinstance(cli._parse(words[1:])[0], (kind, cli.COMMANDS[words[1]]))

@@ -16,12 +16,12 @@ from test_published_programs import ROOT, program
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._looks import DARK, name_ends
+from checkin_jax._plot_style import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
 from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.sweeps import pictures
 from checkin_jax.training.reports import recorded, run_page
-from checkin_jax.training.reports.trace import SpentEnds
+from checkin_jax.training.reports.accuracy_curve import SpentEnds
 from checkin_jax.training.run import PrivateRun
 
 NAMES = {

@@ -42,9 +42,10 @@ from checkin_jax import flower, protocols
 from checkin_jax.accounting import published
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.bounds.table import Bound, register
+from checkin_jax.accounting.certificate import certificate
 from checkin_jax.accounting.compare import ComparedBound, compare
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
 from checkin_jax.auditing.setting import small
@@ -53,8 +54,8 @@ from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
 from checkin_jax.training.examples.images import ImageTraining
-from checkin_jax.training.private import mechanisms
-from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}
@@ -151,6 +152,28 @@ def accounting(protocol, randomizer, values, other):
         repeats = max(1, protocol.repeats // 2)
         less = cj.account(protocol.repeated(repeats), randomizer, **values)
     assert less.lower <= g.epsilon * (1.0 + ROUNDING)
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
+    arguments(["delta", "view", "neighboring_relation"], 1),
+    covers=(certificate,),
+    few=3,
+    many=150,
+)
+def certifying(protocol, randomizer, values):
+    g = call(cj.account, protocol, randomizer, bounds="fast", **values)
+    found = call(certificate, g)
+    assert float.fromhex(found["claim"]["epsilon"]) == g.epsilon
+    verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
+    limits = "too large|more than|beyond|expected (a number in|from)"
+    try:
+        verify.check(json.dumps(found).encode())
+    except verify.Malformed as error:  # of a form that is right, but beyond a limit
+        if not re.search(limits, str(error)):
+            raise
 
 
 @case(

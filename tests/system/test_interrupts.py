@@ -17,6 +17,7 @@ from checkin_jax import cli
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
 
+pytestmark = pytest.mark.usefixtures("interruptible")
 ROOT = Path(__file__).parents[2]
 DIGITS = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
 

@@ -14,6 +14,7 @@ import checkin_jax
 from checkin_jax import _compiled as compiled
 from checkin_jax import cli
 
+pytestmark = pytest.mark.usefixtures("interruptible")
 ROOT = Path(checkin_jax.__file__).parents[1]
 QUICK = ["epsilon", "--num-clients", "100", "--check-in-prob", ".1", "--epsilon0", "1", "--view", "local"]
 
@@ -96,7 +97,7 @@ module.{name}.prepare = prepare
         (QUICK, "checkin_jax.cli.accounting", "Epsilon", "checkin: interrupted\n"),
         (
             ["sweep", "--out", "x.csv"],
-            "checkin_jax.cli.sweep",
+            "checkin_jax.cli.sweep_command",
             "Sweep",
             "checkin: interrupted; finished blocks are kept: run again with --resume\n",
         ),

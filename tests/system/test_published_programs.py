@@ -11,7 +11,7 @@ import pytest
 
 from checkin_jax import plotting
 from checkin_jax.accounting.compare import ComparedBound
-from checkin_jax.training.reports.trace import SpentEnds
+from checkin_jax.training.reports.accuracy_curve import SpentEnds
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from stand_in import quick_account
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.reports import recorded, trace
+from checkin_jax.training.reports import accuracy_curve, recorded
 from checkin_jax.training.reports.report import every_view
 from checkin_jax.training.run import PrivateRun
 
@@ -79,7 +79,7 @@ def test_points_account_for_whole_windows_and_end_with_the_last():
     window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
     run = PrivateRun(protocol=window, randomizer=PureLDP(epsilon0=1.0))
     metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
-    found = trace.points(run, metrics, 3, {}, quick_account)
+    found = accuracy_curve.points(run, metrics, 3, {}, quick_account)
     assert [point.round for point in found] == [1, 5, 9]
     windows = [dataclasses.replace(window, num_epochs=k) for k in (1, 2, 3)]
     assert [point.spent for point in found] == [
@@ -88,7 +88,7 @@ def test_points_account_for_whole_windows_and_end_with_the_last():
     ]
     assert len({point.spent["local"] for point in found}) == 3
     assert [point.accuracy for point in found] == [0.1, 0.5, 0.9]
-    assert trace.points(run, metrics[1::2], 3, {}, quick_account) == []
+    assert accuracy_curve.points(run, metrics[1::2], 3, {}, quick_account) == []
 
 
 SHARED = """

@@ -23,7 +23,7 @@ from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.bounds.table import WORDS
-from checkin_jax.training.reports import recorded, run_page, trace
+from checkin_jax.training.reports import accuracy_curve, recorded, run_page
 from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [
@@ -198,7 +198,7 @@ def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_agai
     run = recorded.read(run_dir)
     run_page.build(run, counted)
     assert set(asked) == {run.run.schedule.so_far(40)}
-    (first, last) = trace.points(run.run, run.metrics, 10, {}, counted)
+    (first, last) = accuracy_curve.points(run.run, run.metrics, 10, {}, counted)
     assert (first.round, last.round) == (20, 40)
     assert last.spent["messages"] == (0.5, 0.75)
     assert last.spent["aggregate"] == (np.inf, np.inf)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps.claims import Claims
+from checkin_jax.sweeps.leases import Claims
 
 ARGUMENTS = {
     "what": "rdp",

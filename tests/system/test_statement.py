@@ -13,7 +13,7 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import formats, theorems
+from checkin_jax.reports import bound_links, formats
 from checkin_jax.training.reports import recorded, statement
 from checkin_jax.training.run import PrivateRun
 
@@ -117,7 +117,7 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 def test_theorems_are_stated(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
     (said,) = (lines for head, lines in formats.sections(record) if head == formats.THEOREMS)
-    assert said.pop() == theorems.GLOSSARY
+    assert said.pop() == bound_links.GLOSSARY
     assert said
     for each in said:
         assert f"  {each}\n" in formats.as_text(record)
@@ -189,15 +189,11 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     VALID.validate(entry["statement"])
     assert entry["deployment"]["data_curator"] == "Example <Ltd>"
     for form in ("text", "model-card", "html"):
-        shown = as_read(subjects(*subject, "--format", form))
-        for words in (night, "replace-one", "1e-05", "shuffler", "purpose"):
-            assert words in shown, (form, words)
-        assert "is met" in shown
-    for form in ("text", "model-card"):
-        assert "Still blank: contact, " in subjects(*subject, "--format", form)
-    if subject[0] == "year.json":
-        for form in ("text", "html"):
-            shown = subjects(*subject, "--format", form)
+        shown = subjects(*subject, "--format", form)
+        for words in (night, "replace-one", "1e-05", "shuffler", "purpose", "is met"):
+            assert words in as_read(shown), (form, words)
+        assert form == "html" or "Still blank: contact, " in shown
+        if subject[0] == "year.json" and form != "model-card":
             assert "Entry 1, 2026-06-30: 2,000 clients" in shown
             assert "(july)" in shown
 

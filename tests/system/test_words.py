@@ -8,7 +8,7 @@ import re
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import check_relation, unit_bound
+from checkin_jax.accounting.bounds.select import check_relation, unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS

@@ -15,9 +15,9 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import built_bounds, unit_bound
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unit import upper_sides
+from checkin_jax.accounting.bounds.interface import upper_sides
+from checkin_jax.accounting.bounds.select import built_bounds, unit_bound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution import devices
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 

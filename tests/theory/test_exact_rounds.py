@@ -15,13 +15,13 @@ from oracles import known_messages as known
 from oracles import krr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.choice import unit_bound
-from checkin_jax.accounting.bounds.unequal.known import UnequalOneBit
-from checkin_jax.accounting.bounds.unequal.sums import UnequalMessages
+from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit
+from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalMessages
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.kernels.messages import one_bit
-from checkin_jax.kernels.messages.games import Message
+from checkin_jax.kernels.messages import one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics.counts import pools
 
 E0 = 1.5
@@ -290,7 +290,7 @@ def test_b0h_as_evaluated_is_above_its_statement_and_close():
             pool = pools.known(np.array(others), np.ones(number), theta, 45.0)
             bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
             message = Message(host(math.log(p)), host(1.0))
-            found = np.asarray(one_bit.pooled_upper(bound.steps, message, host(np.log(cs))))
+            found = np.asarray(one_bit_profile.pooled_upper(bound.steps, message, host(np.log(cs))))
         assert (found >= stated * (1 - 1e-9) - 1e-10).all()
         assert (found <= stated * 1.1 + 1e-9).all()
 

@@ -9,9 +9,9 @@ import pytest
 from oracles import t_star, unequal_rates
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unequal.hidden import UnequalHidden
+from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import pools
 

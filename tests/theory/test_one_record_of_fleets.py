@@ -8,8 +8,8 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.unequal.one_record import UnequalMessagesOfOne
-from checkin_jax.accounting.bounds.unequal.pooled import Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.kernels.execution.devices import float64
 
 EVERYWHERE = np.exp(np.linspace(0.0, 2.5, 40))

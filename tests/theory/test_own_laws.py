@@ -15,7 +15,7 @@ from scipy import stats
 
 import checkin_jax as cj
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import staged_clones
+from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.randomizers.step_sets import FiniteSteps
@@ -38,11 +38,11 @@ def random_channel(rng, records, messages, epsilon0):
 def upper(steps, seen, everybody, losses, stages=(0.0, (1.0, 0.0), 1.0, 0.1)):
     """The kernel at these losses, with stages for very few messages."""
     first, sizes, before, tolerance = stages
-    made = staged_clones.Stages(host(first), host(sizes), host(before), host(tolerance))
+    made = staged_games.Stages(host(first), host(sizes), host(before), host(tolerance))
     message = steps.message(losses)
     binomial = bool(float(seen.rate) < 1.0)
     arguments = seen, message, host(everybody), made, host(losses), steps.rules(message), binomial
-    return np.asarray(staged_clones.profile_upper(*arguments))
+    return np.asarray(staged_games.profile_upper(*arguments))
 
 
 def check_ins(n, rate):

@@ -14,10 +14,10 @@ from oracles import hexagon, krr
 from oracles import unequal_rates as brute
 from scipy.stats import binom
 
-from checkin_jax.accounting.bounds.clones import ShuffledPureLDP
-from checkin_jax.accounting.bounds.messages.hiding import Shuffled
-from checkin_jax.accounting.bounds.staged import StagedClones, UnequalStaged
-from checkin_jax.accounting.bounds.unequal.pooled import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.hexagon import StagedClones, UnequalStaged
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
 

@@ -10,11 +10,11 @@ from oracles import krr
 from oracles import unequal_rates as brute
 from scipy.stats import norm
 
-from checkin_jax.accounting.bounds.clones import SlotsPureLDP
-from checkin_jax.accounting.bounds.unequal.pooled import Others
-from checkin_jax.accounting.bounds.unequal.sums import UnequalGaussian
-from checkin_jax.accounting.bounds.unequal.sure import AmongPresent, AmongSure, SlotsWithColluders
-from checkin_jax.accounting.bounds.unit import ShuffledGaussian
+from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
+from checkin_jax.accounting.bounds.interface import ShuffledGaussian
+from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
 from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

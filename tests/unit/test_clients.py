@@ -13,9 +13,10 @@ from jax.flatten_util import ravel_pytree
 
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, mechanisms, step
+from checkin_jax.training.private import clients, step
+from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.rows import Rows
 from checkin_jax.training.private.samplers import mechanism_of
 
 CLIP = 0.1

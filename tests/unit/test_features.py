@@ -14,7 +14,7 @@ from checkin_jax.training.examples.features import (
     regression_problem,
     softmax_regression,
 )
-from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private import clients, noise
 
 
 def by_loops(image, max_value, cell, directions):
@@ -113,7 +113,7 @@ def test_a_client_of_several_crops_sends_the_clipped_mean_of_their_gradients(gra
     ]
     mean = np.mean(one, axis=1).reshape(5, -1)
     np.testing.assert_allclose(rows.matrix(), mean, atol=1e-6)
-    clipped = np.asarray(mechanisms.clip(rows, 0.1).matrix(), np.float64)
+    clipped = np.asarray(noise.clip(rows, 0.1).matrix(), np.float64)
     assert np.all(np.linalg.norm(clipped, axis=1) <= 0.1)
     np.testing.assert_allclose(clipped, 0.1 * mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6)
 

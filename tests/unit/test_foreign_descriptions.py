@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import families, table
-from checkin_jax.accounting.bounds.messages.hidden import HiddenMessages
+from checkin_jax.accounting.bounds import table, theorems
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.protocols import Cover
 from checkin_jax.randomizers import pure_profile
 
@@ -232,7 +232,7 @@ def told(unit, share=None):
 
 
 def renamed(unit):
-    found = families.t1_plus(unit)
+    found = theorems.t1_plus(unit)
     return found and Renamed(1.0, unit.randomizer.largest_loss, found)
 
 

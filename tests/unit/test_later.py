@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import checkin_jax as cj
-from checkin_jax import _later
+from checkin_jax import _lazy
 
 PACKAGES = ("checkin_jax", "checkin_jax.training", "checkin_jax.auditing", "checkin_jax.flower")
 
@@ -28,7 +28,7 @@ def seen_by_editors(package):
 def test_editors_see_the_names_that_there_are(name, monkeypatch):
     package = importlib.import_module(name)
     tables = []
-    monkeypatch.setattr(_later, "attach", lambda package, modules: tables.append(modules) or (None, None))
+    monkeypatch.setattr(_lazy, "attach", lambda package, modules: tables.append(modules) or (None, None))
     exec(compile(inspect.getsource(package), name, "exec"), {"__name__": name})
     expected = {key: f"{name}.{module}" for key, module in tables[0].items()}
     for key, module in seen_by_editors(package).items():
@@ -50,7 +50,7 @@ def test_a_near_miss_is_said_what_was_meant():
 
 
 def test_a_table_with_a_wrong_module_says_so():
-    load, _ = _later.attach("checkin_jax", {"Gaussian": "rates"})
+    load, _ = _lazy.attach("checkin_jax", {"Gaussian": "rates"})
     with pytest.raises(AttributeError, match="Gaussian"):
         load("Gaussian")
     with pytest.raises(AttributeError, match="has no attribute 'zebra'"):

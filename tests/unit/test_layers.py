@@ -11,8 +11,8 @@ import pytest
 from flax import nnx
 
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, layers, mechanisms, recognised
-from checkin_jax.training.private.rows import TableBlock
+from checkin_jax.training.private import clients, layer_patterns, layers, noise
+from checkin_jax.training.private.per_client_gradients import TableBlock
 
 SIDES = {"digits": (8, 1), "tutorial": (28, 1), "pooled": (28, 2)}
 
@@ -76,7 +76,7 @@ def test_clipped_sums_norms_and_inner_products_equal_those_of_the_general_path()
     norms = general.norms()
     np.testing.assert_allclose(fast.norms(), norms, rtol=1e-6)
     clip_norm = float(jnp.median(norms))  # half of the rows are clipped
-    clipped = [mechanisms.clip(rows, clip_norm) for rows in (fast, general)]
+    clipped = [noise.clip(rows, clip_norm) for rows in (fast, general)]
     longest = np.linalg.norm(np.asarray(_matrix(clipped[0]), np.float64), axis=1).max()
     assert clip_norm * (1 - 2e-6) < longest < clip_norm
     weights = jnp.linspace(-1.0, 1.0, len(norms), dtype=jnp.float32)
@@ -96,7 +96,7 @@ def test_a_broken_record_leaves_the_others_as_they_are(bad):
     parameters, loss, images, labels = _problem("digits")
     broken = images.at[7].set(bad)
     sums = [
-        mechanisms.clip(_rows(loss, parameters, x[:, None], labels[:, None], "layers"), 0.1)
+        noise.clip(_rows(loss, parameters, x[:, None], labels[:, None], "layers"), 0.1)
         for x in (images, broken)
     ]
     good = (jnp.arange(60) != 7).astype(jnp.float32)
@@ -216,7 +216,7 @@ class _Once(dict):
 def test_an_array_that_is_used_twice_would_be_wrong_layer_by_layer(name, monkeypatch):
     loss, parameters, (images, labels) = _two_layers(**USES[name][0]), _square_parameters(), _images()
     general = _rows(loss, parameters, images, labels, "general").matrix()
-    monkeypatch.setattr(recognised, "Counter", lambda values: _Once())
+    monkeypatch.setattr(layer_patterns, "Counter", lambda values: _Once())
     weights = jnp.ones(labels.shape, jnp.float32)
     wrong = clients.update_rows(loss, parameters, (images, labels), weights, "layers").matrix()
     assert jnp.linalg.norm(wrong - general) > 0.01 * jnp.linalg.norm(general)
@@ -355,7 +355,7 @@ def test_models_of_flax_are_differentiated_layer_by_layer(name, records):
     fast, general = (_rows(loss, parameters, inputs, labels, kind, weights) for kind in ("layers", "general"))
     np.testing.assert_allclose(fast.norms(), general.norms(), rtol=1e-5)
     clip_norm = float(jnp.median(general.norms()))
-    clipped = [mechanisms.clip(rows, clip_norm) for rows in (fast, general)]
+    clipped = [noise.clip(rows, clip_norm) for rows in (fast, general)]
     vector, weights = _matrix(general)[0], jnp.linspace(-1.0, 1.0, 8, dtype=jnp.float32)
 
     @jax.jit

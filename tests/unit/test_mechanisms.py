@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from checkin_jax.training.private import mechanisms
-from checkin_jax.training.private.rows import Rows
+from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private.per_client_gradients import Rows
 
 ACCEPT, REJECT = 1e-3, 1e-8
 CLIP = 0.5

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import checkin_jax as cj
-from checkin_jax import _names
+from checkin_jax import _suggest
 
 RUN = cj.ShuffledCheckIn(num_clients=30, check_in_prob=0.5)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -27,8 +27,8 @@ PURE = cj.PureLDP(epsilon0=1.0)
 )
 def test_the_nearest_name(word, right):
     legal = ["num_clients", "check_in_prob", "num_rounds", "drop_out_prob"]
-    assert _names.meant(word, legal) == right
-    assert _names.did_you_mean(word, legal) == (f"; did you mean {right}?" if right else "")
+    assert _suggest.meant(word, legal) == right
+    assert _suggest.did_you_mean(word, legal) == (f"; did you mean {right}?" if right else "")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from stand_in import as_read, quick_account
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import declared, evidence, record, render, subjects, theorems
+from checkin_jax.reports import bound_links, declared, evidence, record, render, subjects
 from checkin_jax.reports.declared import Checked, Deployment
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
@@ -313,9 +313,9 @@ def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
 
 def test_a_name_is_linked_where_it_stands_by_itself():
     stated = ("laws: one", "own-laws: two", "T2': three <x>", "T*: four")
-    assert len(list(theorems.split([*stated, *stated]))) == 4
+    assert len(list(bound_links.split([*stated, *stated]))) == 4
     text = "own-laws and laws, lawsuit, laws's, T2', T2'h, T**, bylaws, laws(x) < T*"
-    linked = theorems.linked(text, stated)
+    linked = bound_links.linked(text, stated)
     assert re.findall(r'<a href="#([^"]*)">([^<]*)</a>', linked) == [
         ("own-laws", "own-laws"),
         ("laws", "laws"),
@@ -324,7 +324,7 @@ def test_a_name_is_linked_where_it_stands_by_itself():
         ("T%2A", "T*"),
     ]
     assert html.unescape(re.sub("<[^>]*>", "", linked)) == text
-    assert theorems.linked("T1 < 2", ()) == "T1 &lt; 2"
+    assert bound_links.linked("T1 < 2", ()) == "T1 &lt; 2"
 
 
 def test_numbers_are_not_broken_where_they_are_text():
@@ -340,8 +340,8 @@ def test_numbers_are_not_broken_where_they_are_text():
 
 
 def test_theorems_lead_to_the_glossary(found):
-    assert theorems.GLOSSARY in built([found])
-    assert theorems.GLOSSARY not in built([{"local": found["local"]}])
+    assert bound_links.GLOSSARY in built([found])
+    assert bound_links.GLOSSARY not in built([{"local": found["local"]}])
 
 
 def test_a_page_has_the_day_it_was_made(found):

@@ -11,13 +11,13 @@ import pytest
 from jax import Array
 from shapes import checked
 
-from checkin_jax.kernels import clones, conversions, gaussian
+from checkin_jax.kernels import clones, conversions, gaussian_profile
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.messages import equal_steps, hidden_messages, one_bit, staged_clones
+from checkin_jax.kernels.messages import equal_steps, hidden_messages, one_bit_profile, staged_games
 
 KERNELS = (
     conversions.epsilon_from_log_moments,
-    gaussian.log_delta,
+    gaussian_profile.log_delta,
     pld.side_upper,
     pld.side_lower,
     pld.join,
@@ -26,8 +26,8 @@ KERNELS = (
     clones.lines_lower,
     clones.profile_upper,
     equal_steps.profile_upper,
-    one_bit.profile_upper,
-    staged_clones.profile_upper,
+    one_bit_profile.profile_upper,
+    staged_games.profile_upper,
     hidden_messages.hidden_upper,
 )
 KNOTS = np.linspace(0.0, 1.0, 5)
@@ -55,7 +55,7 @@ def test_without_the_hook_float32_is_refused_too():
     for kernel, arguments in (
         (pld.side_upper, (knots, knots)),
         (pld.side_lower, (knots, knots[1:], knots[1:])),
-        (gaussian.log_delta, (knots, knots)),
+        (gaussian_profile.log_delta, (knots, knots)),
         (conversions.epsilon_from_log_moments, (knots, knots, knots[0])),
     ):
         with pytest.raises(AssertionError, match="float64"):
@@ -75,7 +75,7 @@ def test_sides_of_other_knots_are_refused():
 @pytest.mark.usefixtures("x64")
 def test_values_never_trace_anew_and_shapes_do():
     """`chex.assert_max_traces` is the counter: one trace for any numbers, another one for another length."""
-    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(gaussian.log_delta), n=1))
+    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(gaussian_profile.log_delta), n=1))
     for mu in (0.1, 1.0, 3.0):
         kernel(jnp.float64(mu), jnp.asarray(KNOTS))
     with pytest.raises(AssertionError, match="traced"):

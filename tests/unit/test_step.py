@@ -13,7 +13,8 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training.private import mechanisms, step
+from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private import step
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 

@@ -14,9 +14,9 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.unit import MAX_LOSS
-from checkin_jax.accounting.bounds.unit import Profile as Profile
-from checkin_jax.kernels import gaussian
+from checkin_jax.accounting.bounds.interface import MAX_LOSS
+from checkin_jax.accounting.bounds.interface import Profile as Profile
+from checkin_jax.kernels import gaussian_profile
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304
@@ -41,7 +41,7 @@ class GaussianProfile:
         _validate.real(0.0, MOST_SHIFT, open_low=True, mu=self.mu)
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
-        return gaussian.profile_ahead(self.mu, loss) + TINY
+        return gaussian_profile.profile_ahead(self.mu, loss) + TINY
 
 
 @dataclasses.dataclass(frozen=True)

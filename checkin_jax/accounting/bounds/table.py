@@ -14,13 +14,19 @@ from collections.abc import Callable
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import families
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.unequal import builders
-from checkin_jax.accounting.bounds.unit import (
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.interface import (
     UnitBound,
 )
-from checkin_jax.accounting.bounds.windows import among, competitors, sliding, slots, thrown
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import (
+    displaced,
+    gaussian_slots,
+    occupancy_sum,
+    overlapping_windows,
+    resampled_neighbours,
+)
 
 # Bounds that take less, in seconds of one core once compiled, are "fast".
 FAST = 0.06
@@ -104,7 +110,7 @@ class Bound:
 
     The bound that `build` returns has a `name` that its word is part of, the largest loss `top`, lower `instances`
     (an empty tuple will do) and `upper(loss)`: numbers that the hockey-stick divergence of a unit at e^loss does not
-    exceed, in either direction, for losses >= 0 of any shape (`checkin_jax.accounting.bounds.unit.UnitBound`).
+    exceed, in either direction, for losses >= 0 of any shape (`checkin_jax.accounting.bounds.interface.UnitBound`).
 
     Attributes:
       word: what `bounds=`, `method` and statements call it.
@@ -163,51 +169,51 @@ def _only_subsampling(unit: Unit) -> str:
 
 def _of_own_laws(unit: Unit) -> tuple[str, ...]:
     """False labels are used in common slots with hidden dummies."""
-    return (_STATED_RATE,) if families.labels_are_false(unit) else ()
+    return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
 
 
 BOUNDS: tuple[Bound, ...] = (
-    _row("clones", "T1", 0.02, families.t1),
-    _row("hexagon", "T1+", 0.25, families.t1_plus),
-    _row("everybody", "E+", 1.2, families.e_plus, assumes=(_NOT_ADAPTIVE,)),
-    _row("clones", "T2", 0.02, families.t2),
-    _row("hexagon", "T2+", 0.5, families.t2_plus),
-    _row("hexagon", "T2++", 0.3, families.t2_plus_plus, assumes=(_STATED_RATE,)),
-    _row("clones", "T2'", 0.03, families.t2_prime),
-    _row("clones", "A", 0.05, families.total_variation),
-    _row("own-laws", "t_k", 0.05, families.t_k),
-    _row("own-laws", "B0", 0.6, families.b0, assumes=(_NOT_ADAPTIVE,)),
-    _row("own-laws", "", 0.5, families.own_laws, assumes_of=_of_own_laws),
-    _row("profile", "T*", 0.7, families.t_star),
-    _row("gaussian-cover", "T**", 3.0, families.t_two, assumes=(_SAME_BALL,)),
-    _row("subsampling", "G1", 0.02, families.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
-    _row("everybody", "G2", 0.05, families.g2),
-    _row("everybody", "E*", 3.0, families.e_star, assumes=(_SAME_BALL,)),
-    _row("subsampling", "R1", 0.02, slots.r1, caveat=_only_subsampling),
-    _row("subsampling", "R1'", 0.02, slots.r1_prime),
-    _row("two-steps", "R2", 0.5, slots.r2),
-    _row("profile", "R3", 0.5, slots.r3),
-    _row("allocation", "R4", 0.5, among.r4, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G3", 0.05, slots.g3),
-    _row("allocation", "G3'", 0.05, slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G5", 0.5, among.g5, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G7", 1.0, competitors.g7, assumes=(_COUNTED, _STATED_RATE)),
-    _row("two-steps", "R6", 1.0, competitors.r6, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G6", 3.0, sliding.g6),
-    _row("allocation", "R5", 3.0, sliding.r5),
-    _row("allocation", "G9", 1.0, thrown.g9),
-    _row("two-steps", "R7", 1.0, thrown.r7),
-    _row("subsampling", "G4", 0.02, families.g4, assumes=(_STATED_NOISE,)),
-    _row("clones", "T1h", 0.03, builders.t1h),
-    _row("clones", "T2'h", 0.05, builders.t2_prime_h),
-    _row("hexagon", "T1h+", 0.3, builders.t1h_plus),
-    _row("own-laws", "B0h", 1.0, builders.b0h, assumes=(_NOT_ADAPTIVE,)),
-    _row("clones", "S", 0.03, builders.s),
-    _row("clones", "T1m", 0.2, builders.t1m, assumes=(_NOT_ADAPTIVE,)),
-    _row("clones", "T2c", 0.02, builders.t2c),
-    _row("profile", "T*h", 3.0, builders.t_star_h, assumes=(_NOT_ADAPTIVE,)),
-    _row("subsampling", "G1h", 0.03, builders.g1h, caveat=_only_subsampling),
-    _row("subsampling", "G4h", 0.02, builders.g4h),
+    _row("clones", "T1", 0.02, theorems.t1),
+    _row("hexagon", "T1+", 0.25, theorems.t1_plus),
+    _row("everybody", "E+", 1.2, theorems.e_plus, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "T2", 0.02, theorems.t2),
+    _row("hexagon", "T2+", 0.5, theorems.t2_plus),
+    _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
+    _row("clones", "T2'", 0.03, theorems.t2_prime),
+    _row("clones", "A", 0.05, theorems.total_variation),
+    _row("own-laws", "t_k", 0.05, theorems.t_k),
+    _row("own-laws", "B0", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
+    _row("own-laws", "", 0.5, theorems.own_laws, assumes_of=_of_own_laws),
+    _row("profile", "T*", 0.7, theorems.t_star),
+    _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
+    _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
+    _row("everybody", "G2", 0.05, theorems.g2),
+    _row("everybody", "E*", 3.0, theorems.e_star, assumes=(_SAME_BALL,)),
+    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling),
+    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime),
+    _row("two-steps", "R2", 0.5, gaussian_slots.r2),
+    _row("profile", "R3", 0.5, gaussian_slots.r3),
+    _row("allocation", "R4", 0.5, displaced.r4, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G3", 0.05, gaussian_slots.g3),
+    _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G5", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
+    _row("two-steps", "R6", 1.0, occupancy_sum.r6, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G6", 3.0, overlapping_windows.g6),
+    _row("allocation", "R5", 3.0, overlapping_windows.r5),
+    _row("allocation", "G9", 1.0, resampled_neighbours.g9),
+    _row("two-steps", "R7", 1.0, resampled_neighbours.r7),
+    _row("subsampling", "G4", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
+    _row("clones", "T1h", 0.03, populations.t1h),
+    _row("clones", "T2'h", 0.05, populations.t2_prime_h),
+    _row("hexagon", "T1h+", 0.3, populations.t1h_plus),
+    _row("own-laws", "B0h", 1.0, populations.b0h, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "S", 0.03, populations.s),
+    _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
+    _row("clones", "T2c", 0.02, populations.t2c),
+    _row("profile", "T*h", 3.0, populations.t_star_h, assumes=(_NOT_ADAPTIVE,)),
+    _row("subsampling", "G1h", 0.03, populations.g1h, caveat=_only_subsampling),
+    _row("subsampling", "G4h", 0.02, populations.g4h),
 )
 
 

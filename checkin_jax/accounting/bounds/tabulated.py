@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import LocalGaussian
+from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.numerics import convex
 
 

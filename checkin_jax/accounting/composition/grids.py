@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS
+from checkin_jax.accounting.bounds.interface import MAX_LOSS
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.composition.composing import Scales

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import Directed, Least, UnitBound, Values, upper_sides
+from checkin_jax.accounting.bounds.interface import Directed, Least, UnitBound, Values, upper_sides
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.numerics import convex

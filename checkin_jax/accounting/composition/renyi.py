@@ -10,9 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._names import named
-from checkin_jax.accounting.bounds import moments, table
-from checkin_jax.accounting.bounds.choice import (
+from checkin_jax._suggest import named
+from checkin_jax.accounting.bounds import renyi_bounds as moments
+from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, least
+from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
+from checkin_jax.accounting.bounds.select import (
     BEST,
     FAST_ONES,
     built_bounds,
@@ -20,10 +23,8 @@ from checkin_jax.accounting.bounds.choice import (
     check_protocol,
     check_randomizer,
 )
-from checkin_jax.accounting.bounds.facts import Unit
-from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.table import Bound
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, UnitBound, least
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.kernels import FLUSHED, conversions, host
 from checkin_jax.kernels.composition import pld

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkin_jax._names import named
-from checkin_jax.accounting.bounds.choice import FAST_ONES, unit_bound
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, UnitBound
+from checkin_jax._suggest import named
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, UnitBound
+from checkin_jax.accounting.bounds.select import FAST_ONES, unit_bound
 from checkin_jax.accounting.composition.renyi import check_orders, unit_curve
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import least_moments, pld

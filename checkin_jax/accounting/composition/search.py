@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Values
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Values
 from checkin_jax.accounting.composition import grids
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.grids import SHRINK, Events, Grid

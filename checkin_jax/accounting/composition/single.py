@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.unit import MAX_LOSS, Instance, Least, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, Least, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 

@@ -23,12 +23,13 @@ from dp_accounting import (
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._rounding import counted
+from checkin_jax._suggest import named
 from checkin_jax.accounting import stated
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.choice import (
+from checkin_jax.accounting.bounds.interface import Exact, UnitBound, log_inverse_mass
+from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
     bounds_by_kind,
@@ -37,12 +38,13 @@ from checkin_jax.accounting.bounds.choice import (
     stronger,
     units_alike,
 )
-from checkin_jax.accounting.bounds.unit import Exact, UnitBound, log_inverse_mass
 from checkin_jax.accounting.calibration import largest_count
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.accounting.interop import central, ledger
+from checkin_jax.accounting.interop import central, ledger_entries
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
+from checkin_jax.accounting.interop.dp_accounting_pld import grid_of, pld_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
     Unit,
@@ -51,8 +53,6 @@ from checkin_jax.accounting.interop.events import (
     to_unit,
     unit_event,
 )
-from checkin_jax.accounting.interop.guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
-from checkin_jax.accounting.interop.pld import grid_of, pld_of
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
 from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
@@ -391,7 +391,9 @@ class CheckInAccountant(PrivacyAccountant):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the ledger as plain values (JSON), under a schema version."""
-        return ledger.save(self._counts, self._central, self._non_private, self.neighboring_relation.name)
+        return ledger_entries.save(
+            self._counts, self._central, self._non_private, self.neighboring_relation.name
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replaces the ledger by a saved one; `self.ledger`, dp_accounting's list of events, is rebuilt from it.
@@ -399,7 +401,7 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
         """
-        counts, others, non_private = ledger.load(state, self.neighboring_relation.name)
+        counts, others, non_private = ledger_entries.load(state, self.neighboring_relation.name)
         fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
         for event, count in (*counts.items(), *others.items()):
             fresh.compose(event, count)

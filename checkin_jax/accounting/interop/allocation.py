@@ -18,28 +18,28 @@ from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax._names import named
 from checkin_jax._rounding import down, up
+from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.unit import (
+from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
     UnitBound,
     least,
     log_inverse_mass,
 )
-from checkin_jax.accounting.bounds.windows.allocation import (
+from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,
     AllocationGaussian,
     R2TwoSteps,
 )
-from checkin_jax.accounting.composition import composer
+from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.accounting.interop.pld import grid_of, pld_of
+from checkin_jax.accounting.interop.dp_accounting_pld import grid_of, pld_of
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics.allocation import MAX_SLOTS
+from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 # Noise standard deviations over the largest norm of one record's value.
@@ -238,7 +238,7 @@ def random_allocation(
     event = RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(noise), selected, steps)
     with float64():
         units = _epochs(event, num_epochs, relation, delta)
-    found = composer.bracket(units, delta)
+    found = compose.bracket(units, delta)
     if relation == REPLACE:
         name = "R2: out of the record's place, and into it"
     else:

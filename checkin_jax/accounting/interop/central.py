@@ -15,10 +15,10 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from checkin_jax import _validate
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
-from checkin_jax.accounting.bounds.unit import LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.interop import allocation
-from checkin_jax.accounting.interop.mechanisms import (
+from checkin_jax.accounting.interop.central_mechanisms import (
     EpsilonDelta,
     GaussianNoise,
     LaplaceNoise,

@@ -12,8 +12,8 @@ import attr
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
-from checkin_jax._names import named
-from checkin_jax.accounting.bounds.choice import check_protocol, check_randomizer, units_alike
+from checkin_jax._suggest import named
+from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer, units_alike
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.protocols.availability import AvailableCheckIn
 from checkin_jax.randomizers import Randomizer

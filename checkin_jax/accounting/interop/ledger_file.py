@@ -20,13 +20,13 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import appending, naming, replacing
-from checkin_jax._plain import to_plain
+from checkin_jax._serialize import to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.bounds.choice import units_alike
-from checkin_jax.accounting.interop import ledger
+from checkin_jax.accounting.bounds.select import units_alike
+from checkin_jax.accounting.interop import ledger_entries as ledger
+from checkin_jax.accounting.interop.composed_guarantee import in_words
 from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, to_unit
-from checkin_jax.accounting.interop.guarantee import in_words
 from checkin_jax.protocols import MAX_ROUNDS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 

@@ -16,8 +16,8 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import counts, least_divergence, record, series
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import counts, formula, least_divergence, series
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
@@ -78,18 +78,18 @@ def shuffle_epsilon(
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     columns = (
-        record.wholes(1, record.MAX_CLIENTS, num_messages=num_messages),
-        record.epsilons(epsilon0),
-        record.reals(0, 1, open_high=True, delta0=delta0),
-        record.deltas(delta),
+        formula.wholes(1, formula.MAX_CLIENTS, num_messages=num_messages),
+        formula.epsilons(epsilon0),
+        formula.reals(0, 1, open_high=True, delta0=delta0),
+        formula.deltas(delta),
     )
-    record.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
+    formula.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
     with float64():
         epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
     return PublishedBound(
         value=epsilon * (1 + 1e-12),
         label="Theorem 3.8",
-        source=record.FMT,
+        source=formula.FMT,
         quantity="epsilon of a round, nats",
         delta=total * (1 + 1e-12),
     )
@@ -105,17 +105,17 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     columns = (
-        record.reals(0, 690, epsilon=epsilon),
-        record.reals(0, 1, delta=delta),
-        record.reals(0, 1, open_low=True, share=share),
+        formula.reals(0, 690, epsilon=epsilon),
+        formula.reals(0, 1, delta=delta),
+        formula.reals(0, 1, open_low=True, share=share),
     )
-    record.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
+    formula.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
     with float64():
         value, total = (np.asarray(v) * (1 + 1e-12) for v in _sampled(*map(host, columns)))
     return PublishedBound(
         value=value,
         label="Theorem 9",
-        source=record.BBG,
+        source=formula.BBG,
         quantity="epsilon of a round, nats",
         delta=total,
     )
@@ -134,10 +134,10 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    base = record.reals(0, np.inf, renyi=renyi)
-    if base.ndim != 1 or not 1 <= base.size < record.MAX_ORDER:
-        raise ValueError(f"renyi of shape {base.shape}: expected the orders 2 to at most {record.MAX_ORDER}")
-    g = record.reals(0, 1, open_low=True, share=share)
+    base = formula.reals(0, np.inf, renyi=renyi)
+    if base.ndim != 1 or not 1 <= base.size < formula.MAX_ORDER:
+        raise ValueError(f"renyi of shape {base.shape}: expected the orders 2 to at most {formula.MAX_ORDER}")
+    g = formula.reals(0, 1, open_low=True, share=share)
     orders = np.arange(2.0, base.size + 2.0)
     # log(A - 1) = log(e^y - 1) with y = (lam - 1) renyi.
     y = (orders - 1) * base
@@ -151,7 +151,7 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
     return PublishedBound(
         value=value[:, : base.size].reshape(*g.shape, base.size),
         label="Theorem 9",
-        source=record.WBK,
+        source=formula.WBK,
         quantity=_ROUND,
     )
 
@@ -230,14 +230,14 @@ def _approaches(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike,
 ) -> PublishedBound:
-    shape, columns = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
-        shuffle_delta=record.deltas(shuffle_delta, "shuffle_delta"),
+    shape, columns = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
+        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
+        shuffle_delta=formula.deltas(shuffle_delta, "shuffle_delta"),
     )
-    checked = record.whole_orders(orders)
+    checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
@@ -251,7 +251,7 @@ def _approaches(
     return PublishedBound(
         value=upper,
         label="Approach 2" if sample_first else "Approach 1",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=_ROUND,
         validity="invalid",
         reason=least_divergence.NOT_A_BOUND,
@@ -318,24 +318,24 @@ def baseline(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
-        tail_delta=record.deltas(tail_delta, "tail_delta"),
+    shape, columns = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
+        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
+        tail_delta=formula.deltas(tail_delta, "tail_delta"),
     )
     n, gamma, e0, d0, tail = columns
     share = most_messages(n, gamma, tail) / n
     with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
     bound = least_divergence.lemma_3(
-        epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), record.whole_orders(orders)
+        epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders)
     )
     return PublishedBound(
         value=bound.value.reshape(*shape, -1),
         label="Baseline",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=_ROUND,
         validity="invalid",
         reason=least_divergence.NOT_A_BOUND,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import approximate, record, series
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import approximate, formula, series
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import conversions, host
 from checkin_jax.kernels.execution.devices import float64
 
@@ -42,16 +42,16 @@ def epsilon_and_order(
 ) -> tuple[PublishedBound, np.ndarray]:
     """`epsilon`, and the order that it is found at; arguments and errors as there."""
     _validate.instance(PublishedBound, bound=bound)
-    lam = record.real_orders(1.0, np.inf, orders)
+    lam = formula.real_orders(1.0, np.inf, orders)
     fits = bound.quantity.startswith("Renyi") and bound.direction == "upper"
     if not fits or bound.value.shape[-1:] != lam.shape:
         raise ValueError(
             f"bound={bound.label!r}, {bound.direction}, {bound.quantity}, shape {bound.value.shape}: "
             f"expected upper Renyi divergences of shape [..., {lam.size}]"
         )
-    rounds = record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
-    d = record.deltas(delta)
-    shape = record.broadcast(bound=bound.value[..., 0], num_rounds=rounds, delta=d)[0]
+    rounds = formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
+    d = formula.deltas(delta)
+    shape = formula.broadcast(bound=bound.value[..., 0], num_rounds=rounds, delta=d)[0]
     rounds, log_delta = rounds[..., None], np.log(d)[..., None]
     moments = rounds * bound.value * (lam - 1)
     with float64():
@@ -86,8 +86,8 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    e = record.reals(0, 690, epsilon=epsilon)[..., None]
-    lam = record.real_orders(1.0, 1e9, orders)
+    e = formula.reals(0, 690, epsilon=epsilon)[..., None]
+    lam = formula.real_orders(1.0, 1e9, orders)
     with float64():
         log_excess = np.asarray(
             _pure_excess(
@@ -98,7 +98,7 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     return PublishedBound(
         value=np.logaddexp(0.0, log_excess) / (lam - 1) * (1 + 1e-12),
         label="Pure DP to Renyi",
-        source=record.SCI,
+        source=formula.SCI,
         quantity="Renyi divergence, nats",
         validity="certified",
     )
@@ -118,9 +118,9 @@ def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.nd
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    e, t = record.reals(0, np.inf, epsilon=epsilon), record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
-    d = record.deltas(slack, "slack")
-    record.broadcast(epsilon=e, num_rounds=t, slack=d)
+    e, t = formula.reals(0, np.inf, epsilon=epsilon), formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
+    d = formula.deltas(slack, "slack")
+    formula.broadcast(epsilon=e, num_rounds=t, slack=d)
     drift = t * e * np.tanh(0.5 * e)
     root = np.sqrt(t) * e
     second = drift + root * np.sqrt(2 * np.log(np.e + root / d))
@@ -169,13 +169,13 @@ def strong_composition(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, (n, gamma, e0, t, d, d0) = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        num_rounds=record.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
-        delta=record.deltas(delta),
-        delta0=record.reals(0, 1, open_high=True, delta0=delta0),
+    shape, (n, gamma, e0, t, d, d0) = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
+        num_rounds=formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
+        delta=formula.deltas(delta),
+        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
     )
     # Two tails of tau / 2 each.
     fewest = np.maximum(approximate.least_messages(n, gamma, d / t / 8), 1)
@@ -196,6 +196,6 @@ def strong_composition(
     return PublishedBound(
         value=np.minimum(*options).reshape(shape) * (1 + 1e-12),
         label="Shuffling (Feldman et al. 2021), subsampling, strong composition",
-        source=f"{record.FMT}; {record.BBG}; {record.KOV}",
+        source=f"{formula.FMT}; {formula.BBG}; {formula.KOV}",
         quantity="epsilon of a run, nats",
     )

@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import record
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import formula
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import host
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
@@ -97,9 +97,9 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    e, d = record.reals(0, 690, epsilon=epsilon), record.reals(0, 1, open_high=True, delta=delta)
-    shape, columns = record.broadcast(epsilon=e, delta=d)
-    lam = record.real_orders(2.0, record.MAX_ORDER, orders)
+    e, d = formula.reals(0, 690, epsilon=epsilon), formula.reals(0, 1, open_high=True, delta=delta)
+    shape, columns = formula.broadcast(epsilon=e, delta=d)
+    lam = formula.real_orders(2.0, formula.MAX_ORDER, orders)
     with float64():
         e, d = (host(column[:, None]) for column in columns)
         log_excess = np.asarray(log_least_excess(e, d, host(lam[None, :])))
@@ -107,7 +107,7 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     return PublishedBound(
         value=value.reshape(*shape, len(lam)),
         label="Lemma 3",
-        source=record.SCI,
+        source=formula.SCI,
         quantity="Renyi divergence, nats",
         validity="invalid",
         reason=NOT_A_BOUND,

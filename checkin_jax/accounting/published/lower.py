@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import record
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import formula
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.accounting.published.shuffled import QUANTITY, settings
 
 
@@ -32,17 +32,17 @@ def theorem_3(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        spread=record.reals(0, 1, open_low=True, spread=spread),
+    shape, columns = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
+        spread=formula.reals(0, 1, open_low=True, spread=spread),
     )
     n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
     likely = -np.expm1(-d * d * n * gamma / (2 + d))
     value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
     return PublishedBound(
-        value=value, label="Theorem 3", source=record.SCI, quantity=QUANTITY, direction="lower"
+        value=value, label="Theorem 3", source=formula.SCI, quantity=QUANTITY, direction="lower"
     )
 
 
@@ -59,7 +59,7 @@ def theorem_3_sharper(
     return PublishedBound(
         value=_lower(gamma / n, e0, orders),
         label="Theorem 3, sharper",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=QUANTITY,
         validity="certified",
         direction="lower",
@@ -67,6 +67,6 @@ def theorem_3_sharper(
 
 
 def _lower(share: np.ndarray, epsilon0: np.ndarray, orders: ArrayLike) -> np.ndarray:
-    lam = record.whole_orders(orders)
+    lam = formula.whole_orders(orders)
     excess = share * 0.5 * lam * (lam - 1) * np.expm1(epsilon0) ** 2 * np.exp(-epsilon0)
     return np.log1p(excess) / (lam - 1) * (1 - 1e-12)

@@ -15,8 +15,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import counts, record, series
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import counts, formula, series
+from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
@@ -34,8 +34,10 @@ _THEOREM_2 = (
 def settings(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike
 ) -> tuple[tuple[int, ...], list[np.ndarray]]:
-    return record.broadcast(
-        num_clients=record.clients(num_clients), rate=record.rates(rate), epsilon0=record.epsilons(epsilon0)
+    return formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
     )
 
 
@@ -44,7 +46,7 @@ def _summed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Upper ends and their distances to the lower ones, of one of the kernels that sum over k."""
     shape, columns = settings(num_clients, rate, epsilon0)
-    checked = record.whole_orders(orders)
+    checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
@@ -74,21 +76,21 @@ def lemma_4(
     Raises:
       ValueError, TypeError: an argument outside its range, num_messages > num_clients, shapes that do not broadcast.
     """
-    shape, columns = record.broadcast(
-        num_messages=record.wholes(0, record.MAX_CLIENTS, num_messages=num_messages),
-        num_clients=record.clients(num_clients),
-        epsilon0=record.epsilons(epsilon0),
+    shape, columns = formula.broadcast(
+        num_messages=formula.wholes(0, formula.MAX_CLIENTS, num_messages=num_messages),
+        num_clients=formula.clients(num_clients),
+        epsilon0=formula.epsilons(epsilon0),
     )
     k, n, _ = columns
     if (k > n).any():
         raise ValueError(f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}")
-    checked = record.whole_orders(orders)
+    checked = formula.whole_orders(orders)
     with float64():
         (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
     return PublishedBound(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
         label="Lemma 4",
-        source=f"{record.SCI}; {record.GDD}",
+        source=f"{formula.SCI}; {formula.GDD}",
         quantity=QUANTITY,
     )
 
@@ -134,7 +136,7 @@ def theorem_1(
     return PublishedBound(
         value=value,
         label="Theorem 1 with Lemma 4",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=QUANTITY,
         truncation_error=error,
     )
@@ -150,7 +152,7 @@ def theorem_1_fixed_weight(
     return PublishedBound(
         value=value,
         label="Theorem 1 with weight gamma",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=QUANTITY,
         validity="invalid",
         reason=_FIXED_WEIGHT,
@@ -171,7 +173,7 @@ def subsampling_only(
     return PublishedBound(
         value=value,
         label="Theorem 1, subsampling only",
-        source=f"{record.SCI}; {record.BBG}",
+        source=f"{formula.SCI}; {formula.BBG}",
         quantity=QUANTITY,
         truncation_error=error,
     )
@@ -204,7 +206,7 @@ def theorem_1_smaller(
     return PublishedBound(
         value=value,
         label="Theorem 1, smaller of Lemma 4 and subsampling for each k",
-        source=f"{record.SCI}; {record.BBG}",
+        source=f"{formula.SCI}; {formula.BBG}",
         quantity=QUANTITY,
         truncation_error=error,
     )
@@ -249,19 +251,19 @@ def theorem_2(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = record.broadcast(
-        num_clients=record.clients(num_clients),
-        rate=record.rates(rate),
-        epsilon0=record.epsilons(epsilon0),
-        spread=record.reals(0, 1, spread=spread),
+    shape, columns = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        rate=formula.rates(rate),
+        epsilon0=formula.epsilons(epsilon0),
+        spread=formula.reals(0, 1, spread=spread),
     )
-    checked = record.whole_orders(orders)
+    checked = formula.whole_orders(orders)
     with float64():
         (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
     return PublishedBound(
         value=value[:, : len(checked)].reshape(*shape, len(checked)),
         label="Theorem 2",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=QUANTITY,
         validity="invalid",
         reason=_THEOREM_2,
@@ -332,12 +334,12 @@ def theorem_2_repaired(
     if between is not None:
         if not isinstance(between, tuple | list) or len(between) != 2:
             raise TypeError(f"between={_validate.shown(between)}: expected a pair (k1, k2)")
-        k1 = record.wholes(0, record.MAX_CLIENTS, k1=between[0])
-        k2 = record.wholes(0, record.MAX_CLIENTS, k2=between[1])
-        shape, columns = record.broadcast(
-            num_clients=record.clients(num_clients),
-            rate=record.rates(rate),
-            epsilon0=record.epsilons(epsilon0),
+        k1 = formula.wholes(0, formula.MAX_CLIENTS, k1=between[0])
+        k2 = formula.wholes(0, formula.MAX_CLIENTS, k2=between[1])
+        shape, columns = formula.broadcast(
+            num_clients=formula.clients(num_clients),
+            rate=formula.rates(rate),
+            epsilon0=formula.epsilons(epsilon0),
             k1=k1,
             k2=k2,
         )
@@ -355,7 +357,7 @@ def theorem_2_repaired(
             radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
             k2 = np.clip(np.ceil(n * gamma + radius), 1, n)
             candidates.append((np.clip(np.floor(n * gamma - radius), 0, k2 - 1), k2))
-    checked = record.whole_orders(orders)
+    checked = formula.whole_orders(orders)
     best = np.full((len(columns[0]), len(checked)), np.inf)
     with float64():
         tab = series.table(checked)
@@ -368,7 +370,7 @@ def theorem_2_repaired(
     return PublishedBound(
         value=best.reshape(*shape, len(checked)),
         label="Theorem 2, repaired",
-        source=record.SCI,
+        source=formula.SCI,
         quantity=QUANTITY,
         reason="three ranges of k instead of Lemma 5",
     )

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import record
-from checkin_jax.accounting.published.record import PublishedBound
+from checkin_jax.accounting.published import formula
+from checkin_jax.accounting.published.formula import PublishedBound
 
 _RISK = (
     "the order is the paper's; the constants are those of Shamir and Zhang (2013), Theorem 2, "
@@ -61,15 +61,15 @@ def fixed_window_dummies(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
-    p0 = record.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
-    record.broadcast(num_clients=n, num_slots=m, check_in_prob=p0)
+    n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    formula.broadcast(num_clients=n, num_slots=m, check_in_prob=p0)
     with np.errstate(divide="ignore"):
         value = m * np.exp(n * np.log1p(-p0 / m))
     return PublishedBound(
         value=value,
         label="Proposition 3.4",
-        source=record.RCI,
+        source=formula.RCI,
         quantity="expected dummies",
         direction="exact",
     )
@@ -84,8 +84,8 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
     Raises:
       ValueError, TypeError: an argument outside its range, m > n, or shapes that do not broadcast.
     """
-    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
-    record.broadcast(num_clients=n, num_slots=m)
+    n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+    formula.broadcast(num_clients=n, num_slots=m)
     if (m > n).any():
         raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
     with np.errstate(divide="ignore"):
@@ -93,7 +93,7 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
     return PublishedBound(
         value=value,
         label="Proposition 4.4",
-        source=record.RCI,
+        source=formula.RCI,
         quantity="expected dummies",
         direction="exact",
     )
@@ -116,10 +116,10 @@ def fixed_window_steps(
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
-    p0 = record.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
-    i = record.wholes(1, record.MAX_CLIENTS, step=step)
-    record.broadcast(num_clients=n, num_slots=m, check_in_prob=p0, step=i)
+    n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    i = formula.wholes(1, formula.MAX_CLIENTS, step=step)
+    formula.broadcast(num_clients=n, num_slots=m, check_in_prob=p0, step=i)
     _validate.instance(Problem, problem=problem)
     share = 1 - 2 * np.exp(-n * p0 / m)
     if (share <= 0).any():
@@ -135,9 +135,9 @@ def averaged_updates_steps(
 
     Arguments and errors as `fixed_window_steps`.
     """
-    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
-    i = record.wholes(1, record.MAX_CLIENTS, step=step)
-    record.broadcast(num_clients=n, num_slots=m, step=i)
+    n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+    i = formula.wholes(1, formula.MAX_CLIENTS, step=step)
+    formula.broadcast(num_clients=n, num_slots=m, step=i)
     _validate.instance(Problem, problem=problem)
     return problem.diameter / np.sqrt(problem.moment(m / n) * i)
 
@@ -151,7 +151,7 @@ def _risk(value: np.ndarray, label: str, reason: str) -> PublishedBound:
     return PublishedBound(
         value=value,
         label=label,
-        source=record.RCI,
+        source=formula.RCI,
         quantity="excess risk",
         validity="estimate",
         reason=reason,
@@ -193,8 +193,8 @@ def averaged_updates_smooth_risk(
     `fixed_window_steps`; smoothness: beta >= 0.
     """
     beta = _validate.real(0, math.inf, open_high=True, smoothness=smoothness)
-    n, m = record.clients(num_clients), record.wholes(1, record.MAX_CLIENTS, num_slots=num_slots)
-    record.broadcast(num_clients=n, num_slots=m)
+    n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+    formula.broadcast(num_clients=n, num_slots=m)
     size = problem.diameter
     value = size * np.sqrt(problem.moment(m / n) / m) + beta * size**2 / (2 * m)
     return _risk(value, "Theorem 4.2, smooth losses", _SMOOTH_RISK)

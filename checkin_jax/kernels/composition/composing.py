@@ -13,7 +13,7 @@ from jax import Array
 from checkin_jax.kernels import conversions
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import quietly, xp
+from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 

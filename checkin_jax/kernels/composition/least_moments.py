@@ -7,7 +7,7 @@ from jax import Array
 from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import logsumexp, quietly, xp
+from checkin_jax.kernels.execution.backend import logsumexp, quietly, xp
 
 # Below, (order + 3) |e^l - 1| is small enough for two terms of Taylor's series and a bound on the rest.
 _SMALL = 1e-2

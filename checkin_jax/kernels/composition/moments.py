@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixtures, require_float64
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixture_profiles, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import holds, quietly, xp
-from checkin_jax.kernels.mixtures import Buckets, Law
+from checkin_jax.kernels.execution.backend import holds, quietly, xp
+from checkin_jax.kernels.mixture_profiles import Buckets, Law
 
 # Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.
 _FAR, _MOST = 48, 0.9
@@ -193,9 +193,9 @@ def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
 
 def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
     """theta, and mass times 2 a / p, of every outcome s > 0 of a law of few draws."""
-    mix = mixtures.buckets_exact(lane.law, choice.absences)
+    mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
     n, y = mix.number[:, None, None], mix.ratio[:, :, None]
-    k = xp.floor(0.5 * n) + xp.arange(1.0, mixtures.SMALL // 2 + 1.0)[None, None, :]
+    k = xp.floor(0.5 * n) + xp.arange(1.0, mixture_profiles.SMALL // 2 + 1.0)[None, None, :]
     valid = k <= n
     k = xp.minimum(k, n)
     x, below = _sides((2.0 * k - n) / n, 2.0 * (n - k) / n, y, lane.epsilon0)
@@ -246,7 +246,7 @@ def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array
         excess = _log_excess(*_outcomes(lane, choice), lane)
     else:
         own = lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets
-        excess = _mixed(lane, choice, mixtures.buckets_upper(*own) if mix is None else mix)
+        excess = _mixed(lane, choice, mixture_profiles.buckets_upper(*own) if mix is None else mix)
     # Exponents of this size are rounded to their last bit.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
     found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)

@@ -21,8 +21,8 @@ from jaxtyping import Float64, Int
 
 from checkin_jax.kernels import FLUSHED, require_float64, round_off
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import quietly, xp
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -54,7 +54,7 @@ def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots
     gaps = xp.diff(losses)
     scaled = xp.maximum((profile[:-1] - profile[1:]) / xp.expm1(gaps), 0.0)
     log_slopes = xp.log(scaled) - losses[:-1]
-    convex = engine.largest_from_here(log_slopes)
+    convex = backend.largest_from_here(log_slopes)
     scaled = xp.where(convex > log_slopes, xp.exp(convex + losses[:-1]), scaled)
     near = xp.maximum(scaled * xp.exp(gaps) - xp.concatenate([scaled[1:], xp.zeros_like(scaled[:1])]), 0.0)
     lost = profile[-1] + 2.0 * FLUSHED
@@ -99,12 +99,12 @@ def side_lower(
     def beside(chords: Array) -> Array:
         return xp.min(value[None, :] + chords[:, None] * c[None, :], axis=1)
 
-    intercept = engine.by_rows(beside, (chords,), c.size)
+    intercept = backend.by_rows(beside, (chords,), c.size)
 
     def lines(c: Array) -> Array:
         return intercept[None, :] - chords[None, :] * c[:, None]
 
-    hull = xp.maximum(engine.by_rows(lambda c: xp.max(lines(c), axis=1), (c,), chords.size), 0.0)
+    hull = xp.maximum(backend.by_rows(lambda c: xp.max(lines(c), axis=1), (c,), chords.size), 0.0)
     drops = hull[:-1] - hull[1:]
 
     # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
@@ -114,9 +114,9 @@ def side_lower(
         return xp.minimum(xp.min(xp.where(supports, chords[None, :], xp.inf), axis=1), 1.0)
 
     level = drops < 1e-9 * hull[:-1]
-    flat = engine.by_rows(flattest, (c[1:], hull[1:]), chords.size, level)
+    flat = backend.by_rows(flattest, (c[1:], hull[1:]), chords.size, level)
     slopes = xp.where(level, flat, xp.maximum(drops, 0.0) / steps)
-    slopes = engine.smallest_so_far(xp.minimum(slopes, steepest) if capped else slopes)
+    slopes = backend.smallest_so_far(xp.minimum(slopes, steepest) if capped else slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
 
@@ -166,9 +166,9 @@ def symmetric_log_moments(
     def one(t: Array) -> Array:
         l = losses[1:]
         terms = xp.log(side.near) + t * l + xp.log(-xp.expm1(-t * l)) + xp.log(-xp.expm1(-(t + 1.0) * l))
-        return xp.logaddexp(xp.zeros(()), engine.logsumexp(terms, axis=-1))
+        return xp.logaddexp(xp.zeros(()), backend.logsumexp(terms, axis=-1))
 
-    return engine.vmap(one)(orders)
+    return backend.vmap(one)(orders)
 
 
 class Tilt(NamedTuple):
@@ -234,7 +234,7 @@ def _solve(
         amount, slope = reached(tilt_at(atoms, counts, xp.exp(log_order)))
         return xp.log(xp.maximum(amount, 1e-300) / target), xp.where(amount > 0, slope / amount, xp.nan)
 
-    return tilt_at(atoms, counts, xp.exp(engine.crossing(value, *_log_orders(atoms), 40)))
+    return tilt_at(atoms, counts, xp.exp(backend.crossing(value, *_log_orders(atoms), 40)))
 
 
 @quietly
@@ -270,7 +270,7 @@ def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
         return ~((variance < 2.0 * plain) & (variance > 0.1 * plain))
 
     # Not monotone; an order within 2e-6 of it serves.
-    return tilt_at(atoms, counts, xp.exp(engine.halved(wild, *_log_orders(atoms), 24)))
+    return tilt_at(atoms, counts, xp.exp(backend.halved(wild, *_log_orders(atoms), 24)))
 
 
 class Composed(NamedTuple):
@@ -307,10 +307,10 @@ def _later(values: Array, rate: Array) -> Array:
     table, place = values.reshape(size // columns, columns), xp.arange(columns)
     steps = place[:, None] - place[None, :]
     discount = xp.exp(-rate * (xp.maximum(steps, 1) - 1).astype(rate.dtype))
-    within = engine.product(table, xp.where(steps > 0, discount, 0.0))
+    within = backend.product(table, xp.where(steps > 0, discount, 0.0))
     if size == columns:
         return within.reshape(size)
-    rows = _later(engine.dots(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
+    rows = _later(backend.dots(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
     back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
@@ -345,21 +345,21 @@ def compose(
     chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
     order = tilt.order
     log_weight = xp.log(atoms.masses) + order * atoms.losses
-    log_total = engine.logsumexp(log_weight, axis=1, keepdims=True)
+    log_total = backend.logsumexp(log_weight, axis=1, keepdims=True)
     weight = xp.exp(log_weight - log_total)
-    dense = engine.added_up(xp.mod(index, points), weight, points)
-    phi = engine.rfft(dense)
+    dense = backend.added_up(xp.mod(index, points), weight, points)
+    phi = backend.rfft(dense)
     size = xp.abs(phi)
     # Modulus and angle apart: a complex logarithm takes twice as long.
     log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
     modulus, angle = (xp.sum(counts[:, None] * part, axis=0) for part in (log_size, xp.angle(phi)))
     modulus = xp.exp(modulus)
-    power = engine.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
+    power = backend.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
 
     off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]
     noise = round_off.of_powers(size, off, counts, points)
 
-    probability = engine.irfft(power, points)
+    probability = backend.irfft(power, points)
     place = first + xp.arange(points, dtype=index.dtype)
     probability = xp.roll(probability, -xp.mod(first, points))
     epsilon = place.astype(xp.float64) * spacing

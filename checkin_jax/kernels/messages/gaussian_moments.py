@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import gaussian, require_float64
+from checkin_jax.kernels import gaussian_profile, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import logsumexp, quietly, smallest_so_far, xp
+from checkin_jax.kernels.execution.backend import logsumexp, quietly, smallest_so_far, xp
 from checkin_jax.kernels.messages.subsampled_gaussian import stretch
 
 # What rounding can amount to: relatively in the excess over one, whose chords are differences, and in its logarithm.
@@ -63,7 +63,7 @@ def log_profile(labels: Labels, losses: Array) -> Array:
     """log of the mixture's profile, without the rare labels, at losses >= 0; [losses]."""
     require_float64(losses)
     mu, inverse_rate, log_weight = (part[:, None] for part in labels[:3])
-    value = gaussian.log_delta_ahead(mu, stretch(losses[None, :], inverse_rate))
+    value = gaussian_profile.log_delta_ahead(mu, stretch(losses[None, :], inverse_rate))
     return logsumexp(value + log_weight, axis=0)
 
 
@@ -141,7 +141,7 @@ def _put_together(labels: Labels, end: Array, orders: Array, excess: Array) -> A
     order = orders[:, None]
     mu, inverse_rate, log_weight = (part[None, :] for part in labels[:3])
     log_z = stretch(end, inverse_rate)
-    tail = gaussian.log_cdf(order * mu - (log_z / mu + 0.5 * mu))
+    tail = gaussian_profile.log_cdf(order * mu - (log_z / mu + 0.5 * mu))
     beyond = log_weight + xp.log(inverse_rate) + order * (end - log_z) + 0.5 * order * (order - 1.0) * mu * mu
     excess = logsumexp(
         xp.concatenate([excess[:, None], beyond + tail, _of_rare(labels.rare, order)], axis=1), axis=1

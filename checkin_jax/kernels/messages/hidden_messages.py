@@ -28,7 +28,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.engine import (
+from checkin_jax.kernels.execution.backend import (
     complex_of,
     dots,
     largest_from_here,

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian_profile, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import dots, quietly, xp
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import dots, quietly, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 
@@ -68,7 +68,7 @@ def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells
         # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
         step, places = (farthest + mu) / count, xp.arange(count, dtype=xp.float64)
         edges = 0.5 * mu + sign * step * places
-        base = engine.ndtr(-sign * edges)
+        base = backend.ndtr(-sign * edges)
         # Z - 1 has one sign on a cell: its mean there by quadrature keeps the digits that differences of tails lose
         # where Z is near 1.
         along = step * (places[:, None] + _NODES[None, :])
@@ -77,7 +77,7 @@ def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells
         place = xp.sum(density * xp.expm1(sign * mu * along), axis=1) / xp.sum(density, axis=1)
         # Beyond the last edge e the ratio of both masses is e^{mu (e - mu/2)} times that of Mills' ratio at e - mu to
         # that at e; its logarithm has the slope x - hazard.
-        ahead = gaussian.hazard_beyond(sign * (edges[-1] - mu * _NODES)) @ _WEIGHTS
+        ahead = gaussian_profile.hazard_beyond(sign * (edges[-1] - mu * _NODES)) @ _WEIGHTS
         last = xp.expm1(sign * mu * (step * (count - 1) + ahead))
         return sign * xp.append(place[:-1], last), base - xp.append(base[1:], 0.0)
 
@@ -110,7 +110,7 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
     Args:
       paths: of `paths_of`. deviation: about that of W without rare large steps.
     """
-    if engine.of_jax(thresholds):
+    if backend.of_jax(thresholds):
         return hidden_messages.choose(paths, -thresholds, deviation)
     # A few at a time stay in the cache.
     found = [
@@ -207,7 +207,7 @@ def lines_lower(
     ratio = xp.exp(xp.real(total.log_ratio))
     phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
     kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
-    turn = (kernel * ratio).astype(kind) * engine.complex_of(xp.cos(phase), xp.sin(phase))
+    turn = (kernel * ratio).astype(kind) * backend.complex_of(xp.cos(phase), xp.sin(phase))
     # Errors grow linearly with the threshold, by which phases are rounded.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
     more = 16.0 * UNIT * frequency * ratio

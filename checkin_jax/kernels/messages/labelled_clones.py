@@ -19,9 +19,9 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
-from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
-from checkin_jax.kernels.messages.staged_clones import Stages
+from checkin_jax.kernels.messages import staged_games
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class LabelledCounts(NamedTuple):
@@ -38,7 +38,7 @@ def _one(
 ) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     middle = -(seen.masses @ seen.clients) / jnp.sum(seen.masses) * c_minus_1 / unit
-    end = staged_clones.play(rules, nodes, message, stages, loss, seen.slots, middle)
+    end = staged_games.play(rules, nodes, message, stages, loss, seen.slots, middle)
     every = end.more(seen.slots - stages.before)
 
     def part(clients: Array) -> Array:
@@ -61,7 +61,7 @@ def profile_upper(
     stages: Stages,
     losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
-    nodes: int = staged_clones.USUAL,
+    nodes: int = staged_games.USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
@@ -69,4 +69,4 @@ def profile_upper(
       stages, rules, nodes: as in `staged_clones.profile_upper`, for m steps.
     """
     require_float64(seen, message, stages, losses)
-    return staged_clones.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)
+    return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian_profile
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution import engine
-from checkin_jax.kernels.execution.engine import quietly, xp
-from checkin_jax.kernels.execution.losses import at_losses, in_blocks
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.execution.blockwise import at_losses, in_blocks
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -88,7 +88,7 @@ def buckets_lower(
 def stretch(loss: Array, inverse_rate: Array) -> Array:
     """log(1 + (e^loss - 1) r) for r >= 1, without overflow; -inf where the argument is not positive."""
     small = xp.maximum(xp.expm1(xp.minimum(loss, 30.0)) * inverse_rate, -1.0)
-    if engine.holds(loss <= 30.0):
+    if backend.holds(loss <= 30.0):
         return log1p(small)
     # r c (1 + (1/r - 1) / c)
     rest = (1.0 / inverse_rate - 1.0) * xp.exp(-xp.maximum(loss, 30.0))
@@ -107,7 +107,7 @@ def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
 
 def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
     """`profile_upper` at a few losses."""
-    delta = gaussian.delta_ahead(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None]))
+    delta = gaussian_profile.delta_ahead(mix.mu[:, None], stretch(loss[None, :], mix.inverse_rate[:, None]))
     return xp.sum(mix.weight[:, None] * delta, axis=0) * (1.0 + ROUNDING) + mix.tail + FLUSHED
 
 
@@ -140,7 +140,7 @@ def lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[
     # Both orders by the same code: every copy of it would be compiled.
     s = stretch((xp.where(reverse, -1.0, 1.0) * loss)[None, :], r)
     reachable = xp.isfinite(s)
-    far, apart = gaussian.tails_ahead(mu, xp.abs(xp.where(reachable, s, 0.0)) / mu)
+    far, apart = gaussian_profile.tails_ahead(mu, xp.abs(xp.where(reachable, s, 0.0)) / mu)
     far, apart = (xp.where(reachable, part, 0.0) for part in (far, apart))
     difference = xp.sum(weight * apart, axis=0)
     # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r near - apart would cancel at large losses.

@@ -20,9 +20,9 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.messages import staged_clones
-from checkin_jax.kernels.messages.games import HEXAGON, Game, Message
-from checkin_jax.kernels.messages.staged_clones import Stages
+from checkin_jax.kernels.messages import staged_games
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class WeightedCounts(NamedTuple):
@@ -48,14 +48,14 @@ def _one(
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = seen.masses @ seen.whole, seen.masses @ seen.part
     whole = means[0] + jnp.square(seen.weight) * means[1]
-    deviation = staged_clones.expected_deviation(at, laws, whole)
-    order, worth = staged_clones.contoured(deviation, x)
+    deviation = staged_games.expected_deviation(at, laws, whole)
+    order, worth = staged_games.contoured(deviation, x)
     candidates = jnp.asarray(rules.candidates)
 
-    kinds: list[tuple[Stages, staged_clones.Staged]] = []
+    kinds: list[tuple[Stages, staged_games.Staged]] = []
     for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
-        game = staged_clones.laws_on(candidates, scale * at, laws, deviation, order, nodes)
-        kinds.append((plan, staged_clones.staged(game, plan, mean, worth)))
+        game = staged_games.laws_on(candidates, scale * at, laws, deviation, order, nodes)
+        kinds.append((plan, staged_games.staged(game, plan, mean, worth)))
     ends = [end for _, end in kinds]
     contour, theta = ends[0].game.contour, ends[0].game.theta
     normal = stop_loss.start(contour, theta)
@@ -94,7 +94,7 @@ def profile_upper(
     stages: tuple[Stages, Stages],
     losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
-    nodes: int = staged_clones.USUAL,
+    nodes: int = staged_games.USUAL,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
@@ -103,4 +103,4 @@ def profile_upper(
       rules, nodes: as in `staged_clones.profile_upper`.
     """
     require_float64(seen, message, stages, losses)
-    return staged_clones.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)
+    return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.execution.engine import quietly
+from checkin_jax.kernels.execution.backend import quietly
 
 # Widest bulk, and most clients, whose probabilities are computed one by one.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from checkin_jax import _validate
 from checkin_jax.training.private import layers
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.rows import Rows, float32
+from checkin_jax.training.private.per_client_gradients import Rows, float32
 
 Parameters = Any  # a pytree of floating-point arrays
 Records = Any  # a pytree of arrays with one leading axis, of records

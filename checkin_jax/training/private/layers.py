@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from checkin_jax.training.private.operations import Operations, names, operations
-from checkin_jax.training.private.recognised import Layer, layers
-from checkin_jax.training.private.rows import Block, Rows, TableBlock, float32
+from checkin_jax.training.private.jaxpr import Operations, names, operations
+from checkin_jax.training.private.layer_patterns import Layer, layers
+from checkin_jax.training.private.per_client_gradients import Block, Rows, TableBlock, float32
 
 # (parameters, one record) -> scalar, or (parameters, one record, key) -> scalar
 Loss = Callable[..., jax.Array]

@@ -19,9 +19,9 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
-from checkin_jax.training.private import mechanisms
+from checkin_jax.training.private import noise
+from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.performance import GROUP
-from checkin_jax.training.private.rows import Rows
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 
@@ -52,7 +52,7 @@ class Mechanism(abc.ABC):
     groups_clients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        clip_norm = _validate.real(*mechanisms.CLIP_NORMS, clip_norm=self.clip_norm)
+        clip_norm = _validate.real(*noise.CLIP_NORMS, clip_norm=self.clip_norm)
         object.__setattr__(self, "clip_norm", clip_norm)
         _validate.choice(self.simulations, simulate=self.simulate)
 
@@ -195,7 +195,7 @@ class GaussianMessages(Mechanism):
 
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
         """See `mechanisms.gaussian_messages`."""
-        return mechanisms.gaussian_messages(keys, clipped, self.clip_norm, self.noise_multiplier)
+        return noise.gaussian_messages(keys, clipped, self.clip_norm, self.noise_multiplier)
 
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
@@ -209,7 +209,7 @@ class GaussianMessages(Mechanism):
         """See `mechanisms.gaussian_sum_noise`."""
         if self.simulate == "messages":
             return None
-        return mechanisms.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
+        return noise.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
 
 
 @register_mechanism(L2Mechanism)
@@ -230,7 +230,7 @@ class L2Messages(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
-        epsilon0 = _validate.real(mechanisms.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
+        epsilon0 = _validate.real(noise.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
         least, distance = math.tanh(0.5 * epsilon0), self.randomizer.total_variation
         if distance < least * (1.0 - 1e-9):
             raise ValueError(
@@ -243,11 +243,11 @@ class L2Messages(Mechanism):
     @property
     def noise_multiplier(self) -> float:
         """Of one coordinate in a high dimension, see `mechanisms.central_limit_multiplier`."""
-        return mechanisms.central_limit_multiplier(self.randomizer.epsilon0)
+        return noise.central_limit_multiplier(self.randomizer.epsilon0)
 
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
         """See `mechanisms.l2_messages`."""
-        return mechanisms.l2_messages(keys, clipped, self.clip_norm, self.randomizer.epsilon0)
+        return noise.l2_messages(keys, clipped, self.clip_norm, self.randomizer.epsilon0)
 
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
@@ -258,17 +258,17 @@ class L2Messages(Mechanism):
         if self.simulate == "central-limit":
             return clipped.combine(present.astype(jnp.float32))
         keys = fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
-        return mechanisms.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
+        return noise.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
         """Normal noise in the simulation only: elsewhere messages carry their own."""
         if self.simulate != "central-limit":
             return None
-        return mechanisms.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
+        return noise.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
 
     def noise_norm(self, dimension: int) -> float:
         """The norm of every message, nearly all of which is noise."""
-        return mechanisms.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
+        return noise.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
         """Exact: density over that of a uniform direction, by the half sphere in which the message lies."""

@@ -17,11 +17,12 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from checkin_jax import _validate
-from checkin_jax.training.private import clients, mechanisms
+from checkin_jax.training.private import clients
+from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
+from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.performance import AXIS, Performance
-from checkin_jax.training.private.rows import Rows
 from checkin_jax.training.private.samplers import Mechanism, fold
 
 

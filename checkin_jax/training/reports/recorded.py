@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._plain import from_plain
+from checkin_jax._serialize import from_plain
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.reports import evidence

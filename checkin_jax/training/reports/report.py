@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from checkin_jax._plain import finite
 from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow

@@ -32,7 +32,7 @@ from checkin_jax.reports.record import (
     reliable_view,
     sentence,
 )
-from checkin_jax.training.reports import trace
+from checkin_jax.training.reports import accuracy_curve
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
 from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
@@ -80,7 +80,7 @@ def build(
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
     ran, planned = (run.run.schedule.so_far(n) for n in (run.rounds, run.rounds_within_budget))
     final = every_view(run.run, ran, account_fn=account_fn)
-    points = trace.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
+    points = accuracy_curve.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     early = ran.repeats < planned.repeats and run.report is not None
     # The figures to quote hold however the moment of ending was chosen.
     whole, leading = ran, final
@@ -196,7 +196,7 @@ def _attack(final: dict[str, Guarantee]) -> Section:
     )
 
 
-def _course(run: RecordedRun, points: Sequence[trace.Point]) -> Section:
+def _course(run: RecordedRun, points: Sequence[accuracy_curve.Point]) -> Section:
     """The run's metrics in pictures."""
     return Section(
         title="How it went",
@@ -228,7 +228,7 @@ def _accuracy_over_rounds(run: RecordedRun) -> tuple[Figure, ...]:
     return _figure("Accuracy over the rounds", "On the public test set.", draw)
 
 
-def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> tuple[Figure, ...]:
+def _accuracy_over_epsilon(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
             kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
@@ -250,7 +250,7 @@ def _accuracy_over_epsilon(points: Sequence[trace.Point]) -> tuple[Figure, ...]:
     )
 
 
-def _epsilon_over_rounds(points: Sequence[trace.Point]) -> tuple[Figure, ...]:
+def _epsilon_over_rounds(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
     if len(points) < 2:
         return ()
 

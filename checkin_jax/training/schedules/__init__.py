@@ -1,5 +1,5 @@
 """Who checks in when: schedules of every protocol, drawn from secret entropy."""
 
 # Registered by being imported.
-from checkin_jax.training.schedules import rounds as rounds
-from checkin_jax.training.schedules import windows as windows
+from checkin_jax.training.schedules import round_batches as round_batches
+from checkin_jax.training.schedules import window_schedules as window_schedules

@@ -19,7 +19,7 @@ import scipy
 from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
-from checkin_jax.training.schedules.fleets import Fleet
+from checkin_jax.training.schedules.heterogeneous import Fleet
 
 # The clients whose messages make round 0, 1, ...: see `Schedule.draw`.
 Clients = Callable[[int], np.ndarray]

@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.everybody import AveragedGaussian
-from checkin_jax.accounting.bounds.unit import ShuffledGaussian
-from checkin_jax.accounting.bounds.windows.allocation import R1Subsampling
+from checkin_jax.accounting.bounds.full_participation import AveragedGaussian
+from checkin_jax.accounting.bounds.interface import ShuffledGaussian
+from checkin_jax.accounting.bounds.windows.allocated_sums import R1Subsampling
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.messages.gaussian_moments import Labels, Rare
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets

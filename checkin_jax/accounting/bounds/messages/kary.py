@@ -13,11 +13,11 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import Binary, Mixture
-from checkin_jax.accounting.bounds.messages.hiding import Hiding
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
+from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
-from checkin_jax.accounting.bounds.unit import Instance, Lines, UnitBound
-from checkin_jax.kernels import host, mixtures
+from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 
 # Buckets of the number of labels that tell, at least.
@@ -95,7 +95,7 @@ class KaryBound(HiddenSteps):
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
-        law = mixtures.Law(
+        law = mixture_profiles.Law(
             host(draws.number),
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),

@@ -15,9 +15,9 @@ import numpy as np
 import scipy
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones import largest_loss
-from checkin_jax.accounting.bounds.messages.hiding import Hiding
-from checkin_jax.accounting.bounds.unit import Instance
+from checkin_jax.accounting.bounds.clones_bounds import largest_loss
+from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.messages.cover import Hiding
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex

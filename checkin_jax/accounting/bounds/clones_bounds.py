@@ -1,0 +1,378 @@
+"""eps0-LDP messages behind a shuffler (T1), in slots (T2, T2'), and the concrete randomizers below them (L1, L2).
+
+Each class names the laws of `kernels.clones` that bound one unit of its protocol, and the randomizers that come
+close. How many buckets and points are spent is chosen here; every choice is sound.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from jax import Array
+
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, Values, bucket_count
+from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
+from checkin_jax.kernels.execution.blockwise import at_losses
+from checkin_jax.numerics.counts import occupancy
+from checkin_jax.randomizers import BINARY, TERNARY
+
+# Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
+# larger `drift`).
+SPREADS = (
+    (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
+    (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
+    (6e-6, (2.2, 4.5)),
+)
+# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
+# the two records.
+BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
+FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
+# Below so many messages, all of them known to be there, the losses of binary randomized response are listed.
+FEW_OUTCOMES = 170
+# Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
+MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
+
+
+def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
+    """Tells whether 3-ary and binary randomized response are worth trying with about this many messages."""
+    few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
+    return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
+
+
+def largest_loss(epsilon0: float, used: float) -> float:
+    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
+    return math.log1p(used * math.expm1(epsilon0)) * (1.0 + 1e-15)
+
+
+def cut(
+    most: float,
+    mean: float,
+    log_inverse_mass: float,
+    drift: float,
+    upper: bool,
+    *,
+    absent: bool,
+    parts: int = 1,
+    finest: int = 256,
+    coarsest: int = 16,
+) -> clones.Cut:
+    """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
+
+    drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
+    where the spread matters; coarsest: least.
+    """
+    table = tails.table_size(
+        min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass
+    )
+    if most <= mixture_profiles.SMALL:
+        return clones.Cut(0, mixture_profiles.SMALL if absent else 1, (), table)
+    offsets = next((points for least, points in SPREADS if upper and drift > least), ())
+    buckets = min(bucket_count(mean), finest)
+    if parts > 1 or table[0] > tails.POINTS[0]:
+        # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
+        buckets = min(buckets, 128)
+    buckets = max(buckets, coarsest)
+    if offsets and table[1]:
+        buckets = max(buckets, 128)  # one choice fewer: each compiles for seconds
+    return clones.Cut(buckets, 1, offsets, table)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mixture:
+    """A law of `kernels.clones`, cut into buckets from one side."""
+
+    law: mixture_profiles.Law
+    epsilon0: float
+    log_inverse_mass: float
+    drift: float = 0.0
+    finest: int = 256
+    coarsest: int = 16
+
+    def _tabulated(self, upper: bool) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+        """The mixture, the tables of its signs, and whether these are exact."""
+        n, special = np.asarray(self.law.n), np.asarray(self.law.special)
+        mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
+        most, mean = float(n.max()), float((n * special).max())
+        finer = {"absent": absent, "parts": len(n), "finest": self.finest}
+        chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
+        # Laws of occupied slots are padded with parts without mass.
+        with_mass = np.asarray(self.law.weight) > 0.0
+        law = (
+            mixture_profiles.Law(*(host(np.asarray(part)[with_mass]) for part in self.law))
+            if with_mass.any()
+            else self.law
+        )
+        return *clones.tabulated(law, host(mass), chosen, upper), chosen.table[1]
+
+    @functools.cached_property
+    def _above(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+        return self._tabulated(True)
+
+    @functools.cached_property
+    def _below(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+        return self._tabulated(False)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        mix, tables, exact = self._above
+        return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
+
+    def lower(self, loss: np.ndarray) -> Lines:
+        mix, tables, exact = self._below
+        return at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ternary:
+    """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
+
+    scale: UnitBound
+    mixture: Mixture
+
+    name = "3-ary randomized response, all others at a third record"
+    needs, single = TERNARY, True
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self.mixture.lower(loss)
+        return lines, lines
+
+
+def binary_table(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
+    """`tails.table_size` for at most `most` messages and both directions."""
+    return tails.table_size(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binary:
+    """Binary randomized response, all other clients (and dummies) at one of the two records."""
+
+    scale: UnitBound
+    messages: binary_response.Messages
+    epsilon0: float
+    log_inverse_mass: float
+    # Whether there is one number of messages, which everybody knows.
+    known: bool = False
+
+    name = "binary randomized response, all others at one of the two records"
+    needs, single = BINARY, True
+    symmetric = False
+
+    @functools.cached_property
+    def kinks(self) -> np.ndarray:
+        """|log(1 + kappa ((p + 1) k - m))| for k = 0, ..., m: the losses when k of m messages show the label."""
+        weight = np.asarray(self.messages.weight)
+        number, kappa = (
+            float(np.asarray(v)[weight.argmax()]) for v in (self.messages.number, self.messages.kappa)
+        )
+        if not self.known or number >= FEW_OUTCOMES:
+            return np.zeros(0)
+        shown = (math.exp(self.epsilon0) + 1.0) * np.arange(number + 1.0) - number
+        return np.abs(np.log1p(kappa * shown))
+
+    @functools.cached_property
+    def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
+        """Tables of both directions, and whether they are exact."""
+        most = float(np.asarray(self.messages.number).max())
+        table = binary_table(most, self.epsilon0, self.log_inverse_mass)
+        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        forward, backward = (
+            binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
+            for reverse in (False, True)
+        )
+        return (forward, backward), table[1]
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def lines(reverse: bool) -> Lines:
+            tables, exact = self._tables
+            order = np.asarray(reverse)
+            return at_losses(
+                lambda *at: binary_response.lines_lower(
+                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, order
+                ),
+                loss,
+            )
+
+        return lines(False), lines(True)
+
+
+class _Instances(abc.ABC):
+    """The instances worth trying: 3-ary, binary or both."""
+
+    epsilon0: float
+    # Whether a client is removed, not its record replaced: 3-ary randomized response is no instance of that.
+    removal: bool = False
+
+    @abc.abstractmethod
+    def messages(self) -> float:
+        """The approximate number of messages of one unit."""
+
+    @abc.abstractmethod
+    def ternary(self) -> Ternary: ...
+
+    @abc.abstractmethod
+    def binary(self) -> Binary: ...
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        ternary, binary = tried(self.messages(), self.epsilon0)
+        found: list[Instance] = []
+        if not self.removal and ternary:
+            found.append(self.ternary())
+        if self.removal or binary:
+            found.append(self.binary())
+        return tuple(found)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffledPureLDP(_Instances):
+    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below."""
+
+    num_clients: int
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "clones"
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def _mixture(self, law: mixture_profiles.Law) -> Mixture:
+        # What the spread of the absent adds goes as gamma (1 - gamma) / n.
+        drift = self.rate * (1.0 - self.rate) / self.num_clients
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
+
+    def _arguments(self) -> tuple[Array, Array, Array]:
+        return host(self.num_clients), host(self.rate), host(self.epsilon0)
+
+    @functools.cached_property
+    def mixture(self) -> Mixture:
+        return self._mixture(clones.upper_law(*self._arguments()))
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self.mixture.upper(loss)
+
+    def messages(self) -> float:
+        return self.num_clients * self.rate
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(clones.lower_law(*self._arguments())))
+
+    def binary(self) -> Binary:
+        mass = host(self.log_inverse_mass)
+        buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
+        messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=self.rate == 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotsPureLDP(_Instances):
+    """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
+
+    seen: the probability that the message is used after all in the instances below, when all others do their worst.
+    removal: a client is added or removed, dummies hidden; T2 holds all the same, its instances are fewer.
+    """
+
+    slots: int
+    used: float
+    seen: float
+    epsilon0: float
+    log_inverse_mass: float
+    removal: bool = False
+
+    name = "clones"
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.used)
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.used**2 / self.slots
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
+
+    @functools.cached_property
+    def mixture(self) -> Mixture:
+        return self._mixture(self.used, True)
+
+    def _mixture(self, used: float, upper: bool) -> Mixture:
+        arguments = (host([value]) for value in (self.slots, used, 1.0))
+        law = clones.slots_law(*arguments, host(self.epsilon0), upper)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def messages(self) -> float:
+        return float(self.slots)
+
+    def ternary(self) -> Ternary:
+        return Ternary(self, self._mixture(self.seen, False))
+
+    def binary(self) -> Binary:
+        slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
+        messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class OccupiedPureLDP(_Instances):
+    """T2': K occupied slots, each with the message of one of n clients, a uniform ordered sample."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "clones"
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
+        return mean / float(self.num_clients) ** 2
+
+    def _parts(self, upper: bool) -> tuple[Array, Array, Array]:
+        values, masses = occupancy.law(
+            self.num_clients, self.num_slots, self.prob, self.log_inverse_mass, upper
+        )
+        # No slot occupied: nothing is seen.
+        masses, values = np.where(values > 0, masses, 0.0), np.maximum(values, 1.0)
+        return host(values), host(values / self.num_clients), host(masses)
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
+
+    def messages(self) -> float:
+        return float(min(self.num_clients, self.num_slots))
+
+    @functools.cached_property
+    def _below(self) -> tuple[Array, Array, Array]:
+        return self._parts(False)
+
+    def ternary(self) -> Ternary:
+        law = clones.slots_law(*self._below, host(self.epsilon0), False)
+        return Ternary(self, Mixture(law, self.epsilon0, self.log_inverse_mass))
+
+    def binary(self) -> Binary:
+        messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)

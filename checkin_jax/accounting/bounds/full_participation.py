@@ -1,0 +1,223 @@
+"""Gaussian messages where every client sends (G2), and averages whose noise adds up (G4); replacement of one record.
+
+Proofs: docs/theory_gaussian.md, docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.interface import Instance, ShuffledGaussian, bucket_count
+from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
+from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
+from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
+from checkin_jax.kernels import ROUNDING, binomial, gaussian_profile, host
+from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.randomizers import MAX_EPSILON0
+
+# What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
+_ALLOWED = (1.0, 3.0, 6.0, 10.0)
+# Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
+_NEAR, _FAR, _SPACING = 40, 87, 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class G2Shuffled(TabulatedMessages):
+    """G2: n Gaussian messages, all clients' (gamma = 1, or averaged updates with p_0 = 1), `messages` view; symmetric.
+
+    For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
+
+        H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) d0 (1 + 2 (n-1) / p):
+
+    the message's laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of
+    one message by itself.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. mu: 2 / noise_multiplier.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    num_clients: int
+    mu: float
+    log_inverse_mass: float
+
+    name = "everybody"
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        n, mass = self.num_clients, self.log_inverse_mass
+        summed = ShuffledGaussian(n, 1.0, self.mu, False, mass).instances
+        summed = (*summed, *largest_instances(n, 1.0, self.mu, mass - 17.0))
+        if self.mu > MOST_HIDDEN_MU:
+            return summed
+        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(self.mu), mass), self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
+        """log of d0 (1 + 2 (n-1) / p)."""
+        others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
+        return gaussian_profile.log_profile_ahead(self.mu, epsilon0) + np.log1p(others)
+
+    def cut(self, allowed: float) -> float | None:
+        """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
+        low, high = 0.0, MAX_EPSILON0
+        for _ in range(3):
+            grid = np.linspace(low, high, 512)
+            enough = np.flatnonzero(self._log_cost(grid) <= -allowed)
+            if not enough.size:
+                return None
+            low, high = float(grid[max(int(enough[0]) - 1, 0)]), float(grid[enough[0]])
+        return high if high > 0 else None
+
+    @functools.cached_property
+    def _cuts(self) -> list[float]:
+        allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
+        return [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
+
+    def least(self, losses: np.ndarray) -> np.ndarray:
+        """The bound is not below this, but for rounding: the divergence of the messages' mean, what cutting costs."""
+        mean = np.exp(gaussian_profile.log_profile(self.mu / math.sqrt(self.num_clients), losses))
+        cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
+        return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
+
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
+        found = self._cuts
+        if not found:
+            return None
+        deviation = math.sqrt(2.0 * math.expm1(min(found)) / self.num_clients)
+        near = _SPACING * deviation * np.arange(_NEAR + 1.0)
+        far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
+        losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
+        return losses, functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
+
+    def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
+        shuffled = ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass).upper(losses)
+        cost = math.exp(float(self._log_cost(np.asarray(epsilon0))))
+        return (np.asarray(shuffled) + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
+
+
+@functools.lru_cache(maxsize=32)
+def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffled:
+    """Made once: for when all take part, and for whoever is shown what the others would have sent."""
+    return G2Shuffled(num_clients, mu, log_inverse_mass)
+
+
+@functools.lru_cache(maxsize=32)
+def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
+    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
+    return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenGaussian:
+    """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
+
+    Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
+
+    Attributes:
+      num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    num_clients: int
+    rate: float
+    mu: float
+    log_inverse_mass: float
+
+    top = math.inf
+    # Theorems that are never below this one where it applies.
+    includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
+
+    @property
+    def _everybody(self) -> G2Shuffled:
+        return _all_taking_part(self.num_clients, self.mu, self.log_inverse_mass)
+
+    @functools.cached_property
+    def _hidden(self) -> HiddenMessages:
+        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.log_inverse_mass)
+
+    @functools.cached_property
+    def _everybody_helps(self) -> bool:
+        losses, value = self._hidden._profile
+        return bool(np.any(self._everybody.least(losses) < value)) and bool(
+            np.any(self._everybody.upper(losses) < value)
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        n, mass = self.num_clients, self.log_inverse_mass
+        summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).instances
+        return (*hidden_instances(self._hidden, self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        value = self._hidden.upper(loss)
+        return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragedGaussian:
+    """G4: A_avg with Gaussian noise, aggregate view, replacement: p_0 E delta_G(mu / sqrt(k), eps), symmetric.
+
+    k - 1 ~ Bin(n - 1, p_0 / m) is how many others share the slot; everything but the noise is revealed.
+
+    Attributes:
+      num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier.
+      sharing: the law of k - 1, from below, where the others' rates differ (G4h).
+    """
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+    sharing: Pool | None = None
+
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "subsampling (noise of the sum)"
+
+    @functools.cached_property
+    def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
+        if self.sharing is not None:
+            first = self.sharing.sizes + 1.0
+            mu, even = host(self.mu / np.sqrt(first)), host(np.ones_like(first))
+            weight = self.prob * (1.0 + ROUNDING) * self.sharing.masses
+            return subsampled_gaussian.GaussianBuckets(mu, even, host(weight), host(0.0))
+        others, rate = float(self.num_clients - 1), self.prob / self.num_slots
+        mass = host(self.log_inverse_mass)
+        cut = binomial.cells(host(others), host(rate), mass, buckets=bucket_count(others * rate))
+        first = np.minimum(np.asarray(cut.first), others) + 1.0
+        weight = self.prob * np.asarray(cut.mass_upper)
+        return subsampled_gaussian.GaussianBuckets(
+            host(self.mu / np.sqrt(first)),
+            host(np.ones_like(first)),
+            host(weight),
+            host(self.prob * float(cut.tail)),
+        )
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return subsampled_gaussian.profile_upper(self._mixture, loss)

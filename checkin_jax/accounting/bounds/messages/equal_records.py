@@ -1,0 +1,279 @@
+"""Lower ends of hidden messages: all other clients at one of two records, the target at either.
+
+Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+import scipy  # its parts are imported when they are used
+from jax import Array
+
+from checkin_jax.accounting.bounds.interface import Lines, OfEvents, UnitBound
+from checkin_jax.accounting.bounds.messages import profile_cover_sums
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
+from checkin_jax.numerics import convex
+from checkin_jax.randomizers import LabelLaws
+
+# An event worth no more than e^_STOP of what does not matter ends the search for further ones. So many thresholds on
+# either side of a contour's own are tried on it, too.
+_STOP, _BESIDE = 8.0, 8
+# Contours that are further apart than this share of what upper ends allow have been seen to give 0.5% less.
+_NEAR = 0.5
+# Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
+# places are accurate enough.
+_CELL_COUNT, SMALL_MU = 128, 1e-3
+_NODES = 16
+# Steps beside a third record are no larger than so many deviations of the sum, found in so many passes.
+_MOST_STEP, _PASSES = 3.0, 4
+
+
+def _label_cells(
+    laws: LabelLaws, drawn: float
+) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+    """As `hidden_messages_lower.gaussian_cells`, of labels; drawn: the probability that the target's message is there.
+
+    Those that are equally likely under both records tell nothing and are left out.
+    """
+    target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
+    third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
+    everybody = other if third is None else third
+    difference = target - other if laws.apart is None else np.asarray(laws.apart, dtype=np.float64)
+
+    def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
+        """Labels of the first record to the right; the second's masses where all others hold a third one."""
+
+        def side(apart: np.ndarray) -> tuple[Array, Array, Array]:
+            mass = everybody[apart > 0]
+            place = apart[apart > 0] / mass
+            order = np.argsort(place, kind="stable")
+            return host(place[order]), host(mass[order]), host(second[apart > 0][order])
+
+        right, left = side(difference), side(-difference)
+        if third is None:
+            return hidden_messages_lower.Cells(*right[:2], *left[:2])
+        return hidden_messages_lower.Cells(*right[:2], *left[:2], right[2], left[2], host(drawn))
+
+    return cells(difference, other), cells(-difference, target)
+
+
+def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
+    """Labels whose steps are large beside the deviation of a sum of so many are put together with what tells nothing.
+
+    A post-processing: contours of such sums would have to stay where the rare steps are flat.
+    """
+    others = np.asarray(laws.others, dtype=np.float64)
+    apart = np.asarray(laws.target - laws.other if laws.apart is None else laws.apart, dtype=np.float64)
+    size, kept = np.abs(apart) / others, np.ones(others.size, dtype=bool)
+    for _ in range(_PASSES):
+        deviation = math.sqrt(max(number * float(np.sum(size * np.abs(apart), where=kept)), 1e-300))
+        kept = size <= max(_MOST_STEP * deviation, float(np.min(size, where=size > 0.0, initial=math.inf)))
+    if kept.all():
+        return laws
+
+    def merged(part: np.ndarray) -> np.ndarray:
+        return np.append(part[kept], np.sum(part[~kept]))
+
+    return laws._replace(
+        target=merged(np.asarray(laws.target)),
+        other=merged(np.asarray(laws.other)),
+        others=merged(others),
+        apart=merged(apart),
+    )
+
+
+class _OneRecord(abc.ABC):
+    """Messages with all other clients (and dummies) at one record, such as x'; the target holds x or x'.
+
+    messages: the sum that they are, and its losses. Its `clients` over-estimated by a rounding is safe here.
+    """
+
+    messages: HiddenSum
+
+    symmetric = False
+
+    @property
+    @abc.abstractmethod
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        """Cells of one message with Z - 1, and with 1 - Z, to the right."""
+
+    @functools.cached_property
+    def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
+        seen = self.messages
+        clients, count, rate = seen.terms
+        if clients != count:
+            clients *= 1.0 + 4e-15
+        forward, backward = self._both_cells
+        arguments = host(count), host(rate)
+        loss = seen.losses if rate < 1.0 else seen.grid(True)
+        least = clients * math.exp(_STOP - seen.log_inverse_mass)
+        loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
+
+        def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
+            orders = hidden_messages.orders(thresholds[0], thresholds[-1], seen.steps[2])
+            paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
+            groups, found = profile_cover_sums.near(thresholds / seen.steps[2], share=_NEAR), []
+            middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
+            contours = hidden_messages_lower.contours(paths, host(middles), host(seen.steps[2]))
+            done = 0
+            for some in profile_cover_sums.side_by_side(groups, len(thresholds)):
+                choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))
+                done += len(some)
+                # On each contour those beside its own, too: which one gives more cannot be told beforehand.
+                at = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
+                near = host(thresholds[np.clip(at, 0, thresholds.size - 1)])
+                found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, near))
+                # What is further out is too rare to matter; 0 says nothing of it.
+                last = found[-1][0][:, -_BESIDE - 1]
+                if ((last > 0.0) & (last < least)).any():
+                    break
+            return [np.concatenate([part.ravel() for part in parts]) for parts in zip(*found)]
+
+        above = clients * np.expm1(loss)
+        if forward.drawn is not None:
+            # Both ways alike: P - Q is W/n times the law in which everybody holds the third record.
+            both = [lines(cells, above) for cells in (forward, backward)]
+            one, two = ((apart / clients, mass * (1.0 + 1e-13)) for apart, mass in both)
+            return one, two
+        # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
+        up, down = lines(forward, above), lines(backward, -clients * np.expm1(-loss))
+        difference, mass = down[0] / clients, down[1]
+        return (up[0] / clients, up[1]), (
+            difference,
+            (mass - difference) * (1.0 + 1e-15),
+        )
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(loss)
+
+        def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
+            # No event at all is one, too.
+            difference, mass = np.append(difference, 0.0), np.append(mass, 0.0)
+            at = convex.highest(difference, mass, above)
+            return difference[at], mass[at]
+
+        forward, backward = self._lines
+        return best(*forward), best(*backward)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GaussianMessages(_OneRecord):
+    """Gaussian messages in one dimension."""
+
+    scale: UnitBound
+    messages: HiddenSum
+    mu: float
+
+    # Single messages must be seen, not sums of them.
+    single: ClassVar[bool] = True
+
+    name = "Gaussian messages, all others at one of the two records"
+
+    @property
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        farthest = min(max(9.0, math.sqrt(2.0 * self.messages.log_inverse_mass)), 30.0)
+        return hidden_messages_lower.gaussian_cells(host(self.mu), host(farthest), _CELL_COUNT)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelMessages(_OneRecord):
+    """Messages of any randomizer, seen through labels of finitely many values."""
+
+    messages: HiddenSum
+    laws: LabelLaws
+
+    below_scale = True
+
+    @property
+    def name(self) -> str:
+        return self.laws.name
+
+    @property
+    def scale(self) -> UnitBound:
+        return OfEvents(self, self.messages.top)
+
+    @property
+    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+        clients, count, rate = self.messages.terms
+        laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
+        return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MessagesByNumber:
+    """A mixture over how many messages there are, which is seen: all other clients at one record.
+
+    parts: messages of one number, and how likely it is; what is missing to 1 shows nothing.
+    """
+
+    parts: tuple[tuple[float, LabelMessages], ...]
+
+    symmetric = False
+    below_scale = True
+
+    @property
+    def name(self) -> str:
+        return self.parts[0][1].name
+
+    @property
+    def scale(self) -> UnitBound:
+        return OfEvents(self, max(one.messages.top for _, one in self.parts))
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        total = np.zeros((2, 2, np.size(loss)))
+        for weight, one in self.parts:
+            total += weight * np.asarray(one.lower(loss))
+        total[:, 0] *= 1.0 - 1e-15
+        total[:, 1] *= 1.0 + 1e-15
+        (one_way, other_way) = total
+        return (one_way[0], one_way[1]), (other_way[0], other_way[1])
+
+
+def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
+    """Cells of a Gaussian message of two opposite records, all others at zero, where dummies are.
+
+    (z - z') of a cell, 2 e^(-mu^2/8) sinh(mu y/2) under the law at zero, by quadrature: nothing cancels.
+    """
+    farthest = min(max(9.0, math.sqrt(2.0 * log_inverse_mass)), 30.0) + 0.5 * mu
+    edges = np.linspace(0.0, farthest, _CELL_COUNT)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    width = np.diff(edges)[:, None]
+    y = edges[:-1, None] + 0.5 * width * (1.0 + nodes)
+    part = 0.5 * width * weights * np.exp(-0.5 * np.square(y)) / math.sqrt(2.0 * math.pi)
+    ahead = np.append(edges[1:], math.inf)
+
+    def tail(mean: float) -> np.ndarray:
+        near, far = edges - mean, ahead - mean
+        return np.where(
+            near > 0.0,
+            scipy.special.ndtr(-near) - scipy.special.ndtr(-far),
+            scipy.special.ndtr(far) - scipy.special.ndtr(near),
+        )
+
+    zero, up, down = tail(0.0), tail(0.5 * mu), tail(-0.5 * mu)
+    apart = 2.0 * math.exp(-0.125 * mu * mu) * np.sum(part * np.sinh(0.5 * mu * y), axis=1)
+    # The last cell has no end; out there both differ by more than rounding.
+    apart = np.append(apart, up[-1] - down[-1])
+    name = "Gaussian messages, opposite records among zeros"
+    both = [
+        np.concatenate([one, two]) for one, two in ((up, down), (down, up), (zero, zero), (apart, -apart))
+    ]
+    return LabelLaws(both[0], both[1], name, both[2], both[3])
+
+
+def hidden_instances(messages: HiddenSum, scale: UnitBound) -> tuple[GaussianMessages, ...]:
+    """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
+    profile = messages.profile
+    if not isinstance(profile, GaussianProfile) or profile.mu < SMALL_MU:
+        return ()
+    return (GaussianMessages(scale, messages, profile.mu),)

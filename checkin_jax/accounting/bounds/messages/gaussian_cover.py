@@ -1,0 +1,156 @@
+"""T**: Gaussian messages of shuffled check-in, two laws in place of the join T* of everything that another may send.
+
+T* counts a variance about twice that of any single choice of another client's record. For Gaussian messages all choices
+are below mixtures of two laws, near those of clients at the one record and at the other [docs/theory_gaussian.md, 1b].
+Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.full_participation import HiddenGaussian, hidden_gaussian
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages, two_point_sums
+from checkin_jax.numerics import two_point_laws as laws
+
+# Fewer messages a round than this gain too little.
+_LEAST_MESSAGES = 10.0
+# The knots' reach in standard deviations, and how much less than delta over the rounds may be cut, as an exponent.
+_MOST_REACH, _SPARED = 14.0, 7.0
+
+
+def gains(num_clients: int, rate: float, mu: float) -> bool:
+    """Whether T** is worth its time: a mu that the laws are made for, and some messages a round."""
+    return rate < 1.0 and serves(num_clients * rate, mu)
+
+
+def serves(messages: float, mu: float) -> bool:
+    """Whether laws are made for this mu, and there are enough messages to gain by them."""
+    return laws.LEAST_MU <= mu <= laws.MOST_MU and messages >= _LEAST_MESSAGES
+
+
+class _TwoLaws(HiddenSum):
+    """A sum of Gaussian messages' terms, each below a mixture of two laws, where that is smaller than T*."""
+
+    @property
+    def _mu(self) -> float:
+        assert isinstance(self.profile, GaussianProfile)
+        return self.profile.mu
+
+    @property
+    @abc.abstractmethod
+    def _star(self) -> HiddenSum:
+        """The same with T*."""
+
+    @functools.cached_property
+    def reach(self) -> float:
+        """Whole standard deviations that the laws' knots reach, so that settings share laws."""
+        exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
+        return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
+
+    def hidden(self) -> np.ndarray:
+        found, losses = self._star.values, self.losses
+        # Where T* is this small nothing matters.
+        least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
+        matters = (found > least) & np.isfinite(found) & (losses < math.log(laws.C_NODES[-1]))
+        if not matters.any():
+            return found
+        clients, count, rate = self.terms
+        assert clients <= count, "every client's message counts in full"
+        knots = laws.knots_of(self._mu, self.reach)
+        arguments = [host(each) for each in (count, rate, self.steps[2], knots)]
+        # Nothing is refined where it does not matter.
+        ceilings, value = np.where(matters, found, 0.0), np.full_like(found, math.inf)
+        for orders, groups in self.together(losses, np.log(laws.C_NODES).tolist()):
+            groups = [(start, stop) for start, stop in groups if matters[start:stop].any()]
+            if not groups:
+                continue
+            made = self._laws(np.exp(losses[np.array(groups) - [0, 1]]))
+            right, left = (side[0] for side in made[len(made) // 2])
+            at = host(np.broadcast_to(knots, right.shape))
+            middle = hidden_messages.Law(at, host(right), at, host(left))
+            paths = hidden_messages.paths_of(arguments[1], arguments[0], host(orders), middle)
+            for (start, stop), both in zip(groups, made):
+                value[start:stop] = two_point_sums.profile_upper(
+                    *arguments, paths, losses[start:stop], ceilings[start:stop], *both
+                )
+        value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
+        return np.where(matters, np.minimum(found, value), found)
+
+    def _laws(self, c: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """X, Y and the larger of both, which is above T*, to the right and to the left; [2, 3, knots] each.
+
+        c: pairs [any, 2], each between two of C_NODES.
+        """
+        nodes = np.asarray(laws.C_NODES)
+        # By the middle: an end at a node may be rounded to the other side of it.
+        interval = np.clip(np.searchsorted(nodes, c.mean(axis=1), "right") - 1, 0, len(nodes) - 2)
+        needed = np.unique(interval)
+        with ThreadPoolExecutor(len(needed)) as pool:
+            made = dict(
+                zip(
+                    needed,
+                    pool.map(functools.partial(laws.dominating, self._mu, self.reach), needed.tolist()),
+                )
+            )
+        found = []
+        for pair, at in zip(c, interval):
+            share = np.clip((pair - nodes[at]) / (nodes[at + 1] - nodes[at]), 0.0, 1.0)[:, None, None]
+            sides = ((1.0 - share) * side[0] + share * side[1] for side in (made[at].right, made[at].left))
+            right, left = (
+                np.concatenate([side, np.max(side, axis=1, keepdims=True)], axis=1) * (1.0 + 1e-12)
+                for side in sides
+            )
+            found.append((host(right), host(left)))
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLawMessages(_TwoLaws, HiddenMessages):
+    """`HiddenMessages` of Gaussian noise, by T** where that is smaller than T*.
+
+    Made by `TwoLawGaussian`, whose arguments `gains` has approved.
+    """
+
+    @property
+    def name(self) -> str:
+        return "gaussian-cover"
+
+    @property
+    def _star(self) -> HiddenSum:
+        return hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLawSlots(_TwoLaws, HiddenSlots):
+    """`HiddenSlots` of Gaussian noise whose client is in one of them for certain, by two laws where that is smaller.
+
+    Only for messages that do not depend on one another.
+    """
+
+    @property
+    def _star(self) -> HiddenSum:
+        return HiddenSlots(self.slots, self.used, self.profile, self.log_inverse_mass, self.rest)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLawGaussian(HiddenGaussian):
+    """`HiddenGaussian` with T** in place of T*: one randomizer for all clients, none adaptive within the round."""
+
+    includes: ClassVar[tuple[str, ...]] = (*HiddenGaussian.includes, "T*")
+
+    @functools.cached_property
+    def _hidden(self) -> TwoLawMessages:
+        profile = GaussianProfile(self.mu)
+        return TwoLawMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)

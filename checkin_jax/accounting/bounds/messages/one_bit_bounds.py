@@ -1,0 +1,164 @@
+"""One-bit messages with public coins: B0 for shuffled check-in, B for slots and averaged updates.
+
+Given public randomness whose law does not depend on the record, a message is (a post-processing of) one bit, eps0-LDP:
+the l2 mechanism of LDP-SGD, binary randomized response, and many more. One record is replaced; the adversary sees all
+messages of a round in random order (or slot by slot) and their number; all clients use the same randomizer
+[docs/theory_mechanisms.md]. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, largest_loss
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Shuffled
+from checkin_jax.accounting.bounds.messages.total_variation import (
+    losses_of,
+    most_total_variation,
+    total_variation_law,
+)
+from checkin_jax.kernels import host, mixture_profiles
+from checkin_jax.kernels.messages import equal_steps, one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
+from checkin_jax.numerics import convex
+
+# Buckets of the number of messages in the instance of fair bits, at least.
+_BUCKETS = 256
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FairBits:
+    """Two opposite records among updates of zero, whose messages, like dummies, are fair bits; its pair is symmetric.
+
+    Only by how many messages one side prevails matters: that is seen where the number of messages is not.
+    """
+
+    scale: UnitBound
+    hiding: Hiding
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "one bit (in one dimension, say), all others and dummies at zero updates"
+    symmetric = True
+
+    @functools.cached_property
+    def _mixture(self) -> Mixture:
+        # Shares of the base law, in units of the rarer side's: e^epsilon0, 1, and 1 / (2 rare) of absent clients.
+        draws, rare = self.hiding.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
+        ones = np.ones_like(draws.number)
+        law = mixture_profiles.Law(
+            host(draws.number),
+            host(draws.rate * ones),
+            host(ones),
+            host(0.0 * ones),
+            host(draws.number * (1.0 - draws.used) / draws.used / (2.0 * rare)),
+            host(draws.used * (2.0 * rare)),
+            host(draws.weight),
+            host(0.5 / rare * ones),
+        )
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, coarsest=_BUCKETS)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        lines = self._mixture.lower(loss)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class _OneBit(abc.ABC):
+    """One-bit messages: A at its total variation, or what subclasses know besides, where that is smaller."""
+
+    hiding: Hiding
+    epsilon0: float
+    log_inverse_mass: float
+    differ: float = 1.0
+
+    sharp = True
+
+    def __post_init__(self) -> None:
+        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
+
+    @property
+    def top(self) -> float:
+        return largest_loss(self.epsilon0, self.hiding.used)
+
+    @property
+    def message(self) -> Message:
+        """As the kernels have it."""
+        return Message(host(self.epsilon0), host(self.differ))
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Theorem behind the upper bound."""
+
+    @abc.abstractmethod
+    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+        """What is known besides, at these losses; above the bounds `plain` it is of no use."""
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+        law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
+        seen = self.hiding.sums(self.log_inverse_mass)
+        losses = losses_of(law, seen, self.epsilon0, self.log_inverse_mass)
+        plain = np.asarray(equal_steps.profile_upper(law, seen, host(self.epsilon0), host(losses)))
+        value = np.minimum(plain, self.below(losses, plain))
+        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
+        above, value = convex.full_hull(np.expm1(losses), value)
+        return np.log1p(above), value
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        if self.differ < 1.0:
+            return ()
+        messages = self.hiding.messages(self.epsilon0, self.log_inverse_mass)
+        return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitCheckIn(_OneBit):
+    """B0: shuffled check-in at a rate below one, not adaptive within the round; T1 at a rate of one. Certified.
+
+    A client's message does not depend on the other messages of the same round (on those of earlier rounds it may).
+
+    Args:
+      hiding: shuffled check-in. epsilon0: nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      differ: at most the probability, over the public coins, that two records' bits differ, in (0, 1]: below 1 (B_nu)
+        nothing is known from below.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.instance(Shuffled, hiding=self.hiding)
+
+    @property
+    def name(self) -> str:
+        return "own-laws (one bit)" if self.hiding.everybody < 1.0 else "clones"
+
+    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+        seen = self.hiding.sums(self.log_inverse_mass)
+        if float(seen.rate) >= 1.0:
+            return plain
+        arguments = seen.clients, seen.rate, self.message, host(losses), host(plain)
+        return np.asarray(one_bit_profile.profile_upper(*arguments))

@@ -1,0 +1,175 @@
+"""Hidden messages of any randomizer whose privacy profile is known: T* above, subsampling where that is smaller.
+
+T* (docs/theory_gaussian.md) makes a unit out of what one message gives away, where the others' records are arbitrary:
+`HiddenMessages` for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots that look alike,
+both under replacement of a record. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax import _validate
+from checkin_jax.accounting.bounds.interface import Instance, ShuffledGaussian, UnitBound, bucket_count
+from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import subsampled_gaussian
+
+# A share of what does not matter that does not matter either.
+_SELDOM = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenMessages(HiddenSum):
+    """Shuffled check-in, `messages` view: T*, or subsampling (G1) where that is smaller; both directions.
+
+    The adversary sees all messages of a round in random order, and their number; one record is replaced; every client
+    checks in with the same probability `rate` and uses the same randomizer, whose profile this is.
+
+    Args:
+      num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
+      profile: of one message. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      everybody: a bound for when all clients take part, K = n; else one message by itself.
+
+    Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for
+    Gaussian messages, the same messages and their sum, with all other clients at one record.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+
+    num_clients: int
+    rate: float
+    profile: Profile
+    log_inverse_mass: float
+    everybody: UnitBound | None = None
+
+    # Theorems that are never below this one where it applies.
+    includes: ClassVar[tuple[str, ...]] = ("G1",)
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, 2.0**42, num_clients=self.num_clients)
+        _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+
+    @property
+    def name(self) -> str:
+        return f"profile ({self.profile.name} messages)"
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        if not isinstance(self.profile, GaussianProfile):
+            return ()
+        n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.log_inverse_mass
+        summed = ShuffledGaussian(n, rate, mu, False, mass).instances
+        return (*hidden_instances(self, self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        return float(self.num_clients), float(self.num_clients), self.rate
+
+    @property
+    def _rest(self) -> float:
+        return math.exp(self.num_clients * math.log(self.rate))
+
+    def hidden(self) -> np.ndarray:
+        return np.full(self.losses.shape, math.inf) if self.rate >= 1.0 else super().hidden()
+
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        alone = super()._seldom(losses)
+        # Where it hardly ever happens, less than one message by itself is not worth its evaluation.
+        if self.everybody is None or self._rest <= _SELDOM * math.exp(-self.log_inverse_mass):
+            return alone
+        return np.minimum(alone, np.asarray(self.everybody.upper(losses)))
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        n, rate = self.num_clients, self.rate
+        mix = subsampled_gaussian.buckets_upper(
+            *(host(v) for v in (n, rate, 1.0, self.log_inverse_mass)), bucket_count(n * rate), False
+        )
+        inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
+        with np.errstate(divide="ignore"):
+            above = np.log(np.expm1(losses))[None, :]
+        # log(1 + (c - 1) r)
+        stretched = np.logaddexp(above + np.log(inverse), 0.0)
+        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
+        return np.minimum(value, rate * self.profile.delta(losses) * (1.0 + ROUNDING))
+
+
+@dataclasses.dataclass(frozen=True)
+class SubsampledMessages(HiddenMessages):
+    """G1 for messages of any privacy profile: subsampling alone, by the visible fraction that checked in."""
+
+    includes = ()
+
+    @property
+    def name(self) -> str:
+        return "subsampling"
+
+    def hidden(self) -> np.ndarray:
+        return np.full(self.losses.shape, math.inf)
+
+
+class OneInSlots(HiddenSum):
+    """A message in each of `slots` slots, m >= 1; the client is in one of them, each alike, with probability `used`."""
+
+    slots: int
+    used: float
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        # Rounded down: the bound grows with rho.
+        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+
+    @property
+    def _alone(self) -> Profile:
+        """What the client's message gives away by itself."""
+        return self.profile
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
+        value = self.used * self._alone.delta(stretched * (1.0 - 1e-15))
+        return (value + self._rest * self._alone.delta(losses)) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenSlots(OneInSlots):
+    """R3: one record is replaced; T* for every slot's message; symmetric.
+
+    The client may be in none of the slots (dummies hidden), or it takes the place of one of the other clients that are
+    used there, used = slots / n (common windows, slots < n; dummies may be visible).
+
+    Attributes:
+      slots: m. used: rho in (0, 1]. profile: of one message.
+      rest: the probability of a public event in which only one message by itself is known to be enough.
+    """
+
+    slots: int
+    used: float
+    profile: Profile
+    log_inverse_mass: float
+    rest: float = 0.0
+    instances: tuple[Instance, ...] = ()
+
+    name = "profile"
+    light = True
+
+    @property
+    def spread(self) -> float:
+        return self.steps[2] / self.terms[0]
+
+    @property
+    def _rest(self) -> float:
+        return self.rest

@@ -1,0 +1,251 @@
+"""Sums of what hides a message, step by step (T*), evaluated from a privacy profile: losses, knots, chords.
+
+`HiddenSum` is what `HiddenMessages` and `HiddenSlots` share; docs/theory_gaussian.md has the proofs. Call inside
+`devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import MAX_LOSS
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import convex
+
+# Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
+_DENSE, _WIDE = 40, 88
+# And beyond, where subsampling alone is known and more is left than this, as a share of delta.
+_BEYOND, _LEFT = 128, 1e-2
+# Knots of the law of a step on either side, and the samples of D from which they are chosen.
+_KNOTS, _SAMPLES = 191, 2048
+# So many places are taken together, if they are no further apart than this, or than that share of them (events, whose
+# lines are less patient, half as far).
+_TOGETHER = (1, 2, 4, 8, 16, 32)
+_APART = (1.0, 0.1)
+# A value below e^_STOP of what does not matter, e^-12 of delta, stands for all further ones.
+_STOP = 5.0
+# Losses, and contours, that are evaluated at once: what they are evaluated at stays in the cache.
+_AT_ONCE, _CONTOURS = 16, 4
+# Losses no further apart share what contours are chosen by.
+_LIKE = 0.25
+# Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
+_MAX_LOSS = 300.0
+
+
+def _reach(profile: Profile, least: float) -> float:
+    """The loss from which on D is at most `least`, or does not fall any more."""
+    end = min(profile.top, _MAX_LOSS)
+    for _ in range(3):
+        losses = np.linspace(0.0, end, _SAMPLES)
+        value = profile.delta(losses)
+        enough = value <= max(least, float(value[-1]) * (1.0 + 1e-9))
+        end = float(losses[np.flatnonzero(enough)[0]])
+        if enough.sum() < _SAMPLES // 2:
+            break
+    # The profile is flat here, so the end point does not matter; it must only be positive.
+    return end or min(profile.top, 1.0)
+
+
+def _knots(profile: Profile, end: float) -> np.ndarray:
+    """_KNOTS + 1 places from 0 to e^end - 1; chords of D over them exceed it about equally much, relatively."""
+    losses = np.linspace(0.0, end, _SAMPLES)
+    value, at = profile.delta(losses), np.expm1(losses)
+    gaps = np.diff(at)
+    falls = -np.diff(value) / gaps
+    bend = np.maximum(-np.diff(falls), 0.0) / (0.5 * (gaps[1:] + gaps[:-1]))
+    floor = max(float(value[-1]), 1e-30 * float(value[0]), TINY)
+    inside = value[1:-1] + floor
+    # Less where D is small: those steps are rare.
+    weight = np.sqrt(bend / inside) * (inside / (value[0] + floor)) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
+    weight += 0.1 * (weight.sum() or 1.0) / weight.size
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    places = np.concatenate([losses[:1], 0.5 * (losses[1:-2] + losses[2:-1]), losses[-1:]])
+    return np.expm1(np.interp(np.linspace(0.0, total[-1], _KNOTS + 1), total, places))
+
+
+def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> list[tuple[int, int]]:
+    """Where groups begin and end of places for each of which one contour serves.
+
+    Args:
+      places: increasing, in standard deviations of the sum. limits: places at which another group begins.
+      share: of the usual distance.
+    """
+    found, start = [], 0
+    while start < len(places):
+        most = places[start] + share * max(_APART[0], _APART[1] * places[start])
+        stop = min(
+            int(np.searchsorted(places, most, "right")), *(at for at in (len(places), *limits) if at > start)
+        )
+        size = max(size for size in _TOGETHER if size <= stop - start)
+        found.append((start, start + size))
+        start += size
+    return found
+
+
+def side_by_side(
+    groups: Sequence[tuple[int, int]], losses: int = _AT_ONCE
+) -> Iterator[list[tuple[int, int]]]:
+    """Successive groups of one size, as many as are evaluated at once: so many losses, if it is not one group."""
+    for size, same in itertools.groupby(groups, lambda group: group[1] - group[0]):
+        some = list(same)
+        most = max(min(losses // size, _CONTOURS), 1)
+        yield from (some[start : start + most] for start in range(0, len(some), most))
+
+
+class HiddenSum(abc.ABC):
+    """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T*, taken with probability rate.
+
+    Or what subclasses know besides, where that is smaller; symmetric.
+    """
+
+    profile: Profile
+    log_inverse_mass: float
+    # No multiple of the first is between losses that share a contour; the second as in `near`.
+    apart: ClassVar[float] = 0.1
+    share: ClassVar[float] = 1.0
+
+    @property
+    @abc.abstractmethod
+    def terms(self) -> tuple[float, float, float]:
+        """clients, count and rate."""
+
+    @property
+    @abc.abstractmethod
+    def _rest(self) -> float:
+        """The probability that only one message by itself is known to be enough."""
+
+    @abc.abstractmethod
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        """Everybody else revealed: the bound at these losses by subsampling."""
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    @functools.cached_property
+    def _end(self) -> float:
+        """The loss of one message that is followed."""
+        clients, count, rate = self.terms
+        least = math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
+        return _reach(self.profile, max(least, 10.0 * TINY))
+
+    @functools.cached_property
+    def steps(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Knots, D there, and the standard deviation of all steps without those that are met less than once."""
+        knots = _knots(self.profile, self._end)
+        value = self.profile.delta(np.log1p(knots))
+        _, count, rate = self.terms
+        mean = count * rate
+        falls = -np.diff(value) / np.diff(knots)
+        common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
+        area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
+        # The profile is flat here, so the scale does not matter; it must only be positive.
+        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
+
+    @functools.cached_property
+    def losses(self) -> np.ndarray:
+        return self.grid(self._rest <= math.exp(-self.log_inverse_mass))
+
+    def grid(self, near_only: bool) -> np.ndarray:
+        """Losses: as far as the sum reaches, or as one message does."""
+        (clients, _, _), (knots, _, deviation) = self.terms, self.steps
+        end = knots[-1]
+        if near_only:
+            far = knots[-1] + deviation * (math.sqrt(2.0 * self.log_inverse_mass) + 1.0)
+            end = min(1.2 * far / clients, end)
+        near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
+        return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
+
+    def together(
+        self, losses: np.ndarray, ends: Sequence[float] = ()
+    ) -> Iterator[tuple[np.ndarray, list[tuple[int, int]]]]:
+        """Groups of increasing losses, for each of which one contour serves; none goes beyond one of the `ends`.
+
+        Each with the orders of contours, for some groups at a time whose laws differ little.
+        """
+        (clients, _, _), deviation = self.terms, self.steps[2]
+        # Between laws that are further apart mixtures are too much.
+        ends = [*ends, *np.arange(losses[0], losses[-1], self.apart)[1:]]
+        far = clients * np.expm1(losses)
+        groups = near(far / deviation, np.searchsorted(losses, ends).tolist(), self.share)
+        for _, some in itertools.groupby(groups, lambda group: losses[group[0]] // _LIKE):
+            batch = list(some)
+            first, last = batch[0][0], batch[-1][1] - 1
+            yield hidden_messages.orders(far[first], far[last], deviation), batch
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+        knots, value, _ = self.steps
+        above = np.expm1(losses)[:, None]
+        c = 1.0 + above
+        # T* has an atom at 0, that is at c - 1.
+        right = np.sort(
+            np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
+        )
+        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
+        # log(c / (c - k)), c - k = rest, where nothing cancels.
+        between = np.where(
+            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
+        )
+        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
+        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
+        return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
+
+    def hidden(self) -> np.ndarray:
+        """T* at the knots of the profile."""
+        arguments = [host(value) for value in (*self.terms, self.steps[2])]
+        # What is left of these no longer matters: the last value stands for it. (Given that not only one message by
+        # itself is known to be enough, the divergence does not grow with c; what is added below goes on falling.)
+        value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
+        for orders, groups in self.together(self.losses):
+            middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
+            paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
+            for some in side_by_side(groups):
+                at = np.array([range(*group) for group in some])
+                ends = at[:, sorted({0, at.shape[1] - 1})]
+                laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(self.losses[ends.ravel()]))
+                law = hidden_messages.Law(*map(host, laws))
+                value[at] = hidden_messages.hidden_upper(*arguments, paths, host(self.losses[at]), law)
+                if value[at[-1, -1]] < least:
+                    value[at[-1, -1] :] = value[at[-1, -1]]
+                    return self._with_rest(value)
+        return self._with_rest(value)
+
+    def _with_rest(self, value: np.ndarray) -> np.ndarray:
+        return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """`hidden`, evaluated once."""
+        return self.hidden()
+
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        """The bound in the event of probability `_rest`."""
+        return self.profile.delta(losses)
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
+        losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
+        end = min(self.top, MAX_LOSS)
+        if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
+            # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.
+            far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
+            losses, value = np.append(losses, far), np.append(value, self.subsampled(far))
+        value = np.minimum.accumulate(value)
+        kept = convex.hull(np.expm1(losses), value)
+        return losses[kept], value[kept]
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        losses, value = self._profile
+        loss = np.asarray(loss)
+        inside = np.minimum(loss, losses[-1])
+        return np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))

@@ -1,0 +1,362 @@
+"""Which bounds of the table a run is accounted for by: the smallest of all that apply, or those that are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+from checkin_jax import _validate
+from checkin_jax.accounting import witnesses
+from checkin_jax.accounting.bounds import table, theorems
+from checkin_jax.accounting.bounds.interface import (
+    Exact,
+    Graded,
+    LocalMessages,
+    LocalOnly,
+    Measured,
+    UnitBound,
+    least,
+    log_inverse_mass,
+    rescalable,
+)
+from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.protocols import REPLACE, CheckInProtocol
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
+
+# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+_HOPELESS = 4.0
+# Nor where its spread does, if it is light.
+_WIDE = 1.2
+# So many kinds of units take the fast bounds alone, where these are nearly as good.
+_MANY = 16
+
+# The choices of `bounds=` beside labels.
+BEST, FAST_ONES = "best", "fast"
+
+
+class Chosen(NamedTuple):
+    """The bound on one unit, and the rows of the table behind it; none where only the local bound is known."""
+
+    bound: UnitBound
+    rows: tuple[Bound, ...]
+    unit: Unit
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Word, sentence and reference of each bound, and of those with whose help it is made, as its name tells."""
+        named = {word.strip("(),") for word in self.bound.name.split()} | {each.word for each in self.rows}
+        found = {each.word: each.stated for each in table.BOUNDS if each.word in named and self.rows}
+        return tuple(found.values())
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What the bounds need besides the protocol's own assumptions."""
+        return tuple(text for each in self.rows for text in each.needs(self.unit))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a careful reader should be told about the bound, if there is only one."""
+        if len(self.rows) != 1 or self.rows[0].caveat is None:
+            return ()
+        told = self.rows[0].caveat(self.unit)
+        return (told,) if told else ()
+
+
+def check_bounds(bounds: Any) -> str | tuple[str, ...]:
+    """ "best", "fast", or words of the table as a tuple.
+
+    Raises:
+      TypeError, ValueError: anything else.
+    """
+    if isinstance(bounds, str) and bounds in (BEST, FAST_ONES):
+        return bounds
+    words = (bounds,) if isinstance(bounds, str) else bounds
+    if isinstance(words, Sequence) and words and all(word in table.words() for word in words):
+        return tuple(words)
+    raise (TypeError if not isinstance(bounds, str | Sequence) else ValueError)(
+        f"bounds={_validate.shown(bounds)}: expected 'best', 'fast', or words out of {', '.join(table.words())}"
+        + once_called(words if isinstance(words, Sequence) else ())
+    )
+
+
+def once_called(labels: Sequence[Any]) -> str:
+    """A half-sentence for the first of the labels that is the proofs' own; empty if there is none."""
+    for label in labels:
+        if isinstance(label, str) and (word := table.word_of(label)) is not None:
+            return f"; {label} is a case of {word!r}"
+    return ""
+
+
+def check_protocol(protocol: Any) -> CheckInProtocol:
+    """Raises TypeError unless it is a protocol."""
+    if not isinstance(protocol, CheckInProtocol):
+        raise TypeError(
+            f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
+        )
+    return protocol
+
+
+def units_alike(protocol: CheckInProtocol) -> bool:
+    """Whether all units of the protocol are one of it; `whole_run` serves others, too."""
+    return protocol.alike(False)[0].above is protocol
+
+
+def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
+    """Raises ValueError unless `units_alike`."""
+    if not units_alike(protocol):
+        raise ValueError(
+            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+        )
+    return protocol
+
+
+def check_randomizer(randomizer: Any) -> Randomizer:
+    """Raises TypeError unless it is a randomizer."""
+    if not isinstance(randomizer, Randomizer):
+        raise TypeError(
+            f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+        )
+    return randomizer
+
+
+def check_relation(protocol: CheckInProtocol, view: str, relation: str) -> str:
+    """Raises ValueError where no bound is known for this relation, one of `protocols.RELATIONS`."""
+    why = protocol.refuses(relation, view)
+    if why is None:
+        return relation
+    raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+
+
+def unit_bound(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    total: float,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...] = BEST,
+    relation: str = REPLACE,
+    client_rate: float | None = None,
+) -> Chosen:
+    """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
+
+    Args:
+      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Words: these alone;
+        or rows of the table, by the label that proofs have for each.
+      view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+      client_rate: as in `account`.
+
+    Raises:
+      ValueError: there is no bound for this neighboring relation, or none of the words applies; or no client has the
+        rate.
+    """
+    check_relation(protocol, view, relation)
+    check_alike(protocol)
+    with float64():
+        mass = log_inverse_mass(total, delta)
+        return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
+
+
+def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound, UnitBound]]:
+    """The bounds of the table that apply to a unit, but those that others include or that are smallest nowhere.
+
+    Raises:
+      ValueError: words are asked for, and none of them applies.
+    """
+    tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
+    built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
+    if not built and not isinstance(bounds, str):
+        apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
+        raise ValueError(
+            f"bounds={bounds!r}: expected words that apply here: {', '.join(apply) or 'none does'}"
+        )
+    return _promising(built)
+
+
+def applying(units: Iterable[Unit]) -> list[Bound]:
+    """The rows of the table that apply to each of the units."""
+    units = list(units)
+    if any(unit.view == "local" or unit.alone for unit in units):
+        return []
+    with float64():
+        return [bound for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)]
+
+
+def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
+    view, relation, randomizer = unit.view, unit.relation, unit.randomizer
+    local = theorems.local(unit)
+    if view == "local" or unit.alone:
+        return Chosen(local, (), unit)
+    built = built_bounds(unit, bounds)
+    if relation != REPLACE:
+        if not built:
+            why = f"no bound is known for {randomizer.words}"
+            raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+        known = [made for _, made in built]
+    elif not built:
+        return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
+    else:
+        # Whoever sees less than the named messages learns no more.
+        beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
+        known = [made for _, made in built] + ([local] if beside else [])
+    instances = witnesses.instances(unit, [made for _, made in built])
+    if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
+        found = known[0]
+    else:
+        found = least(known, instances)
+    return Chosen(found, tuple(bound for bound, _ in built), unit)
+
+
+def stronger(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    relation: str,
+    client_rate: float | None = None,
+) -> Exact | None:
+    """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
+
+    The composer takes the smaller end, so that no view has more than `local`.
+    """
+    if view == "local" or relation != REPLACE:
+        return None
+    local = theorems.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
+    return local if isinstance(local, Exact) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(bound: Bound, unit: Unit) -> UnitBound | None:
+    return bound.build(unit)
+
+
+def _built(bound: Bound, unit: Unit) -> UnitBound | None:
+    """What the theorem says of the unit, made once: what it has evaluated serves the next call."""
+    try:
+        hash(unit)
+    except TypeError:  # a description with fields that cannot be hashed
+        return bound.build(unit)
+    return _kept(bound, unit)
+
+
+class WholeRun(NamedTuple):
+    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
+
+    The first of `chosen` is the run's own: of each kind of its units.
+    """
+
+    chosen: list[list[Chosen]]
+    units: list[tuple[UnitBound, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def whole_run(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+    before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
+) -> WholeRun:
+    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
+    run = WholeRun([], [], [])
+    for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
+        # Among clients of one rate everybody is meant.
+        meant = None if i and whole.coins is None else client_rate
+        how = {"bounds": bounds, "relation": relation, "client_rate": meant}
+        one = bounds_by_kind(whole, its, view, total, delta, **how)
+        run.chosen.append([chosen for chosen, _ in one.kinds])
+        run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
+        run.stronger.extend(one.stronger)
+    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+
+
+class BoundsByKind(NamedTuple):
+    """The bound on each kind of unit with their number, and the strongest adversary's bounds."""
+
+    kinds: list[tuple[Chosen, int]]
+    stronger: list[tuple[Exact, int]]
+
+
+def bounds_by_kind(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str,
+    total: float,
+    delta: float,
+    *,
+    bounds: str | tuple[str, ...],
+    relation: str,
+    client_rate: float | None = None,
+) -> BoundsByKind:
+    """`unit_bound` and `stronger` of each kind of unit of a protocol, whether its units are alike or not.
+
+    Args:
+      total: how many units are composed, these and others.
+
+    Raises:
+      ValueError: as `unit_bound`.
+    """
+    found = BoundsByKind([], [])
+    how = {"relation": relation, "client_rate": client_rate}
+    finest = bounds != BEST or randomizer.largest_loss <= MAX_EPSILON0
+    kinds = protocol.alike(finest)
+    wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
+    with float64():
+        for above, below, count in kinds:
+            # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
+            seen = "messages" if view == "aggregate" and above.rate != below.rate else view
+            one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
+            if below != above:
+                low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
+                # Grids are made from the bound, if the instance has no scale of its own; other instances of the
+                # view "aggregate" are left out.
+                scaled = [
+                    dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
+                    for each in (low.instances if seen == view else ())
+                ]
+                one = one._replace(bound=least((one.bound,), scaled))
+            found.kinds.append((one, count))
+            if (alone := stronger(above, randomizer, view, **how)) is not None:
+                found.stronger.append((alone, count))
+    return found
+
+
+def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
+    if bounds == BEST:
+        return True
+    return (
+        bound.seconds <= table.FAST
+        if bounds == FAST_ONES
+        else bound.word in bounds or bound.theorem in bounds
+    )
+
+
+def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
+    """Without bounds that others include, or that are smallest nowhere of interest, by variance or spread."""
+    included = {label for _, made in built for label in getattr(made, "includes", ())}
+    built = [each for each in built if each[0].theorem not in included]
+    spreads = {id(made): made.spread for _, made in built if isinstance(made, Measured)}
+    widest = _WIDE * min(spreads.values(), default=math.inf)
+    built = [
+        each
+        for each in built
+        if not isinstance(each[1], Measured) or not each[1].light or spreads[id(each[1])] <= widest
+    ]
+    known = [made.variance for _, made in built if isinstance(made, Graded)]
+    if not known:
+        return built
+    most = _HOPELESS * min(known)
+    return [each for each in built if not isinstance(each[1], Graded) or each[1].variance <= most]

@@ -1,0 +1,317 @@
+"""Builders of the bounds on a unit: each reads facts and returns None where a hypothesis of its theorem fails.
+
+A new theorem is a file with its bound, a builder here or there, and a line in `table.BOUNDS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.full_participation import AveragedGaussian, G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.interface import (
+    Least,
+    LocalGaussian,
+    LocalLabels,
+    LocalMessages,
+    LocalPureLDP,
+    ShuffledGaussian,
+    UnitBound,
+    least,
+)
+from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.left_out import SparedGaussian
+from checkin_jax.accounting.bounds.messages.left_out_pure import SparedPureLDP
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
+from checkin_jax.accounting.bounds.messages.profile_cover import (
+    HiddenMessages,
+    SubsampledMessages,
+)
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import gaussian_slots
+from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
+from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.step_laws import OwnSteps
+from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.randomizers import BINARY, Randomizer
+
+_Occupied = OccupiedPureLDP | UnequalOccupied
+_Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
+# The rate from which G2 is tried by itself; below, T* has it.
+_NEARLY_ALL = 0.5
+
+
+def t1(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
+    if unit.cover is None or unit.epsilon0 is None:
+        return None
+    return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
+
+
+def t1_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T1, a rate below 1, and about 80 messages a round; mechanisms with laws of their own have these."""
+    if unit.cover is None or not unit.epsilon0 or unit.randomizer.step_set is not None:
+        return None
+    return _staged(unit, Shuffled(*unit.cover), AnyMessage(unit.epsilon0))
+
+
+def _staged(unit: Unit, hiding: Hiding, steps: Steps) -> UnitBound | None:
+    bound = StagedClones(hiding, steps, unit.log_inverse_mass)
+    return bound if bound.gains else None
+
+
+@functools.lru_cache(maxsize=16)
+def _own_steps(randomizer: Randomizer) -> OwnSteps | None:
+    laws = randomizer.step_set
+    return None if laws is None else OwnSteps(randomizer.largest_loss, laws, randomizer.profile)
+
+
+def own_laws(unit: Unit) -> UnitBound | None:
+    """Needs: a mechanism that states the laws of its steps, and some hundred messages."""
+    if not unit.epsilon0 or unit.randomizer.step_set is None:
+        return None
+    steps, cover, averaged = (
+        _own_steps(unit.randomizer),
+        unit.cover,
+        unit.protocol.averaged_throws is not None,
+    )
+    assert steps is not None
+    if unit.crowd is not None:
+        return populations.staged(unit, steps)
+    found = [_labelled(unit, steps)]
+    if found == [None]:
+        found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _hidings(unit, Slots))]
+    if unit.randomizer.kary is None:
+        found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
+    # B0 and t_k are below, for messages of one bit and for k-ary response.
+    sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
+    if cover is not None and cover.rate < 1.0 and not sharper:
+        found.append(_staged(unit, Shuffled(*cover), steps))
+    bounds = [each for each in found if each is not None]
+    return bounds[0] if len(bounds) == 1 else least(bounds) if bounds else None
+
+
+def _known(unit: Unit) -> bool:
+    """True if theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
+    return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
+
+
+def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
+    """Where the client's message hides, one record replaced; of these kinds alone, if any is given."""
+    if not unit.replaced:
+        return []
+    found: list[Hiding] = []
+    protocol, shown = unit.protocol, unit.slots
+    if protocol.cover is not None:
+        found.append(Shuffled(*protocol.cover))
+    if shown is not None and shown.hidden:
+        found.append(Slots(*shown[:3]))
+    if protocol.used_throws is not None:
+        found.append(Occupied(*protocol.used_throws))
+    return [each for each in found if not kinds or isinstance(each, kinds)]
+
+
+def _each(unit: Unit, made: Callable[[Hiding], UnitBound]) -> UnitBound | None:
+    """The smallest of the bounds for all ways to look at where the message hides."""
+    if unit.epsilon0 is None or unit.epsilon0 == 0.0:
+        return None
+    found = [made(hiding) for hiding in _hidings(unit)]
+    if len(found) <= 1:
+        return found[0] if found else None
+    # Below, hidden dummies count as messages: the first way, where there are any.
+    return least(found, found[0].instances)
+
+
+def total_variation(unit: Unit) -> UnitBound | None:
+    """Needs: eps0-LDP messages whose total variation is below that of binary randomized response."""
+    beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
+    if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
+        return None
+    if unit.crowd is not None:
+        return populations.with_step(
+            unit, total_variation_law(epsilon0, beta), "clones (of a total variation)"
+        )
+    return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
+
+
+def t_k(unit: Unit) -> UnitBound | None:
+    """Needs: k-ary randomized response."""
+    values, epsilon0 = unit.randomizer.kary, unit.epsilon0
+    if values is None or epsilon0 is None:
+        return None
+    if unit.crowd is not None:
+        return populations.with_step(unit, kary_law(epsilon0, values), "own-laws (k-ary randomized response)")
+    return _each(unit, lambda hiding: KaryBound(hiding, epsilon0, values, unit.log_inverse_mass))
+
+
+def b0(unit: Unit) -> UnitBound | None:
+    """Needs: one-bit messages in a sample of clients at a rate below 1, none depending on another of its round."""
+    differ, epsilon0, cover = unit.randomizer.one_bit, unit.epsilon0, unit.cover
+    if differ is None or cover is None or cover.rate >= 1.0 or unit.protocol.averaged_throws is not None:
+        return None
+    if epsilon0 is None or epsilon0 == 0.0:
+        return None
+    return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.log_inverse_mass, differ)
+
+
+def t2(unit: Unit) -> UnitBound | None:
+    """Needs: slots all of which show a message; eps0-LDP messages. A client may be replaced, added or removed."""
+    shown, epsilon0 = unit.slots, unit.epsilon0
+    if shown is None or not shown.hidden or epsilon0 is None:
+        return None
+    removal = unit.relation == ADD_OR_REMOVE
+    if shown.contested and shown.others:
+        rivals = shown.others, shown.pick
+        return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
+    return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)
+
+
+def t2_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T2, clients that throw independently, two of them a slot at most; some hundred slots."""
+    if not unit.epsilon0 or unit.randomizer.step_set is not None:
+        return None
+    return _weighted(unit, AnyMessage(unit.epsilon0))
+
+
+def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
+    shown = unit.slots
+    if shown is None or not shown.hidden or not shown.contested or not shown.others:
+        return None
+    if shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
+        return None
+    weighted = WeightedSlots(*shown[:2], steps, unit.log_inverse_mass, shown.others, shown.pick)
+    return weighted if weighted.gains else None
+
+
+def t2_plus_plus(unit: Unit) -> UnitBound | None:
+    """Needs: as T2+, common slots of clients of one rate; a record is replaced."""
+    if not unit.epsilon0 or unit.randomizer.step_set is not None:
+        return None
+    return _labelled(unit, AnyMessage(unit.epsilon0))
+
+
+def labels_are_false(unit: Unit) -> bool:
+    """True for common slots with hidden dummies, of several clients of one rate; a record is replaced."""
+    shown, throws = unit.slots, unit.protocol.used_throws
+    hidden = unit.replaced and shown is not None and shown.hidden
+    return hidden and throws is not None and throws.num_clients > 1
+
+
+def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
+    throws = unit.protocol.used_throws
+    if throws is None or not labels_are_false(unit):
+        return None
+    labelled = LabelledSlots(*throws, steps, unit.log_inverse_mass)
+    return labelled if labelled.gains else None
+
+
+def t2_prime(unit: Unit) -> UnitBound | None:
+    """Needs: common slots that show one client each; eps0-LDP messages."""
+    throws, epsilon0 = unit.protocol.used_throws, unit.epsilon0
+    if not unit.replaced or throws is None or epsilon0 is None:
+        return None
+    return OccupiedPureLDP(*throws, epsilon0, unit.log_inverse_mass)
+
+
+def t_star(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients at a rate below 1; a privacy profile that is not the worst of its epsilon0."""
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind or _known(unit):
+        return None
+    mu = randomizer.gaussian_mu
+    if mu is None:
+        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
+    # With hardly any noise nothing is gained.
+    return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
+
+
+def t_two(unit: Unit) -> UnitBound | None:
+    """Needs: as T*, Gaussian messages that do not depend on one another within a round, and some of them."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+        return None
+    return TwoLawGaussian(*cover, mu, unit.log_inverse_mass) if gains(*cover, mu) else None
+
+
+def g1(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients; for sums, Gaussian noise that adds up."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None:
+        return None
+    if mu is None:
+        # Pure messages have T1, which is never above.
+        if unit.epsilon0 is not None:
+            return None
+        return SubsampledMessages(*cover, MessageProfile(unit.randomizer), unit.log_inverse_mass)
+    if cover.rate >= 1.0 and not unit.sums_noise:
+        return None  # nothing is subsampled
+    return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
+
+
+def g2(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages of all clients or nearly all (rate 1 is an upper bound); or visible slots for each."""
+    if unit.slots is not None:
+        return gaussian_slots.g2_apart(unit)
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
+        return None
+    everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
+    # At a smaller rate it is above, and what everybody leaks is no instance of it.
+    return everybody if cover.rate == 1.0 else Least((everybody,))
+
+
+def e_star(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedGaussian(cover.num_clients, mu, unit.log_inverse_mass)
+    return everybody if cover.rate == 1.0 else Least((everybody,))
+
+
+def e_plus(unit: Unit) -> UnitBound | None:
+    """Needs: eps0-LDP messages of all clients, none depending on another; or of so many that all may well take part."""
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
+        return None
+    missed = -cover.num_clients * math.log(cover.rate)
+    if randomizer.kary is not None or missed > unit.log_inverse_mass:
+        return None
+    everybody = SparedPureLDP(cover.num_clients, unit.epsilon0, unit.log_inverse_mass, randomizer.one_bit)
+    return everybody if everybody.gains else None
+
+
+def g4(unit: Unit) -> UnitBound | None:
+    """Needs: averaged slots whose single messages nobody sees; Gaussian noise."""
+    throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
+    if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
+        return None
+    return AveragedGaussian(*throws, mu, unit.log_inverse_mass)
+
+
+def local(unit: Unit) -> UnitBound:
+    """The bound on one client's own messages, seen with its name; needs nothing."""
+    rate, randomizer = unit.rate, unit.randomizer
+    if BINARY in randomizer.attains:
+        return LocalPureLDP(rate, randomizer.largest_loss)
+    if randomizer.gaussian_mu is not None:
+        return LocalGaussian(rate, randomizer.gaussian_mu)
+    bound = LocalMessages(rate, profile_of(randomizer))
+    # Who the others are does not matter here.
+    known = [each for each in randomizer.label_laws if each.others is None]
+    laws = tuple(LocalLabels(bound, rate, each) for each in known)
+    return dataclasses.replace(bound, instances=laws)

@@ -1,0 +1,238 @@
+"""eps0-LDP messages among clients that surely come (S, T1m), and windows with colluding clients (T2c).
+
+Upper bounds only; the instances are those of `pooled` and `clones`. Proofs: docs/theory_rates.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import Mixture
+from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers, Others
+from checkin_jax.kernels import clones, host
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import occupancy, poisson_binomial
+from checkin_jax.numerics.counts.pools import Pool
+
+# Ends of the runs of k, and places on which the share of pool members is spread, in standard deviations.
+_RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
+_PLACES = (-2.5, -1.3, -0.5, 0.2, 0.9, 1.8, 3.0)
+# Of the values of n', those that stand for all from there to the next.
+_SIZES = (0, 1, 2, 4)
+# Buckets of the number of labels for each part.
+_FINEST = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AmongPresent(AmongOthers):
+    """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
+
+    Who takes part is revealed: the others may depend on each other. Attributes: rate: g in (0, 1]; present: the law
+    of J (`numerics.counts.pools`).
+    """
+
+    rate: float
+    present: Pool
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None = None
+
+    name = "clones"
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.rate / (self.present.mean + 1.0)
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        sizes = self.present.sizes + 1.0
+        parts = host(sizes), host(np.ones_like(sizes)), host(self.rate * self.present.masses)
+        law = clones.slots_law(*parts, host(self.epsilon0), True)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return self._above.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AmongSure(AmongOthers):
+    """T1m: `pool` others of rate theta and `sure` others that always come; all messages of a round by one randomizer.
+
+    Not for randomizers that adapt within a round; rounds may adapt. Given K' = k the target is one of the k messages of
+    pool members with probability q_k; which positions hold pool members is hidden among the sure clients' but for a
+    sample of N0 positions, X of them the pool's. Runs of k take the least k (fewer messages) and the largest q; X is
+    replaced by a binomial (larger in convex order), and that by a law on few points with the same mean.
+
+    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', from below. sure: M >= 1, at least.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    sure: float
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None = None
+
+    name = "clones"
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        known = max(self.theta * self.pool.mean, 1.0)
+        messages = known + self.sure
+        return self.rate**2 / messages * (1.0 + math.expm1(self.epsilon0) * self.sure / (known * messages))
+
+    @functools.cached_property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Slots, used, weight of every part, and the probability that is lost."""
+        found, lost = [], 0.0
+        there = self.pool.masses > 0.0
+        sizes, masses = self.pool.sizes[there], self.pool.masses[there]
+        starts = list(_SIZES) if sizes.size > len(_SIZES) else list(range(sizes.size))
+        for size, mass in zip(sizes[starts].tolist(), np.add.reduceat(masses, starts).tolist()):
+            if size < 1.0:
+                lost += mass * self.rate
+            elif mass > 0.0:
+                *parts, more = self._given(size)
+                found.append((*parts[:2], mass * parts[2]))
+                lost += mass * more
+        if not found:
+            return np.ones(1), np.ones(1), np.zeros(1), lost
+        return *(np.concatenate(part) for part in zip(*found)), lost  # type: ignore[return-value]
+
+    def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """The same, given n'."""
+        g, n = self.rate, pool + 1.0
+        rho = g * (1.0 - self.theta) / ((1.0 - g) * self.theta) if g < 1.0 else math.inf
+        members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([pool]))
+        law = poisson_binomial.law(members, self.log_inverse_mass)
+        k, masses = law.values, law.run_upper
+        if law.stride > 1:
+            # A run is named by its first value; the target itself adds one.
+            ends = np.append(k[1:] - 1.0, law.last)
+        else:
+            ends = k
+        mean, deviation = members.mean, math.sqrt(members.variance)
+        starts = np.unique(np.searchsorted(k, mean + deviation * np.asarray(_RUNS)))
+        starts = np.unique(np.concatenate([[0], starts[starts < k.size]]))
+        if k.size <= len(_RUNS):
+            starts = np.arange(k.size)
+        # K' is S with probability 1-g, S + 1 with probability g; nothing is seen at K' = 0.
+        low, high = np.concatenate([k, k + 1.0]), np.minimum(np.concatenate([ends, ends + 1.0]), pool)
+        chance = np.concatenate([(1.0 - g) * masses, g * masses])
+        kept = (low <= pool) & (high >= 1.0) & (chance > 0.0)
+        low, high, chance = np.maximum(low[kept], 1.0), high[kept], chance[kept]
+        q = rho * high / (n - high + rho * high) if math.isfinite(rho) else np.ones(high.size)
+        run = np.searchsorted(k[starts], low, side="right")
+        lost = law.below + law.above
+        slots, used, weight = [], [], []
+        for which in np.unique(run):
+            here = run == which
+            points, shares, drawn, outside = self._shares(float(low[here].min()))
+            # Convex in q, and growing: its mean is kept.
+            for share, part in zip(*convex.spread(q[here], chance[here])):
+                lost += part * share * (drawn + outside)
+                total = 1.0 - share + share * points
+                slots.append(np.full(points.size, low[here].min() + self.sure))
+                used.append(np.minimum(share * points / np.where(total > 0, total, 1.0), 1.0))
+                weight.append(part * shares * total)
+        everybody = g * math.exp(pool * math.log(self.theta))
+        slots.append(np.asarray([n + self.sure]))
+        used.append(np.ones(1))
+        weight.append(np.asarray([everybody]))
+        kept = np.concatenate(used) > 0
+        found = (np.concatenate(part)[kept] for part in (slots, used, weight))
+        return *found, lost  # type: ignore[return-value]
+
+    def _shares(self, k: float) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Points and masses for W, at k; the chance that too few positions show, and the mass of W outside."""
+        length, share = k + self.sure, k / (k + self.sure)
+        per_p = math.exp(-self.epsilon0)
+        mean = length * per_p
+        drawn = math.floor(mean - occupancy.deviation(mean * (1.0 - per_p), self.log_inverse_mass))
+        short = math.exp(-self.log_inverse_mass)
+        if drawn < 1:
+            drawn, short = 1, math.exp(length * math.log1p(-per_p)) if per_p < 1 else 0.0
+        # So few that every value of X is held by itself.
+        widest = 6e6 / self.log_inverse_mass / (share * (1.0 - share))
+        drawn = max(min(drawn, math.floor(widest)), 1)
+        law = poisson_binomial.law(
+            poisson_binomial.trials(np.asarray([share]), np.asarray([float(drawn)])), self.log_inverse_mass
+        )
+        centre, deviation = drawn * share, math.sqrt(drawn * share * (1.0 - share))
+        places = np.clip(centre + deviation * np.asarray(_PLACES), law.first, law.last)
+        places = np.unique(np.concatenate([[law.first], places, [law.last]]))
+        masses = np.zeros(places.size)
+        # A convex function is below its chords.
+        i = np.clip(np.searchsorted(places, law.values, side="right") - 1, 0, max(places.size - 2, 0))
+        j = np.minimum(i + 1, places.size - 1)
+        gap = places[j] - places[i]
+        part = np.where(gap > 0, (law.values - places[i]) / np.where(gap > 0, gap, 1.0), 0.0)
+        np.add.at(masses, i, law.run_upper * (1.0 - part))
+        np.add.at(masses, j, law.run_upper * part)
+        outside = (law.below + law.above) / share
+        return places / (drawn * share), masses, min(1.0, drawn / k) * short, outside
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        slots, used, weight, _ = self._parts
+        size = 16 * math.ceil(slots.size / 16)
+        pad = size - slots.size
+        parts = (
+            np.pad(slots, (0, pad), mode="edge"),
+            np.pad(used, (0, pad), mode="edge"),
+            np.pad(weight, (0, pad)),
+        )
+        law = clones.slots_law(*map(host, parts), host(self.epsilon0), True)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        lost = (
+            self._parts[3]
+            * np.maximum(-np.expm1(np.asarray(loss) - self.epsilon0), 0.0)
+            * math.exp(self.epsilon0)
+        )
+        return self._above.upper(loss) + lost * (1.0 + 1e-12)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SlotsWithColluders:
+    """T2c: windows with hidden dummies, at most `colluding` of the target's `slots` slots holding a colluder's message.
+
+    H_c <= (rho x/m)(p-c)_+/(p+1) + E((1-rho)(1-c) + (rho/m) sum over m-x slots of t*)_+ : a slot whose other message is
+    known hides nothing. Attributes: slots: m >= 1. used: rho in (0, 1]. colluding: x in [0, m].
+    """
+
+    slots: int
+    used: float
+    colluding: int
+    epsilon0: float
+    log_inverse_mass: float
+    instances: tuple[Instance, ...] = ()
+
+    name = "clones"
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        honest = self.slots - self.colluding
+        rest = 1.0 - self.used * (self.colluding / self.slots)
+        used = min(self.used * (honest / self.slots) / rest * (1.0 + 1e-15), 1.0)
+        parts = host([float(honest)]), host([used]), host([rest])
+        law = clones.slots_law(*parts, host(self.epsilon0), True)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        met = self.used * self.colluding / self.slots
+        found = np.zeros(np.shape(loss)) if self.colluding == self.slots else self._above.upper(loss)
+        return found + np.asarray(LocalPureLDP(met, self.epsilon0).upper(loss)) if met > 0 else found

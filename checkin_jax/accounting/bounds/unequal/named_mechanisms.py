@@ -1,0 +1,88 @@
+"""Messages of which more is known than their epsilon0, of clients with check-in rates of their own (A, t_k, B0h).
+
+T1h with another dominating step, of a known total variation or of k-ary randomized response; and messages of one bit
+and public coins, the others' laws the worse of two [docs/theory_rates.md, section 3]. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.messages.total_variation import (
+    DominatingSteps,
+    losses_of,
+    most_total_variation,
+    total_variation_law,
+)
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import equal_steps, one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
+from checkin_jax.numerics.counts.pools import Pool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalSteps(DominatingSteps):
+    """T1h with a dominating step of one's own. Certified; both directions, adaptive within the round.
+
+    Attributes:
+      rate: g in (0, 1], the client's, at most. theta, pool: as of `UnequalPureLDP`. epsilon0: nats, in (0, 50].
+      law: the step. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    epsilon0: float
+    law: equal_steps.Law
+    log_inverse_mass: float
+    name: str
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        one, number = np.ones(1), self.pool.mean + 1.0
+        # Where there is something to see: about as among n members at rate theta, beta times as much each.
+        like = equal_steps.StepCounts(
+            host(number * self.theta / self.rate), host(self.theta), host(number * one), host(one)
+        )
+        losses = losses_of(self.law, like, self.epsilon0, self.log_inverse_mass)
+        found = equal_steps.pooled_upper(self.law, self.steps, host(self.epsilon0), host(losses))
+        return losses, np.asarray(found)
+
+    @property
+    def steps(self) -> equal_steps.PoolSteps:
+        """The pool, as kernels take it."""
+        parts = host(self.pool.sizes), host(self.pool.masses)
+        return equal_steps.PoolSteps(*parts, host(self.theta), host(self.rate))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalOneBit(UnequalSteps):
+    """B0h: one-bit messages, none of which depends on another of its round. Certified; both directions.
+
+    Attributes: those of `UnequalSteps`; law: t*_beta at `differ` of the largest total variation. differ: as of
+    `OneBitCheckIn`.
+    """
+
+    differ: float = 1.0
+
+    @classmethod
+    def of(
+        cls, rate: float, theta: float, pool: Pool, epsilon0: float, differ: float, log_inverse_mass: float
+    ) -> UnequalOneBit:
+        """With the law that belongs to epsilon0 and differ."""
+        law = total_variation_law(epsilon0, differ * most_total_variation(epsilon0))
+        return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "own-laws (one bit)", (), differ)
+
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        losses, plain = super().evaluated()
+        value = one_bit_profile.pooled_upper(
+            self.steps, Message(host(self.epsilon0), host(self.differ)), host(losses)
+        )
+        return losses, np.minimum(plain, np.asarray(value))

@@ -1,0 +1,198 @@
+"""Windows whose slots use one client each, of clients with check-in rates of their own: T2'h.
+
+Of the pool and the client meant J throw, which is revealed with n'; K slots show one of them each. Proof:
+docs/theory_rates.md, section 3. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, SlotsPureLDP, Ternary
+from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
+from checkin_jax.kernels import clones, host
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import occupancy, poisson_binomial
+from checkin_jax.numerics.counts.pools import Pool
+
+# Where J and K are cut, in standard deviations from their means: the law of K is made for each value of J, of which
+# many clients need few. Fewer values than so many are held one by one.
+_MANY, _FEW_THROWN = 30_000.0, np.array([-1.0, 0.0, 1.0, 2.5])
+_THROWN = np.array([-2.5, -1.6, -1.0, -0.5, 0.0, 0.5, 1.0, 1.6, 2.5, 4.0])
+_USED = np.concatenate([np.linspace(-2.4, 2.4, 13), [3.2, 4.2, 6.0]])
+_SINGLE, _SINGLE_SHARES = 24, 12
+# Parts for which kernels are compiled.
+_PARTS = 96
+# Ends of where the share of one client lies, in standard deviations, and buckets of the number of labels.
+_SHARES = (-1.5, 1.5)
+_FINEST = 64
+
+
+class _Atoms(NamedTuple):
+    """Parts of a mixture: J at most, the share of one message, and how likely; and what is lost, of one message."""
+
+    thrown: np.ndarray
+    share: np.ndarray
+    mass: np.ndarray
+    lost: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalOccupied:
+    """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Certified; adaptive; empty slots visible.
+
+    With J known the client meant is among those who throw with probability q; of K occupied slots each shows its
+    message with probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+, which grows with s and K (convex
+    order), and is convex in s.
+
+    Attributes:
+      rate: g in (0, 1], the client's, at most. theta: in (0, 1), or 1: who throws is revealed.
+      pool: the law of n', from below: members of rate theta; at theta = 1 those who throw.
+      slots: m. seen: as of `builders.slots_shown`, for the instances.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    slots: int
+    seen: tuple[int, float]
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "clones"
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        number = self.pool.mean + 1.0
+        thrown = number * self.theta
+        used = -self.slots * math.expm1(-thrown / self.slots)
+        share = self.rate / thrown
+        return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
+
+    def _given(self, pool: float, mass: float) -> _Atoms:
+        """J and the shares, given n'."""
+        g, theta, number = self.rate, self.theta, pool + 1.0
+        if theta == 1.0:
+            return _Atoms(np.array([number]), np.array([1.0 / number]), np.array([mass * g]), 0.0)
+        if pool == 0.0:
+            return _Atoms(np.zeros(0), np.zeros(0), np.zeros(0), mass * g)
+        rho = g * (1.0 - theta) / ((1.0 - g) * theta) if g < 1.0 else math.inf
+        members = poisson_binomial.trials(np.array([theta]), np.array([pool]))
+        law = poisson_binomial.law(members, self.log_inverse_mass)
+        first = law.values
+        last = np.minimum(np.append(first[1:] - 1.0, law.last), pool)
+        # J is S with probability 1 - g, S + 1 with probability g.
+        low, high = np.concatenate([first, first + 1.0]), np.concatenate([last, last + 1.0])
+        chance = mass * np.concatenate([(1.0 - g) * law.run_upper, g * law.run_upper])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # rho / (n - J + rho J), at the end of a run where it is largest.
+            j = high if rho <= 1.0 else low
+            share = 1.0 / ((number - j) / rho + j) * (1.0 + 1e-14)
+        kept = (high > 0.0) & (chance > 0.0)
+        return _Atoms(high[kept], share[kept], chance[kept], mass * (law.below + law.above))
+
+    @functools.cached_property
+    def _atoms(self) -> _Atoms:
+        found = [
+            self._given(size, mass)
+            for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist())
+            if mass > 0.0
+        ]
+        thrown, share, mass = (np.concatenate(part) for part in list(zip(*found))[:3])
+        return _Atoms(thrown, share, mass, math.fsum(each.lost for each in found))
+
+    @functools.cached_property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Occupied slots, chance of the client to be used there, weight; and the probability that is lost."""
+        thrown, share, mass, lost = self._atoms
+        if not thrown.size:
+            return np.ones(1), np.ones(1), np.zeros(1), lost
+        many = float(mass @ thrown) > _MANY
+        end = _cells(thrown, mass, _FEW_THROWN if many else _THROWN)
+        used, shares, masses = [], [], []
+        for j in np.unique(end):
+            here = end == j
+            values, chances = occupancy.law(int(j), self.slots, 1.0, self.log_inverse_mass, True)
+            kept = (chances > 0.0) & (values > 0.0)
+            used.append(np.repeat(values[kept], here.sum()))
+            shares.append(np.tile(share[here], kept.sum()))
+            masses.append(np.outer(chances[kept], mass[here]).ravel())
+        number, share, mass = (np.concatenate(part) for part in (used, shares, masses))
+        cell = _cells(number, mass, _USED)
+        sure = cell * share > 1.0
+        parts = [
+            (np.full(at.size, k), k * at, weight)
+            for k in np.unique(cell[~sure]).tolist()
+            for here in [~sure & (cell == k)]
+            for at, weight in [convex.spread(share[here], mass[here], _SHARES, _SINGLE_SHARES)]
+        ]
+        if sure.any():
+            # K <= J <= 1 / share: an average of fewer terms is above it in convex order.
+            fewer = -_cells(-np.floor(1.0 / share[sure] * (1.0 + 1e-12)), mass[sure], _USED)
+            parts.append((fewer, np.ones(fewer.size), mass[sure]))
+        counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
+        return *_merged(counts, chance, weight * (1.0 + 1e-12)), lost
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        slots, used, weight, _ = self._parts
+        pad = (0, -slots.size % _PARTS)
+        columns = (np.pad(slots, pad, mode="edge"), np.pad(used, pad, mode="edge"), np.pad(weight, pad))
+        law = clones.slots_law(*map(host, columns), host(self.epsilon0), True)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        alone = LocalPureLDP(1.0, self.epsilon0).upper(np.asarray(loss))
+        return self._above.upper(loss) + self._parts[3] * np.asarray(alone) * (1.0 + 1e-12)
+
+    @functools.cached_property
+    def _shown(self) -> SlotsPureLDP:
+        number, used = self.seen
+        return SlotsPureLDP(number, self.rate, used, self.epsilon0, self.log_inverse_mass)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        return tuple(dataclasses.replace(each, scale=self) for each in self._shown.instances)  # type: ignore[type-var]
+
+    def ternary(self) -> Ternary:
+        """3-ary randomized response."""
+        return dataclasses.replace(self._shown.ternary(), scale=self)
+
+    def binary(self) -> Binary:
+        """Binary randomized response alone, for mechanisms that attain no other."""
+        return dataclasses.replace(self._shown.binary(), scale=self)
+
+
+def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Each value replaced by the upper end of its cell; themselves where there are few."""
+    found = np.unique(values)
+    if found.size <= _SINGLE:
+        return values
+    total = mass.sum()
+    mean = float(mass @ values / total)
+    deviation = math.sqrt(float(mass @ np.square(values - mean) / total))
+    ends = np.unique(np.clip(np.ceil(mean + deviation * places), found[0], found[-1]))
+    ends = np.unique(np.append(ends, found[-1]))
+    return ends[np.searchsorted(ends, values)]
+
+
+def _merged(
+    counts: np.ndarray, chance: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parts that are the same as one."""
+    (places, which) = np.unique(np.stack([counts, chance]), axis=1, return_inverse=True)
+    return places[0], places[1], np.bincount(which.ravel(), weight, places.shape[1])

@@ -1,0 +1,214 @@
+"""eps0-LDP messages of clients with check-in rates of their own: T1h above, L1h below (docs/theory_rates.md).
+
+The target's rate is at most g; of the others all rates are known, or no more than an upper bound on each and a lower
+bound on their sum. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, tried
+from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, Values
+from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
+from checkin_jax.kernels.execution.blockwise import at_losses
+from checkin_jax.numerics.counts import poisson_binomial, pools
+from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.randomizers import TERNARY
+
+# Runs of the number of labels, and of messages, in instances.
+_RUNS = 128
+# Buckets of the number of labels for each value of n', and the least spread of the absent that is followed then.
+_FINEST = 64
+_SPREAD = 1e-4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Others:
+    """The check-in rates of all clients but the target: in (0, 1], each `counts` times."""
+
+    rates: np.ndarray
+    counts: np.ndarray
+
+    @functools.cached_property
+    def trials(self) -> poisson_binomial.Trials:
+        return poisson_binomial.trials(self.rates, self.counts)
+
+    @property
+    def number(self) -> float:
+        return float(self.counts.sum())
+
+
+class AmongOthers(abc.ABC):
+    """Bounds on eps0-LDP messages of a client of rate g among others: what is known below them.
+
+    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they
+    are not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    rate: float
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None
+    name: str
+
+    @property
+    def top(self) -> float:
+        return self.epsilon0
+
+    @abc.abstractmethod
+    def upper(self, loss: np.ndarray) -> Values: ...
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
+
+    def binary(self) -> tuple[Instance, ...]:
+        """Binary randomized response alone, for mechanisms that attain no other."""
+        if self.others is None:
+            return ()
+        return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass),)
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        if self.others is None:
+            return ()
+        messages = float(self.others.trials.mean) + self.rate
+        found: list[Instance] = []
+        ternary, binary = tried(messages, self.epsilon0)
+        if ternary:
+            found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
+        if binary:
+            found += self.binary()
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalPureLDP(AmongOthers):
+    """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
+
+    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    epsilon0: float
+    log_inverse_mass: float
+    others: Others | None = None
+
+    name = "clones"
+
+    @property
+    def variance(self) -> float:
+        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
+
+    @functools.cached_property
+    def mixture(self) -> Mixture:
+        law = clones.pool_law(
+            host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
+        )
+        # What the spread of the absent adds, relatively: as gamma (1 - gamma) / n where all rates are equal.
+        spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
+        if self.pool.sizes.size == 1:
+            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+        # The values of n' differ by more than finer buckets would tell.
+        spread = spread if spread > _SPREAD else 0.0
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self.mixture.upper(loss)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalTernary:
+    """3-ary randomized response, all other clients at a third record, each with its own rate; symmetric."""
+
+    scale: UnitBound
+    rate: float
+    others: Others
+    epsilon0: float
+    log_inverse_mass: float
+
+    name = "3-ary randomized response, all others at a third record"
+    needs, single = TERNARY, True
+    symmetric = True
+
+    @functools.cached_property
+    def _below(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+        special = 2.0 * math.exp(-self.epsilon0) / (1.0 + 2.0 * math.exp(-self.epsilon0))
+        law = poisson_binomial.law(self.others.trials.scaled(special), self.log_inverse_mass)
+        mix = ternary_buckets(law, special, self.rate, self.epsilon0, _RUNS)
+        table = tails.table_size(float(np.asarray(mix.number).max()), self.log_inverse_mass)
+        tables = clones.signs(mix, host(self.log_inverse_mass), table, True)
+        return mix, tables, table[1]
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        mix, tables, exact = self._below
+        lines = at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+        return lines, lines
+
+
+def unequal_binary(
+    scale: UnitBound, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
+) -> Binary:
+    """Binary randomized response, all other clients at one of the two records, each with its own rate."""
+    law = poisson_binomial.law(others.trials, log_inverse_mass)
+    messages = binary_messages(law, rate, epsilon0, _RUNS)
+    return Binary(scale, messages, epsilon0, log_inverse_mass)
+
+
+def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
+    """Made `size` long with entries that have no weight: one size is compiled."""
+    return np.pad(values, (0, size - values.size), constant_values=value)
+
+
+def ternary_buckets(
+    law: poisson_binomial.Law, special: float, rate: float, epsilon0: float, buckets: int
+) -> mixture_profiles.Buckets:
+    """L1h, 3-ary randomized response, all others at a third record: a mixture below the round; one ratio a label.
+
+    law: of how many of the others show one of the two special labels. special: 2 / (p + 2). rate: g in (0, 1].
+
+    N - 1 has that law, with weight g special Pr[T = N-1]; y has mean ((1-g)/g + (1-special)/p) / special times
+    Pr[T = N] / Pr[T = N-1], since sum_j r_j/(1 + r_j (z-1)) G(z) = G'(z) for indicators of probabilities r_j.
+    """
+    runs = pools.Runs(law, buckets)
+    per_step = ((1.0 - rate) / rate + (1.0 - special) * np.exp(-epsilon0)) / special * (1.0 + 1e-14)
+    seen = runs.lower > 0
+    ratio = np.where(seen, per_step * runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
+    weight = np.where(np.isfinite(ratio), rate * special * runs.lower * (1.0 - 1e-14), 0.0)
+    ratio = np.where(weight > 0, ratio, 0.0)
+    return mixture_profiles.Buckets(
+        host(_filled(runs.last, buckets, 1.0)),
+        host(_filled(ratio, buckets)[:, None]),
+        host(_filled(weight, buckets)[:, None]),
+        host(0.0),
+    )
+
+
+def binary_messages(
+    law: poisson_binomial.Law, rate: float, epsilon0: float, buckets: int
+) -> binary_response.Messages:
+    """L1h, binary randomized response, all others at the record x': a mixture over how many messages there are.
+
+    law: of how many of the others check in. rate: g in (0, 1]. The target is one of k messages with probability
+    q_k = g Pr[S = k-1] / Pr[K = k], kappa = (1 - 1/p) q_k / k; in a run of k its mean serves (Jensen), from below.
+    """
+    runs = pools.Runs(law, buckets)
+    most = (1.0 - rate) * runs.next_upper + rate * runs.upper
+    share = np.where(most > 0, rate * runs.lower / np.where(most > 0, most, 1.0), 0.0)
+    kappa = -np.expm1(-epsilon0) * np.minimum(share, 1.0) / runs.last * (1.0 - 1e-14)
+    weight = ((1.0 - rate) * runs.next_lower + rate * runs.lower) * (1.0 - 1e-14)
+    kappa = np.where(kappa > 0, kappa, 1e-300)
+    return binary_response.Messages(
+        host(_filled(runs.first, buckets, 1.0)),
+        host(_filled(weight, buckets)),
+        host(_filled(kappa, buckets, 1e-300)),
+    )

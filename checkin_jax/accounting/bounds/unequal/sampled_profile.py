@@ -1,0 +1,140 @@
+"""Hidden messages of any known privacy profile, of clients with check-in rates of their own: T*h.
+
+The adversary sees all messages of a round in random order, and their number; docs/theory_rates.md has the proof. Call
+inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
+from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics.counts.pools import Pool
+
+# Where the number of messages is cut, in standard deviations from its mean.
+_CUTS = (-3.0, -1.2, 0.0, 1.2)
+# Of fleets in which it varies by more than this share there are more cuts.
+_VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalHidden:
+    """T*h: one record replaced; by the pool of the others, all of whom have rate theta in it.
+
+    With k <= n' messages in sight and q the chance that the client's is among them, H_c is at most
+    E((1 - q)(1 - c) + (q/k) sum of k T*)_+ = q E((1 - c)/q + mean of k T* - (1 - c))_+, which falls with k (convex
+    order) and, over q, is convex and falls in 1/q; so does what subsampling says, and the truth. With all n' + 1 in
+    sight it is at most D(c).
+
+    Attributes:
+      rate: g in (0, 1]. theta: in (0, 1). pool: the law of n', from below: who is too many is revealed.
+      profile: of one message. instances: concrete pairs below.
+    """
+
+    rate: float
+    theta: float
+    pool: Pool
+    profile: Profile
+    log_inverse_mass: float
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"profile ({self.profile.name} messages)"
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
+
+    @functools.cached_property
+    def cells(self) -> Cells:
+        """The law of k and 1/q over all n', in few groups of k."""
+        parts: list[Cells] = []
+        lost, least_inverse, odds = 0.0, math.inf, (1.0 - self.rate) / self.rate
+        for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
+            if mass == 0.0 or size == 0.0:  # alone, the client is seen by itself
+                continue
+            others = Others(np.array([self.theta]), np.array([size]))
+            counted = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass)
+            each = counted.cells
+            parts.append(each._replace(weight=mass * each.weight))
+            lost += mass * each.lost
+            # 1/q = 1 + odds P_k / P_{k-1} at the largest k that is not left out.
+            most = min(counted.law.last, size) + 1.0
+            ratio = (size + 1.0 - most) / most * self.theta / (1.0 - self.theta)
+            least_inverse = min(least_inverse, (1.0 + odds * ratio) * (1.0 - 1e-12))
+        if not parts:
+            return Cells(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+        least, inverse, weight = (np.concatenate(column) for column in list(zip(*parts))[:3])
+        return _grouped(Cells(least, inverse, weight, lost), max(least_inverse, 1.0))
+
+    @functools.cached_property
+    def _sums(self) -> list[tuple[float, HiddenSlots]]:
+        """Weights, and sums over the messages in sight."""
+        cells = self.cells
+        return [
+            (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.log_inverse_mass))
+            for least, inverse, weight in zip(*(column.tolist() for column in cells[:3]))
+        ]
+
+    @property
+    def _everybody(self) -> float:
+        """The chance that the client and its whole pool are in sight, from above."""
+        masses = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
+        return self.rate * float(masses) * (1.0 + ROUNDING)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        shape = np.shape(loss)
+        losses = np.asarray(loss, dtype=np.float64).ravel()
+        value = np.full(losses.shape, self.cells.lost)
+        for weight, each in self._sums:
+            value += weight * np.asarray(each.upper(losses))
+        alone = self.profile.delta(losses)
+        value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
+        value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
+        return np.where(losses >= self.top, 0.0, value).reshape(shape)
+
+
+def _grouped(cells: Cells, least_inverse: float) -> Cells:
+    """Cells of nearly the same k as one: its least k, and 1/q at the two ends of where it lies, its mean kept.
+
+    least_inverse: 1/q is nowhere below this.
+    """
+    kept = cells.weight > 0
+    least, inverse, weight = (column[kept] for column in cells[:3])
+    mean = float(weight @ least / weight.sum())
+    deviation = float(np.sqrt(weight @ np.square(least - mean) / weight.sum()))
+    cuts = np.asarray(_CUTS if deviation <= _VARIES * mean else _MORE)
+    group = np.searchsorted(mean + deviation * cuts, least, side="right")
+    first, ends, weights = (
+        np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
+    )
+    return Cells(first, ends, weights, cells.lost)
+
+
+def _ends(
+    least: np.ndarray, inverse: np.ndarray, weight: np.ndarray, group: np.ndarray, least_inverse: float
+) -> Iterator[tuple[float, float, float]]:
+    for which in np.unique(group):
+        mine = group == which
+        first, high = float(least[mine].min()), max(float(inverse[mine].max()), least_inverse)
+        low = max(float(inverse[mine].min()), least_inverse)
+        total = float(weight[mine].sum())
+        if high <= low:
+            yield first, low, total
+            continue
+        share = min(max(float(weight[mine] @ (inverse[mine] - low)) / (total * (high - low)), 0.0), 1.0)
+        # The mean rounded down.
+        yield first, high, total * share * (1.0 - 1e-12)
+        yield first, low, total * (1.0 - share * (1.0 - 1e-12)) * (1.0 + 1e-14)

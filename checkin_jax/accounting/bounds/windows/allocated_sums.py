@@ -1,0 +1,212 @@
+"""Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
+
+`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its
+two directions differ and are composed each by itself. `R1Subsampling` and `R2TwoSteps` are for the
+replacement of a record, for which the worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair,
+with a lower end. mu is the largest shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier,
+and half of that where a dummy makes place. Proofs: docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import Instance, Lines, OneSided, OwnInstance, UnitBound
+from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import allocation_losses, lognormal
+
+# Splits of epsilon into two steps that are tried.
+_SPLITS = 48
+# The range of mu in which lattices gain enough for their time; their kernels reach to 100.
+LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
+# Up to this mu the spread of the loss says how bounds compare.
+MOST_LIGHT_MU = 1.2
+# Bounds and instances on one unit often need the same.
+_profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Allocation(OneSided):
+    """One client's message in one of m slots, profiles from above.
+
+    Attributes:
+      slots: m >= 1. Above `allocation.MAX_SLOTS` the upper end is that of so many slots, and there is no lower one.
+      used: rho in (0, 1], the probability that the client is in one of them.
+      mu: in [LEAST_MU, MOST_LATTICE_MU].
+      log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
+    """
+
+    slots: int
+    used: float
+    mu: float
+    log_inverse_mass: float
+
+    shared: ClassVar[bool] = False
+
+    @property
+    def light(self) -> bool:
+        return self.mu <= MOST_LIGHT_MU
+
+    @property
+    def spread(self) -> float:
+        single = math.expm1(min(self.mu**2, 600.0))
+        if self.shared:
+            single = max(math.expm1(min(0.25 * self.mu**2, 600.0)), 0.25 * single)
+        return self.used * math.sqrt(single / self.slots)
+
+    @functools.cached_property
+    def _above(self) -> tuple[allocation_losses.Profile, allocation_losses.Profile]:
+        forward, backward = (
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
+            for reverse in (False, True)
+        )
+        return forward, backward
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        value = allocation_losses.profile_upper(
+            self._above[backward], self.mu, self.used, np.ravel(loss), self.shared
+        )
+        return value.reshape(np.shape(loss))
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocationGaussian(OwnInstance, _Allocation):
+    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact but for rounding.
+
+    A_fix and A_sldw with Gaussian messages and all others (and the dummies) at one record, add-or-remove [random
+    allocation: Feldman, Shenfeld 2025].
+    """
+
+    name = "Gaussian messages in slots, all others at one record"
+    symmetric = False
+
+    @functools.cached_property
+    def _below(self) -> tuple[allocation_losses.Profile, allocation_losses.Profile]:
+        forward, backward = (
+            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, False) for reverse in (False, True)
+        )
+        return forward, backward
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        forward, backward = (
+            allocation_losses.lines_lower(each, self.used, np.asarray(loss)) for each in self._below
+        )
+        return forward, backward
+
+
+@dataclasses.dataclass(frozen=True)
+class ButForRareEvent:
+    """An instance that equals `pair` outside of an event of probability at most `rest`, the same in both worlds.
+
+    public: the adversary sees whether it happens.
+    """
+
+    pair: AllocationGaussian
+    rest: float
+    public: bool
+
+    symmetric = False
+    below_scale = True
+
+    @property
+    def name(self) -> str:
+        return self.pair.name
+
+    @property
+    def scale(self) -> UnitBound:
+        return self.pair
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        # What happens in the event is not counted; unseen, it may be against us.
+        against = 0.0 if self.public else self.rest
+        forward, backward = (
+            (np.maximum((1.0 - self.rest) * np.asarray(apart) - against, 0.0), np.asarray(far) + against)
+            for apart, far in self.pair.lower(loss)
+        )
+        return forward, backward
+
+
+@dataclasses.dataclass(frozen=True)
+class G3Slots(_Allocation):
+    """G3: a client is added or removed, dummies hidden, whatever the others' records are.
+
+    Where it is used it takes the place of a dummy (shift at most mu/2) or, in half of all cases at most, of another
+    client (shift at most mu): in every slot the worse of the two, in convex order. Valid for adaptive randomizers.
+    """
+
+    name = "allocation"
+    instances: tuple[Instance, ...] = ()
+    shared = True
+
+
+@dataclasses.dataclass(frozen=True)
+class R1Subsampling:
+    """R1: subsampling, rho delta_G(mu, log(1 + (c - 1)/rho)), the client used with probability at most rho; symmetric.
+
+    rest: the probability of a public event in which it may be used for certain, counted as lost.
+    """
+
+    used: float
+    mu: float
+    rest: float = 0.0
+
+    name = "subsampling"
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            stretched = np.minimum(np.expm1(np.minimum(loss, 700.0)) / self.used, 1e300)
+        value = lognormal.time_value(self.mu, 1.0 + stretched * (1.0 - ROUNDING))
+        return (self.used * value + self.rest) * (1.0 + ROUNDING)
+
+
+class OneStep(Protocol):
+    """A bound on one of two steps, in each direction; light, spread: as in `Measured`."""
+
+    @property
+    def light(self) -> bool: ...
+
+    @property
+    def spread(self) -> float: ...
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class R2TwoSteps:
+    """R2: replacement in two steps, through the world in which the client is never used; symmetric.
+
+    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), the least over splits; `pair` bounds both directions of one step.
+    rest: the probability of a public event in which pair does not serve, counted as lost.
+    """
+
+    pair: OneStep
+    rest: float = 0.0
+
+    name = "two-steps"
+    top = math.inf
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def light(self) -> bool:
+        return self.pair.light
+
+    @property
+    def spread(self) -> float:
+        return 2.0 * self.pair.spread
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        flat = np.ravel(np.asarray(loss, dtype=np.float64))
+        first = flat[:, None] * np.linspace(0.0, 1.0, _SPLITS)[None, :]
+        # The second step rounded down, which raises the bound.
+        second = np.maximum(flat[:, None] - first - 1e-15 * flat[:, None], 0.0)
+        there, back = self.pair.side(first, False), self.pair.side(second, True)
+        with np.errstate(over="ignore"):
+            bound = there + np.exp(np.minimum(first, 700.0)) * back
+        return ((np.min(bound, axis=1) + self.rest) * (1.0 + ROUNDING)).reshape(np.shape(loss))

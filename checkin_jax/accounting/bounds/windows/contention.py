@@ -1,0 +1,114 @@
+"""T2 and T2+ in windows whose clients throw independently: the client's message is not drawn in every slot.
+
+Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import Mixture, SlotsPureLDP
+from checkin_jax.accounting.bounds.hexagon import Staged
+from checkin_jax.kernels import clones, host
+from checkin_jax.numerics import staged_clones
+from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.staged_clones import Steps
+
+# Numbers of slots that are told apart, by the logarithm of what is beyond.
+_WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
+_BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
+
+
+def _won(others: int, pick: float) -> float:
+    """E 1/(C + 1), C ~ Bin(others, pick), rounded up."""
+    rivals = others + 1.0
+    if not others or pick <= 0.0:
+        return 1.0
+    lost = rivals * math.log1p(-pick) if pick < 1.0 else -math.inf
+    return min(-math.expm1(lost) / (rivals * pick) * (1.0 + 1e-12), 1.0)
+
+
+def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
+    return np.array([*(each for each in exponents if each < log_inverse_mass), log_inverse_mass])
+
+
+@dataclasses.dataclass(frozen=True)
+class ContestedSlots(SlotsPureLDP):
+    """T2 where it counts in how many slots the client would win against the others there [docs/theory.md, section 6].
+
+    Attributes:
+      others, pick: clients that may be in each of the slots, independently, each with this probability.
+    """
+
+    others: int = 0
+    pick: float = 0.0
+
+    @property
+    def _won(self) -> float:
+        """The probability that the client is the one drawn of its slot, rounded up."""
+        return _won(self.others, self.pick)
+
+    @property
+    def variance(self) -> float:
+        return super().variance * self._won
+
+    def won(self) -> tuple[np.ndarray, np.ndarray]:
+        """(values, masses) of a law stochastically above the number of slots in which the client would win."""
+        exponents = _levels(_WON, self.log_inverse_mass)
+        high = chernoff.most(self.slots, min(self._won, 1.0), exponents)
+        # More than a level with the probability of the next one at most.
+        values = np.append(high, float(self.slots))
+        survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
+        return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
+
+    @functools.cached_property
+    def mixture(self) -> Mixture:
+        values, masses = self.won()
+        parts = (host(values), host(self.used * values / self.slots), host(masses))
+        return Mixture(
+            clones.slots_law(*parts, host(self.epsilon0), True), self.epsilon0, self.log_inverse_mass
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedSlots(Staged):
+    """T2+, or own laws: the game where the client has its whole share of a slot that is its own, half of it elsewhere.
+
+    Where others are in its slot it may win it with 1/(C + 1): half its share, with probability 2/(C + 1).
+
+    Attributes:
+      slots, used: as in T2. others, pick: as in `ContestedSlots`.
+    """
+
+    slots: int
+    used: float
+    steps: Steps
+    log_inverse_mass: float
+    others: int
+    pick: float
+
+    @property
+    def _seen(self) -> float:
+        return self.used
+
+    def weights(self) -> staged_clones.Weighted:
+        """Numbers of slots of both kinds, with masses: above their joint law, whatever that is."""
+        exponents = _levels(_BOTH, self.log_inverse_mass)
+        alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
+        own = chernoff.most(self.slots, min(alone, 1.0), exponents)
+        # Where the client may win anything: 1 if it is alone, else 2/(C + 1).
+        any_share = min(2.0 * _won(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
+        either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
+        # Either number may be the one beyond its level.
+        beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
+        survival = np.concatenate([[1.0], beyond, [0.0]])
+        whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
+        masses = -np.diff(survival) * (1.0 + 1e-12)
+        return staged_clones.Weighted(self.slots / self.used, whole, part, masses, 0.5)
+
+    def _stated(self) -> staged_clones.Problem | None:
+        return staged_clones.weighted(self.weights(), self.steps, self.log_inverse_mass)

@@ -1,0 +1,286 @@
+"""G5 and R4: common slots with hidden dummies, the client that makes place hidden among the empty slots as well.
+
+Where the client takes the place of another one, that one is nowhere; elsewhere it is in a slot that would be empty. So
+all worlds are the same but for one or two messages in the places of dummies, whose records are half as far as another
+client's may be. Gaussian messages. Proof: docs/theory_allocation.md, section 2a. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows.allocated_sums import (
+    LEAST_MU,
+    MOST_LATTICE_MU,
+    MOST_LIGHT_MU,
+    AllocationGaussian,
+)
+from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import opposite_pair
+from checkin_jax.numerics.counts import occupancy
+
+# The fewest empty slots, on average, that are worth it.
+_FEWEST_EMPTY = 8.0
+# Numbers of occupied slots whose probability is above what does not matter by this factor, as a logarithm, are lost.
+_SELDOM = 5.0
+# Below this the transforms' rounding shows.
+_LEAST_MU = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class _OppositeStep:
+    """E(d - k)_+ at c = 1 and k = e^loss - 1, of a term of `OppositeRecords`."""
+
+    mu: float
+
+    name = "Gaussian"
+    top = math.inf
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        return opposite_pair.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeRecords(OneInSlots):
+    """A message at one or the other of two opposite records in one of `slots` slots, dummies in all others; symmetric.
+
+    The pair P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I), evaluated from above.
+
+    Attributes:
+      slots: m >= 1. used: rho in (0, 1]. mu: the distance of the two records. log_inverse_mass: as in `HiddenSlots`.
+    """
+
+    slots: int
+    used: float
+    mu: float
+    log_inverse_mass: float
+    profile: Profile = dataclasses.field(init=False)
+    instances: tuple[Instance, ...] = ()
+
+    name = "allocation"
+    # The law changes little with c.
+    apart: ClassVar[float] = 0.4
+    share: ClassVar[float] = 2.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", _OppositeStep(self.mu))
+
+    @property
+    def _alone(self) -> Profile:
+        return GaussianProfile(self.mu)
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+        knots, c = self.steps[0], np.exp(losses)[:, None]
+        right = np.broadcast_to(knots, (len(losses), knots.size))
+        left = c * knots
+        values = (
+            opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True))
+        )
+        right_value, left_value = values
+        return hidden_messages.Law(*(host(each) for each in (right, right_value, left, left_value)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Displacing(OneSided):
+    """The client in one of `slots` slots, as likely in each, where the other world has another client: with `used`.
+
+    The pair (1 - r) Q + r P against Q, P and Q those of `OppositeRecords` with rho = 1.
+    """
+
+    pair: OppositeRecords
+    used: float
+    instances: tuple[Instance, ...] = ()
+
+    name = "allocation"
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        above, used = np.expm1(loss), self.used
+        if not backward:
+            return used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14)) * (1.0 + ROUNDING)
+        # ((1 - c (1 - r)) Q - c r P)_+, what is left of Q rounded up.
+        left = np.maximum(used - above * (1.0 - used), 0.0) + 1e-15 * (1.0 + above)
+        ratio = np.maximum(loss + np.log(used) - np.log(left), 0.0)
+        return np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14)) * (1.0 + ROUNDING)
+
+
+class _Level(NamedTuple):
+    """Slots in which the client may be, the probability that it is in one of them, and how often that is so."""
+
+    slots: int
+    used: float
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Common:
+    """n clients, one of which is meant, in m common slots with hidden dummies; p_0; mu = 2 / noise_multiplier."""
+
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+
+    def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
+        """In place of a dummy (empty), or of a client; and the probability of what is not looked at."""
+        n, m, prob = self.num_clients, self.slots, self.prob
+        least, lost = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
+        found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
+        levels = []
+        for filled, mass in found:
+            if empty:
+                free, used = m - filled, prob * (m - filled) / m
+            else:
+                free = m - filled + 1
+                used = prob * filled / m * occupancy.taken(max(least, filled), filled)
+            if used > 0.0:
+                levels.append(_Level(free, min(used, 1.0), mass))
+        return tuple(levels), lost + rare
+
+    @functools.cached_property
+    def empty(self) -> tuple[tuple[_Level, ...], float]:
+        return self._levels(True)
+
+    @functools.cached_property
+    def filled(self) -> tuple[tuple[_Level, ...], float]:
+        return self._levels(False)
+
+    @functools.cached_property
+    def displacing(self) -> tuple[tuple[float, _Displacing], ...]:
+        levels, _ = self.filled
+        mu, mass = self.mu, self.log_inverse_mass
+        return tuple(
+            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used))
+            for each in levels
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class AmongDummies(Directed):
+    """G5: a client is added or removed; whichever other it displaces is hidden among the dummies, as it is itself.
+
+    Attributes:
+      common: the slots, and how many others there are.
+    """
+
+    common: _Common
+    instances: tuple[Instance, ...] = ()
+
+    name = "allocation"
+
+    @functools.cached_property
+    def _both(self) -> tuple[Directed, float]:
+        (empty, few), (_, many), common = self.common.empty, self.common.filled, self.common
+        alone = tuple(
+            (
+                each.weight,
+                AllocationGaussian(each.slots, each.used, 0.5 * common.mu, common.log_inverse_mass),
+            )
+            for each in empty
+        )
+        return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both, lost = self._both
+        forward, backward = both.upper_sides(loss)
+        return forward + lost, backward + lost
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordsAmongDummies:
+    """R4: a client's record is replaced, and it is in a slot that would be empty, or of a client hidden among these.
+
+    Symmetric. Attributes as in `AmongDummies`.
+    """
+
+    common: _Common
+    instances: tuple[Instance, ...] = ()
+
+    name = "allocation"
+    top = math.inf
+
+    @functools.cached_property
+    def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
+        """theta; pairs of the client in place of a dummy; what is lost."""
+        (empty, few), (filled, many), common = self.common.empty, self.common.filled, self.common
+        most = max((each.used for each in filled), default=0.0)
+        usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
+        share = min(usual / (usual + most) if usual > 0.0 else 0.0, 1.0 - most)
+        lost, kept = few + many, []
+        for each in empty:
+            if each.used > share:
+                lost += each.weight
+            else:
+                pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
+                kept.append((each.weight, pair))
+        return share, tuple(kept), lost
+
+    @property
+    def light(self) -> bool:
+        return self.common.mu <= MOST_LIGHT_MU
+
+    @property
+    def spread(self) -> float:
+        share, alone, _ = self._parts
+        parts = [(weight, pair, 1.0) for weight, pair in alone]
+        parts += [
+            (weight, other.pair, other.used / (1.0 - share)) for weight, other in self.common.displacing
+        ]
+        # Of the likeliest numbers of slots of either kind.
+        likely = [
+            max(kind, key=lambda part: part[0]) for kind in (parts[: len(alone)], parts[len(alone) :]) if kind
+        ]
+        return max((used * pair.steps[2] / pair.terms[0] for _, pair, used in likely), default=math.inf)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        share, alone, lost = self._parts
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        total = np.full(loss.shape, lost)
+        for weight, pair in alone:
+            total = total + share * weight * pair.upper(loss)
+        above = (1.0 - share) * np.expm1(loss)
+        for weight, other in self.common.displacing:
+            stretched = np.log1p(above / other.used) * (1.0 - 1e-14)
+            total = total + weight * other.used * other.pair.upper(stretched)
+        return total * (1.0 + ROUNDING)
+
+
+def _common(unit: Unit) -> _Common | None:
+    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
+    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+        return None
+    if not _LEAST_MU <= mu <= MOST_LATTICE_MU or 0.5 * mu < LEAST_MU:
+        return None
+    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
+    if throws.num_slots - filled < _FEWEST_EMPTY:
+        return None
+    # Sums say no more than the slots do.
+    return _Common(*throws, mu, unit.log_inverse_mass)
+
+
+def g5(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
+    common = None if unit.replaced else _common(unit)
+    return None if common is None else AmongDummies(common)
+
+
+def r4(unit: Unit) -> UnitBound | None:
+    """Needs: as G5; a record is replaced."""
+    common = _common(unit) if unit.replaced else None
+    return None if common is None else RecordsAmongDummies(common)

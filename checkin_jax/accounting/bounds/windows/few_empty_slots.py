@@ -1,0 +1,135 @@
+"""G3': Gaussian messages in slots for which other clients compete, the slots that they leave empty revealed.
+
+Add-or-remove, dummies hidden, common windows. Proof: docs/theory_allocation.md, section 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import Directed, Instance
+from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, AllocationGaussian, G3Slots
+from checkin_jax.accounting.bounds.windows.public_mixture import TwoKinds
+from checkin_jax.numerics.counts import occupancy
+
+# Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
+_MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0
+# More numbers of empty slots than this are not told apart: each costs two transforms at every loss, and 16 of them gain
+# less than one in a hundred.
+_LEVELS = 5
+# Of more empty slots the tail probabilities, one for each number, would take too long.
+_FEW = 1e5
+
+
+def some_empty(num_clients: int, slots: int, prob: float) -> float:
+    """Upper bound on the probability that n - 1 clients leave one of the slots empty."""
+    return many_empty(num_clients, slots, prob, 1)
+
+
+def many_empty(num_clients: int, slots: int, prob: float, least: int) -> float:
+    """Upper bound on the probability that n - 1 clients leave `least` slots empty, or more.
+
+    j given slots are empty with probability (1 - p_0 j / m)^(n-1), and `least` slots have binomial(least, j) sets of j.
+    """
+    others, taken = num_clients - 1.0, np.arange(1.0, least + 1.0)
+    share = np.minimum(prob * taken / slots, 1.0)
+    if others > 0:
+        with np.errstate(divide="ignore"):
+            log_none = others * np.log1p(-share)
+    else:
+        log_none = np.zeros_like(share)
+    # log of binomial(m, j) / binomial(least, j).
+    log_sets = np.cumsum(np.log(slots + 1.0 - taken) - np.log(least + 1.0 - taken))
+    return math.exp(min(float(np.min(log_sets + log_none)) + 1e-9, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class OccupiedAllocationGaussian(Directed):
+    """G3': G3 where n - 1 other clients compete for the slots, sharper for n p_0 >> m. Add-or-remove, dummies hidden.
+
+    For any N_0, where at least N_0 others take part and leave e slots empty, the client is in each of these with
+    probability p_0 / m, in place of a dummy, and in each of the others with p_0 / (N_0 + 1) at most. The more are empty
+    the worse; where too many are, or fewer than N_0 take part, G3. A_fix only: windows must be common.
+
+    Attributes:
+      num_clients: n, the client that is added or removed included. slots, prob: m and p_0.
+      mu, log_inverse_mass: as in `AllocationGaussian`.
+      sums: how many sums of equally many slots are seen in place of the slots; None: the slots themselves.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+    sums: int | None = None
+
+    name = "allocation"
+    instances: tuple[Instance, ...] = ()
+
+    @functools.cached_property
+    def _parts(self) -> tuple[tuple[Directed, float], ...]:
+        """Bounds for more and more empty slots, each with the probability that it is needed, or a worse one."""
+        seen = self.slots if self.sums is None else self.sums
+        every = G3Slots(seen, self.prob, self.mu, self.log_inverse_mass)
+        others = float(self.num_clients - 1)
+        if others == 0:
+            return ((every, 1.0),)
+        least, few = occupancy.fewest(others, self.prob, self.log_inverse_mass)
+        used = min(self.prob, self.prob * self.slots / (least + 1.0))
+        if used == self.prob or few >= 1.0:
+            return ((every, 1.0),)
+        pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
+        parts: list[tuple[Directed, float]] = []
+        needed = 1.0
+        for empty in self._levels:
+            alone = self.prob * empty / self.slots
+            dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.log_inverse_mass)
+            parts.append((TwoKinds(dummies, pair) if empty else pair, needed))
+            # Where fewer than N_0 take part G3 is needed, which is above every part.
+            needed = min(many_empty(self.num_clients, self.slots, self.prob, empty + 1) + few, 1.0)
+        last = min(needed * (1.0 + 1e-9), 1.0)
+        return (*parts, (every, last)) if last < 1.0 else ((every, 1.0),)
+
+    @property
+    def _levels(self) -> list[int]:
+        """Numbers of empty slots that are told apart."""
+        filled, variance = occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)
+        mean, deviation = self.slots - filled, math.sqrt(variance)
+        if (
+            mean > min(_MOST_EMPTY * self.slots, _FEW)
+            or self.sums not in (None, self.slots)
+            or 0.5 * self.mu < LEAST_MU
+        ):
+            return [0]
+        found = [max(math.floor(mean - _BELOW * deviation), 0)]
+        while len(found) < _LEVELS and found[-1] + 1 < self.slots:
+            if many_empty(self.num_clients, self.slots, self.prob, found[-1] + 1) < math.exp(
+                -self.log_inverse_mass
+            ):
+                break
+            found.append(min(found[-1] + max(math.ceil(_STEP * deviation), 1), self.slots - 1))
+        return found
+
+    @property
+    def gains(self) -> bool:
+        """Whether it is anything else than G3."""
+        return len(self._parts) > 1
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        every, _ = self._parts[-1]
+        always = every.upper_sides(loss)
+        worst = total = np.zeros((2, *np.shape(loss)))
+        for part, needed in self._parts:
+            # What is rare enough may be lost altogether; and G3 holds however many are empty.
+            rare = needed < math.exp(-self.log_inverse_mass)
+            sides = np.ones_like(worst) if rare else np.minimum(part.upper_sides(loss), always)
+            more = np.maximum(sides, worst)
+            total = total + needed * (more - worst)
+            worst = more
+        forward, backward = total * (1.0 + 1e-12)
+        return forward, backward

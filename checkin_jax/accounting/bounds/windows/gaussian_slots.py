@@ -1,0 +1,316 @@
+"""Gaussian messages in slots that show one each: R1, R1', R2, R3, G3 and G3', and what is known below them.
+
+Every builder reads facts of a unit and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
+from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import (
+    MOST_HIDDEN_MU,
+    GaussianProfile,
+    LabelProfile,
+    profile_of,
+)
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import window_witnesses
+from checkin_jax.accounting.bounds.windows.allocated_sums import (
+    LEAST_MU,
+    MOST_LATTICE_MU,
+    AllocationGaussian,
+    ButForRareEvent,
+    G3Slots,
+    R1Subsampling,
+    R2TwoSteps,
+)
+from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
+from checkin_jax.accounting.bounds.windows.public_mixture import LoadedSlot, Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.reductions import Way, hidden_ways, placed_ways, sums_of
+from checkin_jax.numerics.counts import occupancy
+from checkin_jax.protocols import Slots
+
+# With visible slots the lower end ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
+_SELDOM = 7.0
+# Rounding above this share of delta costs a lower end more than contours do.
+_MATTERS = 1e-3
+
+
+@functools.lru_cache(maxsize=64)
+def _hidden(unit: Unit) -> tuple[Way, ...]:
+    """Ways to look at the client's slots where dummies hide the empty ones; none where they are seen."""
+    slots, mu = unit.slots, unit.randomizer.gaussian_mu
+    if slots is None or mu is None or not slots.hidden:
+        return ()
+    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
+    return tuple(hidden_ways(slots, common, sums_of(slots, unit.view), mu))
+
+
+@functools.lru_cache(maxsize=64)
+def _placed(unit: Unit) -> tuple[Way, ...]:
+    """Ways to look at common slots in which the client takes the place of another one."""
+    slots, throws, mu = unit.slots, unit.protocol.used_throws, unit.randomizer.gaussian_mu
+    if slots is None or throws is None or mu is None or not unit.replaced:
+        return ()
+    return tuple(placed_ways(throws, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass))
+
+
+def r1(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in slots, of which not every client has one for sure; a record is replaced."""
+    ways = (*_hidden(unit), *_placed(unit))
+    if not ways or not unit.replaced:
+        return None
+    first = min(ways, key=lambda way: (way.mu, way.used))
+    one = R1Subsampling(first.used, first.mu, first.rest) if first.number else None
+    return _with_left(first, one, _one_step(first))
+
+
+def r2(unit: Unit) -> UnitBound | None:
+    """Needs: as R1, and a noise in the range of the kernels."""
+    if not unit.replaced:
+        return None
+    log_inverse_mass = unit.log_inverse_mass
+    steps: list[tuple[Way, float, R2TwoSteps]] = []
+    for way in _hidden(unit):
+        if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
+            pair = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
+            steps.append((way, spread, R2TwoSteps(pair)))
+    for way in _placed(unit):
+        if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            pair = AllocationGaussian(way.number, way.used, way.mu, log_inverse_mass)
+            steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.rest)))
+    found = []
+    for left in (False, True):
+        known = [step for step in steps if bool(step[0].left) == left]
+        if known:
+            way, _, two = min(known, key=lambda step: step[0].used * step[1] / math.sqrt(step[0].number))
+            found.append(_with_left(way, two, _one_step(way)))
+    return _smallest(found)
+
+
+def r3(unit: Unit) -> UnitBound | None:
+    """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
+    slots, mu, log_inverse_mass = unit.slots, unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    if slots is None or not unit.replaced:
+        return None
+    if mu is None:
+        if not slots.hidden or unit.worst_of_its_kind or unit.randomizer.kary is not None:
+            return None
+        return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), log_inverse_mass)
+    ways = [*_hidden(unit), *_placed(unit)]
+    if not ways and mu <= MOST_HIDDEN_MU:
+        return _apart(unit, mu)
+    if not slots.hidden:
+        # In the rare event that a slot of a sum is empty the sum has less noise, which R3's rest does not count.
+        ways = [way for way in ways if way.mu == mu]
+    found = []
+    for left in (False, True):
+        here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_HIDDEN_MU]
+        if here:
+            way = min(here, key=lambda way: way.used * _spread(way.mu) / math.sqrt(way.number))
+            hidden = HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest)
+            found.append(_with_left(way, hidden, _one_step(way)))
+    return _smallest(found)
+
+
+def g2_apart(unit: Unit) -> G2Shuffled | None:
+    """Needs: empty slots visible and as many slots as clients, each of whom may have one to itself."""
+    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
+    if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
+        return None
+    if _hidden(unit) or _placed(unit):
+        return None
+    return G2Shuffled(throws.num_clients, mu, unit.log_inverse_mass)
+
+
+def _apart(unit: Unit, mu: float) -> UnitBound | None:
+    """R3 where each client may have a slot to itself, but hardly ever all of them have."""
+    everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
+    if everybody is None or throws is None:
+        return None
+    n = throws.num_clients
+    _, every = occupancy.all_apart(*throws)
+    small = every < math.exp(-log_inverse_mass)
+    hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), log_inverse_mass, every if small else 0.0)
+    return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
+
+
+def r1_prime(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in slots, dummies hidden; a client is added or removed."""
+    ways = _hidden(unit)
+    if not ways or unit.replaced:
+        return None
+    alone = _alone(unit)
+    return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
+
+
+def g3(unit: Unit) -> UnitBound | None:
+    """Needs: as R1', and a noise in the range of the kernels; where nobody else can be in a slot the exact pair."""
+    slots, log_inverse_mass = unit.slots, unit.log_inverse_mass
+    if slots is None or unit.replaced:
+        return None
+    found: list[UnitBound] = []
+    for way in _hidden(unit):
+        if way.number and slots.others == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
+            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, log_inverse_mass)
+            found.append(_with_left(way, pair, _alone(unit)))
+        elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            shared = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
+            found.append(_with_left(way, shared, _alone(unit)))
+            if (
+                unit.protocol.used_throws is not None
+                and slots.others < way.number
+                and 0.5 * way.mu >= LEAST_MU
+            ):
+                # The others are in so many terms at most; elsewhere a dummy makes place.
+                free, used = way.number - slots.others, way.used / way.number
+                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, log_inverse_mass)
+                others = G3Slots(slots.others, used * slots.others, way.mu, log_inverse_mass)
+                found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
+    return _smallest(found)
+
+
+def g3_prime(unit: Unit) -> UnitBound | None:
+    """Needs: as G3, and common windows in which the others occupy nearly all slots."""
+    throws, log_inverse_mass = unit.protocol.used_throws, unit.log_inverse_mass
+    if throws is None or unit.replaced or throws.num_clients == 1:
+        return None
+    found: list[UnitBound] = []
+    ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
+    for way in ways:
+        if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            crowded = OccupiedAllocationGaussian(*throws, way.mu, log_inverse_mass, way.number)
+            if crowded.gains:
+                found.append(_with_left(way, crowded, _alone(unit)))
+    sums = ways and all(way.number != throws.num_slots for way in ways)
+    if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
+        # Sums say no more than the slots do, whose empty ones are counted.
+        crowded = OccupiedAllocationGaussian(*throws, mu, log_inverse_mass)
+        if crowded.gains:
+            found.append(crowded)
+    return _smallest(found)
+
+
+def _smallest(found: list[UnitBound]) -> UnitBound | None:
+    if len(found) <= 1:
+        return found[0] if found else None
+    return least(found)
+
+
+def _alone(unit: Unit) -> Callable[[float], UnitBound]:
+    """R1' for one term of the given mu."""
+    slots, log_inverse_mass = unit.protocol.slots, unit.log_inverse_mass
+    if slots is None:
+        raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
+    shown, prob, others, pick = slots.shown, slots.used / slots.shown, slots.others, slots.pick
+    return lambda mu: LoadedSlot(shown, prob, others, pick, mu, log_inverse_mass)
+
+
+def _one_step(way: Way) -> Callable[[float], UnitBound]:
+    return lambda mu: R1Subsampling(way.used, mu, way.rest)
+
+
+def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
+    """The bound for the equal terms, and the bound for one term of another mu for the slots that are left."""
+    if whole is not None and not way.left:
+        return whole
+    kept = 1.0 - math.fsum(share for share, _ in way.left)
+    parts = [(share, alone(mu)) for share, mu in way.left]
+    return Mixture((*(((kept, whole),) if whole is not None else ()), *parts))
+
+
+def _spread(mu: float) -> float:
+    """Standard deviation of a message's likelihood ratio."""
+    return math.sqrt(math.expm1(min(mu * mu, 600.0)))
+
+
+def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
+    """All others at one record, the client's own in place of it or not; these serve both neighboring relations.
+
+    Of sums: of whole ones alone, in the window of a client whose window begins with one.
+    """
+    size, log_inverse_mass, throws = (
+        sums_of(slots, unit.view).size,
+        unit.log_inverse_mass,
+        unit.protocol.used_throws,
+    )
+    mu /= math.sqrt(size)
+    number = max(slots.number // size, 1)
+    # A sum that is longer than a window has all of it.
+    seen = slots.seen * min(number * size / slots.number, 1.0)
+    if throws is not None:
+        if not slots.hidden:
+            return _visible_instances(*throws, size, seen, mu, log_inverse_mass)
+        # All slots occupied by others at distance mu, if that can be relied on.
+        empty = some_empty(*throws)
+        if (
+            empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
+            and seen > empty
+            and LEAST_MU <= mu <= MOST_LATTICE_MU
+        ):
+            return (
+                ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
+            )
+    found: list[Instance] = []
+    # The others' records, and the dummies, are zero.
+    if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
+        found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+    # Grids are made from this bound, which is evaluated once.
+    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
+    if unit.replaced:
+        found += _opposite_records(scale)
+    if (
+        throws is not None
+        and size == 1
+        and 1 < throws.num_clients <= window_witnesses.MOST_CLIENTS
+        and number <= window_witnesses.MOST_SLOTS
+        and LEAST_MU <= mu <= MOST_LATTICE_MU
+    ):
+        found.append(window_witnesses.CompetingGaussian(scale, *throws, mu, unit.replaced))
+    return tuple(found)
+
+
+def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
+    """One record replaced by the opposite one, dummies and all others at zero.
+
+    By the law of a sum over the slots; where its rounding matters by contours, too, which lose more of few messages.
+    """
+    number, mu, log_inverse_mass = alone.slots, alone.mu, alone.log_inverse_mass
+    found: list[Instance] = []
+    if mu > MOST_LATTICE_MU:
+        return found
+    if mu >= LEAST_MU and number <= window_witnesses.MOST_OPPOSITE:
+        found.append(window_witnesses.OppositeGaussian(alone, number, alone.used, mu))
+    rounded = window_witnesses.opposite_rounding(number) > _MATTERS * math.exp(17.0 - log_inverse_mass)
+    if mu >= SMALL_MU and (rounded or not found):
+        law = opposite_gaussians(mu, log_inverse_mass)
+        messages = HiddenSlots(number, alone.used, LabelProfile(law), log_inverse_mass)
+        found.append(LabelMessages(messages, law))
+    return found
+
+
+def _visible_instances(
+    n: int, m: int, prob: float, size: int, seen: float, mu: float, log_inverse_mass: float
+) -> tuple[Instance, ...]:
+    if not LEAST_MU <= mu <= MOST_LATTICE_MU:
+        return ()
+    if size > 1:
+        # Noise is added for the slots that are empty, and which they are is forgotten.
+        return (AllocationGaussian(m // size, seen, mu, log_inverse_mass),)
+    found: list[Instance] = []
+    apart, _ = occupancy.all_apart(n, m, prob)
+    if apart > 1e-3:
+        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, log_inverse_mass), 1.0 - apart, True))
+    # Seen, and all of them but so many forgotten.
+    least = occupancy.least(n, m, prob, _SELDOM)
+    if least >= 1:
+        pair = AllocationGaussian(least, least / n, mu, log_inverse_mass)
+        found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
+    return tuple(found)

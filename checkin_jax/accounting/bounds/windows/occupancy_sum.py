@@ -1,0 +1,149 @@
+"""G7: common slots with hidden dummies, others competing: empty slots and occupied ones in one sum; and R6 from it.
+
+The client has its whole share of an empty slot, in place of a dummy, and of an occupied one as much as it may expect to
+be drawn, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, section 2c.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU, R2TwoSteps
+from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import allocation_losses
+from checkin_jax.numerics.counts import occupancy
+
+# Numbers of occupied slots that are told apart, in standard deviations from their mean; of more clients or slots than
+# `_COUNTED` they are not.
+_EDGES = np.array([-6.0, -2.5, -1.2, -0.4, 0.4, 1.2, 2.5, 6.0])
+_COUNTED = 5_000
+# Fewer empty slots than this share are for G3'; with fewer slots than this, or more, or less noise, little is gained
+# for the time that it takes.
+_LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
+# Below this the transforms' rounding shows.
+_LEAST_MU = 1e-3
+# Sums are followed down to masses whose logarithm is a multiple of this, so that calls for other deltas share them.
+_ALIKE = 8.0
+_excess = functools.lru_cache(maxsize=128)(allocation_losses.Excess)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompetingClients(OneSided):
+    """G7: n clients, one of which is added or removed, in m common slots with hidden dummies.
+
+    Attributes:
+      num_clients, slots, prob: n > 1, m and p_0. mu: 2 / noise_multiplier.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    log_inverse_mass: float
+    instances: tuple[Instance, ...] = ()
+
+    name = "allocation"
+
+    light = True
+
+    @property
+    def spread(self) -> float:
+        filled = round(occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)[0])
+        kinds = self._kinds(filled, filled, round(self.num_clients * self.prob))
+        variance = math.fsum(
+            kind.number * kind.weight**2 * math.expm1(min(kind.mu**2, 600.0)) for kind in kinds
+        )
+        return self.prob / self.slots * math.sqrt(variance)
+
+    def _kinds(self, fewest: int, most: int, thrown: int) -> tuple[allocation_losses.Kind, ...]:
+        """Terms where from `fewest` to `most` slots are occupied, by `thrown` others at least, in units of p_0/m."""
+        kinds = []
+        if fewest < self.slots:
+            kinds.append(allocation_losses.Kind(self.slots - fewest, 0.5 * self.mu, 1.0))
+        if most > 0:
+            kinds.append(allocation_losses.Kind(most, self.mu, occupancy.taken(max(thrown, most), most)))
+        return tuple(kinds)
+
+    @functools.cached_property
+    def _cells(self) -> tuple[tuple[tuple[int, int, float], ...], float]:
+        """(fewest, most, probability) of ranges of occupied slots, probabilities rounded up; and that of all others."""
+        n, m, mass = self.num_clients, self.slots, self.log_inverse_mass
+        most = min(n - 1, m)
+        mean, variance = occupancy.moments(n - 1.0, float(m), self.prob)
+        if n <= _COUNTED and m <= _COUNTED:
+            law = occupancy.exact(n - 1, m, self.prob)
+            edges = np.unique(np.clip(np.rint(mean + math.sqrt(variance) * _EDGES), -1, most))
+            edges = np.unique(np.append(edges, [-1.0, float(most)])).astype(int)
+            cells = [
+                (int(low) + 1, int(high), float(law[low + 1 : high + 1].sum()) * (1.0 + 1e-9))
+                for low, high in itertools.pairwise(edges)
+            ]
+            return tuple(each for each in cells if each[2] > 0.0), 0.0
+        # All but rarely it is within a range that is narrow among so many.
+        away = occupancy.deviation(variance, mass)
+        ends = max(math.ceil(mean - away), 0), min(math.floor(mean + away), most)
+        return ((*ends, 1.0),), 2.0 * math.exp(-mass)
+
+    @functools.cached_property
+    def _sums(
+        self,
+    ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
+        """Sums in both directions with the probability that each is needed; the probability of what is lost."""
+        cells, lost = self._cells
+        followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
+        thrown, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
+        found, lost = [], lost + few
+        for fewest, most, weight in cells:
+            if weight < math.exp(-self.log_inverse_mass):
+                lost += weight
+                continue
+            kinds = self._kinds(fewest, most, thrown)
+            sides = (_excess(kinds, followed, reverse) for reverse in (False, True))
+            found.append((weight, *sides))
+        return tuple(found), lost
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        unit = self.prob / self.slots
+        at = (-np.expm1(-loss) if backward else np.expm1(loss)) / unit * (1.0 - 1e-14)
+        scale = unit * np.exp(loss) if backward else unit
+        sums, lost = self._sums
+        found = np.full(loss.shape, lost)
+        for weight, *sides in sums:
+            found = found + weight * np.minimum(scale * sides[backward].at(at), 1.0)
+        return found * (1.0 + ROUNDING)
+
+
+def _competing(unit: Unit) -> CompetingClients | None:
+    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
+    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+        return None
+    if not max(_LEAST_MU, 2.0 * LEAST_MU) <= mu <= min(_MOST_MU, MOST_LATTICE_MU):
+        return None
+    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
+    if (
+        not _FEWEST <= throws.num_slots <= _MOST
+        or throws.num_slots - filled < _LEAST_EMPTY * throws.num_slots
+    ):
+        return None
+    # Sums say no more than the slots do.
+    return CompetingClients(*throws, mu, unit.log_inverse_mass)
+
+
+def g7(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
+    return None if unit.replaced else _competing(unit)
+
+
+def r6(unit: Unit) -> UnitBound | None:
+    """Needs: as G7; a record is replaced."""
+    pair = _competing(unit) if unit.replaced else None
+    return None if pair is None else R2TwoSteps(pair)

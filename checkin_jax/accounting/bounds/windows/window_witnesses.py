@@ -1,0 +1,213 @@
+"""A lower instance of common slots: all other clients at one record, the dummies of empty slots at zero.
+
+The others are at -C, as far from the client's record C as records can be, and the adversary adds up over the slots what
+each tells if loads were independent. That sum's law is exact: given how many slots are occupied, which they are is
+uniform [docs/theory_allocation.md, section 1].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+
+from checkin_jax.accounting.bounds.interface import Lines, UnitBound
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import occupancy
+
+# Most clients and slots whose law is computed one by one.
+MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
+# Most slots whose rounding leaves something of a small delta.
+MOST_OPPOSITE = 20_000
+# Cells of one message, how far they reach, and places of the sum.
+_CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
+# Scores are cut off at so many standard deviations of the sum; window of the sum, in these and in cut scores.
+_CUTS = (4.0, 16.0, 64.0, 256.0, 1024.0)
+_WIDE, _FEW = 60.0, 8.0
+# Events kept of each cut. Numbers of slots less likely than this are counted against the instance.
+_EVENTS, _RARE = 512, 1e-25
+# Rounding of a probability, by slot: two transforms' errors (14 log2 of the places, in units of 1.1e-16) times the norm
+# of a sum over an interval (about 10); and of what does not grow with the slots.
+_BY_SLOT, _ONCE = 4e-13, 1e-11
+
+
+def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """sum_k weights_k first^k second^(d - k), d = len(weights) - 1."""
+    inside = np.flatnonzero(weights > 0)
+    if not inside.size:
+        return np.zeros_like(first)
+    low, high = int(inside[0]), int(inside[-1])
+    total, power = np.zeros_like(first), np.ones_like(first)
+    for weight in weights[low : high + 1]:
+        total = total * second + weight * power
+        power = power * first
+    return total * first**low * second ** (len(weights) - 1 - high)
+
+
+@functools.lru_cache(maxsize=16)
+def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[Lines, Lines]:
+    """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), from below and from above, for some events A each."""
+    after, filled = occupancy.exact(num_clients, slots, prob), np.arange(slots + 1.0)
+    occupied = (
+        after * filled / num_clients
+    )  # the client is used, and so many slots are occupied, its own included
+    if replaced:
+        law, empty = after, np.zeros(slots + 1)
+    else:
+        law = occupancy.exact(num_clients - 1, slots, prob)
+        empty = law * prob * (slots - filled) / slots  # it takes a dummy's place
+        occupied[1:] = np.maximum(occupied[1:] - empty[:-1], 0.0)
+    stay = np.maximum(law - empty - occupied, 0.0)
+    # The slots but the client's own: so many of them are occupied.
+    used = empty[:-1] + occupied[1:]
+    slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
+    law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
+
+    seen = _Cells.of(mu)
+    share = float(law @ (slots - filled)) / slots
+    score = empty.sum() * (seen.by_mine - 1.0) + occupied.sum() * (seen.by_mine - seen.by_other)
+    score = score / (share + (1.0 - share) * seen.by_other)
+
+    def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        present = mine * _mixed(used, other, dummy) + _mixed(stay, other, dummy)
+        return _mixed(law, other, dummy), present
+
+    return _events(seen, score, share, slots, slack, worlds)
+
+
+class _Cells(NamedTuple):
+    """Laws of one message in cells: at -C, at zero and at C; densities of the last and the first over the second."""
+
+    other: np.ndarray
+    dummy: np.ndarray
+    mine: np.ndarray
+    by_mine: np.ndarray
+    by_other: np.ndarray
+
+    @classmethod
+    def of(cls, mu: float) -> _Cells:
+        edges = np.linspace(-0.5 * mu - _REACH, 0.5 * mu + _REACH, _CELLS - 1)
+        middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
+
+        def cells(mean: float) -> np.ndarray:
+            up, down = scipy.special.ndtr(mean - edges), scipy.special.ndtr(edges - mean)
+            inner = np.where(edges[1:] > mean, up[:-1] - up[1:], down[1:] - down[:-1])
+            return np.concatenate([down[:1], inner, up[-1:]])
+
+        laws = (cells(mean) for mean in (-0.5 * mu, 0.0, 0.5 * mu))
+        over = (np.exp(shift * middles - 0.5 * shift * shift) for shift in (0.5 * mu, -0.5 * mu))
+        return cls(*laws, *over)
+
+
+def _events(
+    seen: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
+) -> tuple[Lines, Lines]:
+    """Lines of intervals of the sum of a score over the slots; worlds: transforms of a score to those of both sums.
+
+    share: of slots that show a dummy. slack: what a computed probability may be wrong by.
+    """
+    usual = share * seen.dummy + (1.0 - share) * seen.other
+    up: list[np.ndarray] = []
+    down: list[np.ndarray] = []
+    least = float(score.min())
+    body = math.sqrt(slots * float(usual @ np.square(np.minimum(score, np.quantile(score, 0.999)))))
+    for cut in _CUTS:
+        most = cut * body
+        kept = np.clip(score, -most, most)
+        deviation = math.sqrt(slots * float(usual @ np.square(kept - usual @ kept)))
+        step = max(_WIDE * deviation, _FEW * min(most, float(kept.max()))) / _PLACES
+        place = np.rint(kept / step).astype(np.int64) % _PLACES
+        parts = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in seen[:3])
+        without, present = (np.fft.irfft(each, _PLACES) for each in worlds(*parts))
+        # The sum is seen modulo the window, a quarter of which is below zero.
+        below, above = (np.cumsum(np.roll(each, _PLACES // 4)) for each in (without, present))
+        at = np.linspace(1, _PLACES - 2, _EVENTS).astype(int)
+        q, p = below[-1] - below[at], above[-1] - above[at]
+        up.append(np.stack([p - q - 2.0 * slack, q + slack]))
+        down.append(np.stack([below[at] - above[at] - 2.0 * slack, above[at] + slack]))
+        if most > max(float(score.max()), -least):
+            break
+    forward, backward = np.concatenate(up, axis=1), np.concatenate(down, axis=1)
+    return (forward[0], forward[1]), (backward[0], backward[1])
+
+
+def opposite_rounding(slots: int) -> float:
+    """The most by which a computed probability of `OppositeGaussian` may be wrong."""
+    return _BY_SLOT * slots + _ONCE
+
+
+@functools.lru_cache(maxsize=16)
+def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
+    """As `_lines`, all others and the dummies at zero; the client at C, or at -C in the second world."""
+    seen = _Cells.of(mu)
+
+    def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rest = dummy ** (slots - 1)
+        return (
+            rest * (used * other + (1.0 - used) * dummy),
+            rest * (used * mine + (1.0 - used) * dummy),
+        )
+
+    return _events(seen, seen.by_mine - seen.by_other, 1.0, slots, opposite_rounding(slots), worlds)
+
+
+def _best(events: Lines, above: np.ndarray) -> Lines:
+    """The line that is highest at each loss; above: c - 1."""
+    difference, mass = (np.asarray(each) for each in events)
+    at = convex.highest(difference, mass, above)
+    apart = difference[at]
+    return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompetingGaussian:
+    """A_fix, dummies hidden, every other client at -C: Gaussian messages, the client at C there or not.
+
+    replaced: not missing but at -C, as the others, in the second world.
+
+    Attributes:
+      scale: as in `Instance`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
+      mu: 2 / noise_multiplier.
+    """
+
+    scale: UnitBound
+    num_clients: int
+    slots: int
+    prob: float
+    mu: float
+    replaced: bool
+
+    name = "Gaussian messages in slots, all others at the farthest record"
+    symmetric = False
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(np.asarray(loss))
+        forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
+        return _best(forward, above), _best(backward, above)
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeGaussian:
+    """One client's Gaussian message in one of m slots, dummies and all others at zero; replaced by the opposite one.
+
+    A_fix and A_sldw, dummies hidden. Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
+    """
+
+    scale: UnitBound
+    slots: int
+    used: float
+    mu: float
+
+    name = "Gaussian messages in slots, opposite records among zeros"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        above = np.expm1(np.asarray(loss))
+        # A reflection exchanges the two worlds.
+        lines = _best(_opposite_lines(self.slots, self.used, self.mu)[0], above)
+        return lines, lines

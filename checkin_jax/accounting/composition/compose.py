@@ -1,0 +1,333 @@
+"""From units to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import (
+    Directed,
+    Exact,
+    Instance,
+    Least,
+    UnitBound,
+    is_sharp,
+)
+from checkin_jax.accounting.composition import local_view, search
+from checkin_jax.accounting.composition.bracket import Bracket, ordered
+from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
+from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
+from checkin_jax.accounting.composition.search import Found, Search
+from checkin_jax.accounting.composition.single import single
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.execution.devices import float64
+
+_MIN_LOSS = 1e-9
+# A bound is not named whose removal moves epsilon by RDP by no more than this share.
+_UNMOVED = 1e-6
+# Below this share of the upper end a lower end is looked for among rare losses, too: at so many of them.
+_NEAR_ENOUGH, _PLACES = 0.8, 64
+
+
+@runtime_checkable
+class Few(Protocol):
+    """An instance that may have so few outcomes that a grid beside their losses alone is much finer."""
+
+    @property
+    def kinks(self) -> np.ndarray:
+        """Absolute losses of all outcomes, [outcomes], in any order; empty where they are many."""
+        ...
+
+
+def reach(one: UnitBound, num_units: float, delta: float) -> float:
+    """The loss up to which a unit is followed; the little beyond it is put at infinite loss."""
+    return search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
+
+
+def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
+    """The stacked atoms with another law for one event."""
+    parts = [np.array(part) for part in atoms]
+    for part, new in zip(parts, law):
+        part[event] = np.asarray(new)
+    return pld.Atoms(*map(host, parts))
+
+
+def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
+    return pld.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
+
+
+def bracket(
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+) -> Bracket:
+    """Bounds the epsilon of all units composed (adaptively) at this delta.
+
+    Args:
+      units: (one unit, how many times) pairs.
+      delta: in [1e-300, 1].
+      stronger: the same units for whoever sees each client's own messages with its name, which bounds them too: the
+        upper end is never above that of these. Empty where there are none.
+
+    Returns:
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
+      exactly, given how many there are, if few numbers matter); directed units all as P||Q
+      and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
+      directions. Never NaN; infinity where no bound below the largest float64 loss was found.
+
+    Raises:
+      ArithmeticError: the ends crossed, which would be a defect of this package.
+    """
+    return capped(_solve(units, delta, True), stronger, delta)
+
+
+def upper_end(
+    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+) -> Bracket:
+    """The upper end of `bracket` alone, in half the time; `lower` is zero."""
+    return capped(_solve(units, delta, False), stronger, delta)
+
+
+def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) -> Bracket:
+    """The bracket, with the upper end of the stronger adversary's units where that is smaller.
+
+    Raises:
+      ArithmeticError: that end is below the lower one, which would be a defect of this package.
+    """
+    if not stronger or found.upper == 0.0:
+        return found
+    if any(local_view.surely_above(one, count, found.upper, delta) for one, count in stronger):
+        return found
+    alone = _solve(stronger, delta, False)
+    if not alone.upper < found.upper:
+        return found
+    name = " and ".join(dict.fromkeys(one.name for one, _ in stronger))
+    found = dataclasses.replace(alone, lower=found.lower, lower_method=found.lower_method, bound=name)
+    return ordered(found)
+
+
+def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    with float64():
+        if delta >= 1.0:
+            return Bracket(0.0, 0.0, "delta >= 1")
+        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        if not units:
+            return Bracket(0.0, 0.0, "nothing is released")
+        # Losses too small for the kernels simply add up, as pure differential privacy does.
+        tiny = math.fsum(one.top * count for one, count in units if one.top < _MIN_LOSS) * (1.0 + 1e-12)
+        units = [(one, count) for one, count in units if one.top >= _MIN_LOSS]
+        if not units:
+            return Bracket(0.0, tiny, "largest loss")
+        total = sum(count for _, count in units)
+        if total == 1:
+            found = single(units[0][0], delta, both)
+            if not math.isfinite(found.upper):
+                # Beyond the largest loss that is followed, a local bound has a closed form.
+                found = _counted(units, delta, both) or found
+        else:
+            found = _counted(units, delta, both) or _composed(units, delta, both)
+        return dataclasses.replace(found, upper=found.upper + tiny)
+
+
+def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket | None:
+    """Rounds that are all one client's own messages by the same randomizer at the same rate; None for others."""
+    first = units[0][0]
+    if any(one != first for one, _ in units):
+        return None
+    return local_view.bracket(first, sum(count for _, count in units), delta, both)
+
+
+class _Composer(Search):
+    """Several units with their counts."""
+
+    def __init__(self, units: Sequence[tuple[UnitBound, int]], delta: float) -> None:
+        self.units = [one for one, _ in units]
+        self.counts = host([count for _, count in units])
+        self.delta = delta
+        self.orders = 2 if any(isinstance(one, Directed) for one in self.units) else 1
+        self.sharp = any(is_sharp(one) for one in self.units)
+        self.tops = [one.top for one in self.units]
+        self.reaches = [reach(one, self.total, delta) for one in self.units]
+
+    def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""
+        laws = [laws_above(one, at) for one, at in zip(self.units, losses)]
+        # That of a pair which is not directed is the same in both orders.
+        return [_stack([law[min(i, len(law) - 1)] for law in laws]) for i in range(self.orders)]
+
+    def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:
+        return self.uppers(losses)[side]
+
+    def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """The concrete instances P||Q and, unless all are symmetric, Q||P."""
+        losses = [at * SHRINK for at in losses]
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
+        few = bool(self.kinks)
+        sides = [[pld.side_lower(at, *side, few) for side in both] for at, both in zip(losses, lines)]
+        forward = _stack([pld.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
+        if all(one.symmetric for one in instances):
+            return [forward]
+        return [
+            forward,
+            _stack([pld.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
+        ]
+
+    def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
+        """The upper end, the larger of both orders', and the knots it was found on."""
+        coarse = self.coarse()
+        orders = [self.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
+        side, (best, found) = max(enumerate(orders), key=lambda each: each[1][0].upper)
+        return dataclasses.replace(best, names=self._names(best, found, side)), found.losses
+
+    def _names(self, best: Bracket, found: Found, side: int) -> tuple[str, ...]:
+        """Of each unit, the bounds without which the upper end would be larger; told by RDP of the same laws."""
+        names = []
+        for i, (one, losses) in enumerate(zip(self.units, found.losses)):
+            if not isinstance(one, Least):
+                names.append(one.name)
+                continue
+            kept = one.smallest(losses)
+            if best.method == "largest loss":
+                kept = [int(np.argmin([each.top for each in one.bounds]))]
+            elif len(kept) > 1 and math.isfinite(best.upper):
+                most = self._renyi(found.atoms)[0] * (1.0 + _UNMOVED)
+                for each in reversed(kept):
+                    rest = [j for j in kept if j != each]
+                    if not rest:
+                        break
+                    laws = laws_of_some(one, rest, losses)
+                    without = _with(found.atoms, i, laws[min(side, len(laws) - 1)])
+                    if self._renyi(without)[0] <= most:
+                        kept = rest
+            names.append(one.named(kept, losses))
+        return tuple(names)
+
+    def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
+        """The lower end: of all units' losses, or of one unit's being large."""
+        found = self.of(instances)
+        best = found.below(functools.partial(found.lowers, instances), losses, upper)
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(instances))
+
+    def _one_of_them(self, instances: Sequence[Instance]) -> float:
+        """What is told by whether any unit's loss is large: for rare losses, where no grid serves.
+
+        P(A) - Q(A) of each unit is from below and Q(A) from above; log((P - delta) / Q) of the union falls where both
+        grow alike, as long as it is positive.
+        """
+        places = np.geomspace(1e-6, 1.0, _PLACES)
+        lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
+        counts, best = np.asarray(self.counts)[:, None], 0.0
+        for side in (0, 1):
+            apart, seen = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
+            seen = np.minimum(seen * (1.0 + ROUNDING), 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) + seen, 1.0)
+            with np.errstate(divide="ignore"):
+                first, second = (
+                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, seen)
+                )
+            known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
+            gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)
+            ends = np.where(known, np.log(gained / np.where(known, second, 1.0)), 0.0)
+            best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
+        return best
+
+    def of(self, instances: Sequence[Instance]) -> _Composer:
+        """The same for these instances, with knots beside the losses of their outcomes where these are few."""
+        found = copy.copy(self)
+        kinks = [one.kinks for one in instances if isinstance(one, Few)]
+        if len(kinks) == len(instances) and all(0 < len(each) <= MOST_KINKS for each in kinks):
+            found.kinks = kinks
+        return found
+
+
+@runtime_checkable
+class BelowScale(Protocol):
+    """An instance of which its scale is a proven bound: it leaks no more than that says."""
+
+    below_scale: bool
+
+
+def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
+    """The upper end of units composed on a grid, and the knots of each unit's profile there.
+
+    Call inside `float64()`, with two units or more and no top below 1e-9.
+    """
+    return _Composer(units, delta).upper()
+
+
+class Curves(NamedTuple):
+    """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
+
+    forward: list[pld.Composed]
+    backward: list[pld.Composed]
+
+
+def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
+    """The whole profile of two units or more, down to about this delta: from above and, of instances, from below.
+
+    Call inside `float64()`.
+    """
+    composer = _Composer(units, delta)
+    sides = [
+        composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
+    ]
+    below = []
+    known = [(one.instances, count) for one, count in units if both and one.instances]
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta).of(
+            instances
+        )
+
+        def side(losses: Sequence[np.ndarray], which: int, of=instances, by=scaled) -> pld.Atoms:
+            return by.lowers(of, losses)[which]
+
+        count = 1 if all(each.symmetric for each in instances) else 2
+        found = [scaled.curves(functools.partial(side, which=which), False) for which in range(count)]
+        below.append(Curves(found[0], found[-1]))
+    return Curves(sides[0], sides[-1]), below
+
+
+def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    composer = _Composer(units, delta)
+    best, losses = composer.upper()
+    if not both:
+        return best
+    # Rounds without an instance are left out, as an adversary may do.
+    known = [(one.instances, count) for one, count in units if one.instances]
+    tried: list[tuple[float, _Composer, list[Instance], Sequence[np.ndarray]]] = []
+    scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
+    for i in range(max((len(instances) for instances, _ in known), default=0)):
+        instances = [each[min(i, len(each) - 1)] for each, _ in known]
+        if len(known) == len(units) and all(map(_alike, (each.scale for each in instances), composer.units)):
+            tried.append((best.upper, composer, instances, losses))
+        else:
+            # The instances have a scale of their own, which others may share.
+            scales = [each.scale for each in instances]
+            place = tuple(map(id, scales))
+            if place not in scaled:
+                by = _Composer([(each, count) for each, (_, count) in zip(scales, known)], delta)
+                scaled[place] = by, *by.upper()
+            by, above, knots = scaled[place]
+            tried.append((above.upper, by, instances, knots))
+    for upper, by, instances, knots in sorted(tried, key=lambda each: -each[0]):
+        # What cannot be above the best one so far is not evaluated.
+        if upper <= best.lower and all(isinstance(one, BelowScale) for one in instances):
+            continue
+        lower = by.lower(instances, knots, upper)
+        if lower > best.lower:
+            names = " and ".join(dict.fromkeys(each.name for each in instances))
+            best = dataclasses.replace(best, lower=lower, lower_method=names)
+    return ordered(best)
+
+
+def _alike(scale: UnitBound, one: UnitBound) -> bool:
+    """Whether both are the same bound, whatever their instances: an instance's scale has none of its own."""
+    if isinstance(scale, Least) and isinstance(one, Least):
+        return list(map(id, scale.bounds)) == list(map(id, one.bounds))
+    return scale is one

@@ -1,0 +1,167 @@
+"""The view `local` over many units, by how often the client took part: exact, and nothing is composed.
+
+Whoever sees a client's messages with its name sees in which units it sends; that is the same under both records, so it
+may be given. Call inside `devices.float64()`; docs/theory.md, section 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy
+
+from checkin_jax.accounting.bounds.interface import Exact, LocalGaussian, LocalPureLDP, UnitBound
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.composition.single import refine
+from checkin_jax.kernels import FLUSHED, binomial, host
+from checkin_jax.kernels.composition import outcome_counts
+from checkin_jax.numerics import randomized_response
+
+METHOD = "given how often it is sent"
+# Most values that the number of messages may have, from a ladder of sizes (each compiles once); beyond, many units are
+# composed like any others.
+_SIZES, _MOST_GAUSSIAN = (64, 512, 2048), 512
+# Losses that are evaluated at a time.
+_POINTS = 8
+# The range of mu sqrt(K) in which the Gaussian profile is known well enough.
+_LEAST_MU, _MOST_MU = 1e-8, 1e3
+# Losses below which the masses' rounding would show.
+_LEAST_EPSILON0 = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counts:
+    """The law of how many messages are sent, value by value; `tail` is what is left out at most."""
+
+    number: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    tail: float
+
+
+def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
+    """None where there are too many values that matter."""
+    third = log_inverse_mass / 3.0
+    variance = count * rate * (1.0 - rate)
+    radius = third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass) if variance > 0 else 0.0
+    low, high = max(count * rate - radius, 0.0), min(count * rate + radius, float(count))
+    size = next((size for size in _SIZES if size >= high - low + 4.0), None)
+    if size is None:
+        return None
+    cut = binomial.cells(host(float(count)), host(rate), host(log_inverse_mass), buckets=size)
+    number, upper, lower = (np.asarray(part) for part in (cut.first, cut.mass_upper, cut.mass_lower))
+    known = (upper > 0) & (np.asarray(cut.last) == number)
+    return _Counts(number[known], upper[known], lower[known], float(cut.tail))
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """delta of all units together at losses in nats, from both sides; `top` is where it is below any delta."""
+
+    upper: Callable[[np.ndarray], np.ndarray]
+    lower: Callable[[np.ndarray], np.ndarray]
+    top: float
+
+
+def profile_of(one: UnitBound, count: int, delta: float) -> Profile | None:
+    """The profile of `count` units of a local bound, known down to this delta; None where it is not known exactly."""
+    log_inverse_mass = 17.0 - math.log(delta)
+    if isinstance(one, LocalGaussian):
+        return _gaussian(one, count, log_inverse_mass)
+    return _response(one, count, log_inverse_mass) if isinstance(one, LocalPureLDP) else None
+
+
+def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> Profile | None:
+    if not _LEAST_MU <= one.mu <= _MOST_MU:
+        return None
+    counts = _counts(one.rate, count, log_inverse_mass)
+    if counts is None or counts.number.size > _MOST_GAUSSIAN:
+        return None
+    if not (most := one.mu * math.sqrt(float(counts.number[-1]))) <= _MOST_MU:
+        return None
+    padded = next(size for size in _SIZES if size >= counts.number.size)
+    pad = (0, padded - counts.number.size)
+    number, upper, lower = (host(np.pad(each, pad)) for each in (counts.number, counts.upper, counts.lower))
+    mu = host(one.mu)
+
+    def above(loss: np.ndarray) -> np.ndarray:
+        value = np.asarray(outcome_counts.gaussian_profile(mu, number, upper, host(loss)))
+        return value * (1.0 + outcome_counts.ROUNDING) + counts.tail + FLUSHED
+
+    def below(loss: np.ndarray) -> np.ndarray:
+        value = np.asarray(outcome_counts.gaussian_profile(mu, number, lower, host(loss)))
+        return value * (1.0 - outcome_counts.ROUNDING) - FLUSHED
+
+    return Profile(above, below, 0.5 * most * most + 40.0 * most)
+
+
+def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> Profile | None:
+    if one.epsilon0 < _LEAST_EPSILON0:
+        return None
+    counts = _counts(one.rate, count, log_inverse_mass)
+    if counts is None or counts.number[-1] > _SIZES[-1]:
+        return None
+    first = int(counts.number[0])
+    number = np.arange(counts.number[-1] + 1.0)
+    upper, lower = (
+        randomized_response.response_law(one.epsilon0, number, np.concatenate([np.zeros(first), each]))
+        for each in (counts.upper, counts.lower)
+    )
+
+    def above(loss: np.ndarray) -> np.ndarray:
+        return randomized_response.response_profile(one.epsilon0, upper, loss, True) + counts.tail
+
+    def below(loss: np.ndarray) -> np.ndarray:
+        return randomized_response.response_profile(one.epsilon0, lower, loss, False)
+
+    return Profile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
+
+
+def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Bracket | None:
+    """Both ends for `count` units of a local bound; None for other units, and where too many counts matter.
+
+    both: the lower end too, else zero. delta in [1e-300, 1).
+    """
+    profile = profile_of(one, count, delta)
+    if profile is None:
+        return None
+    if float(profile.upper(np.zeros(_POINTS))[0]) <= delta:
+        return Bracket(0.0, 0.0, METHOD)
+    upper = refine(lambda grid: profile.upper(grid) <= delta, profile.top, _POINTS)[1]
+    if not float(profile.upper(np.full(_POINTS, upper))[0]) <= delta:
+        return None
+    found = Bracket(0.0, upper, METHOD)
+    if both and float(profile.lower(np.zeros(_POINTS))[0]) > delta:
+        lower = refine(lambda grid: ~(profile.lower(grid) > delta), upper * (1.0 + 1e-9), _POINTS)[0]
+        found = dataclasses.replace(found, lower=lower, lower_method=one.name)
+    return found
+
+
+def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
+    """Whether a glance tells that `count` units leak more than (epsilon, delta): some K or more messages do."""
+    if not math.isfinite(epsilon):
+        return False
+    if isinstance(one, LocalPureLDP) and one.epsilon0 < _LEAST_EPSILON0:
+        return True  # so little that it simply adds up
+    mean = count * one.rate
+    around = mean + math.sqrt(mean) * np.linspace(-3.0, 8.0, 34)
+    number = np.unique(np.clip(np.rint(np.append(np.geomspace(1.0, count, 30), around)), 1.0, count))
+    often = scipy.special.betainc(number, count - number + 1.0, one.rate) if one.rate < 1.0 else 1.0
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        if isinstance(one, LocalGaussian):
+            mu = one.mu * np.sqrt(number)
+            first, second = (scipy.special.log_ndtr(sign * 0.5 * mu - epsilon / mu) for sign in (1.0, -1.0))
+            leaked = np.exp(first) * -np.expm1(np.minimum(epsilon + second - first, 0.0))
+        else:
+            least = np.floor(0.5 * (epsilon / one.epsilon0 + number)) + 1.0
+            least = least[:, None] + np.array([0.0, math.ceil(0.5 / one.epsilon0)])[None, :]
+            gap = (2.0 * least - number[:, None]) * one.epsilon0 - epsilon
+            held = np.clip(number[:, None] - least + 1.0, 0.5, None)
+            enough = scipy.special.betainc(least, held, 1.0 / (1.0 + math.exp(-one.epsilon0)))
+            enough = np.where(least <= number[:, None], enough, 0.0)
+            leaked = np.max(enough * -np.expm1(-np.maximum(gap, 0.0)), axis=1)
+        # Twice: these are plain floating-point numbers.
+        return bool(np.nanmax(often * leaked) > 2.0 * delta)

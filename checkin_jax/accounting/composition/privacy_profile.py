@@ -1,0 +1,216 @@
+"""The whole privacy profile of a run, from both sides: what epsilon at one delta is a single point of.
+
+With H_c(P||Q) the hockey-stick divergence of the laws of what is seen under two neighboring data sets, c = e^loss: from
+above for every pair, in both orders; from below for concrete pairs, which no analysis can go below. A profile is convex
+in c and nonincreasing, so that chords between bounds from above are bounds, and a bound from below is one at every
+smaller loss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, Instance, UnitBound, upper_sides
+from checkin_jax.accounting.composition import compose, local_view
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.composition.single import refine
+from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.execution.devices import float64
+
+# Points of the common grid; those at which a profile is evaluated itself (a whole number of blocks of 32 losses).
+_POINTS, _EVALUATED = 16385, 2048
+# The grid ends where the profile is below this part of delta.
+_FAR = 1e-3
+# Losses of less than this simply add up, as in the composer.
+_TINY = 1e-9
+# Relative, upwards: the few operations between certified values and what is stated.
+_SLACK = 1e-13
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """H(P||Q) and H(Q||P) at the grid's losses."""
+
+    forward: np.ndarray
+    backward: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A run's privacy profile on a grid.
+
+    Attributes:
+      losses: nats, increasing from 0; [points].
+      upper: at least every pair's, as P||Q and Q||P or the other way round; between points by chords in e^loss.
+      lower: concrete pairs', at most theirs; between points that of the larger loss.
+      top: the largest loss of all that is composed, or infinity.
+    """
+
+    losses: np.ndarray
+    upper: Sides
+    lower: tuple[Sides, ...]
+    top: float
+
+
+def curve(
+    units: Sequence[tuple[UnitBound, int]],
+    delta: float,
+    found: Bracket,
+    stronger: Sequence[tuple[Exact, int]] = (),
+    both: bool = True,
+) -> Curve:
+    """The profile of all units composed, for losses from 0 to where it is far below delta.
+
+    Args:
+      units, delta, stronger: as of `composer.bracket`; delta in [1e-300, 1).
+      found: the bracket that it returned for them, which becomes part of the curve; at loss 0 it changes nothing.
+      both: the concrete pairs below, too.
+    """
+    with float64():
+        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        tiny = math.fsum(one.top * count for one, count in units if one.top < _TINY) * (1.0 + 1e-12)
+        units = [(one, count) for one, count in units if one.top >= _TINY]
+        top = (math.fsum(one.top * count for one, count in units) + tiny) * (1.0 + 1e-12)
+        losses, upper, lower = _evaluated(units, delta, found, both)
+        above = [_shifted(losses, each, tiny) for each in (upper.forward, upper.backward)]
+        for one, count in stronger:
+            if len(stronger) == 1 and not local_view.surely_above(one, count, 0.0, float(above[0][0])):
+                known = local_view.profile_of(one, count, delta)
+                if known is not None:
+                    above = [np.minimum(each, _sampled(known.upper, losses)) for each in above]
+        above = [np.minimum(each, _pure(top, losses)) for each in above]
+        above = [np.where(losses >= found.upper, np.minimum(each, delta), each) for each in above]
+        above = [np.minimum.accumulate(np.clip(each * (1.0 + _SLACK), 0.0, 1.0)) for each in above]
+        # The lower end as a pair of which one point is known.
+        point = np.where(losses <= found.lower, delta if found.lower > 0 else 0.0, 0.0)
+        below = (*lower, Sides(point, np.zeros_like(point)))
+        return Curve(losses, Sides(*above), tuple(_ordered(each, above) for each in below), top)
+
+
+def _evaluated(
+    units: Sequence[tuple[UnitBound, int]], delta: float, found: Bracket, both: bool
+) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
+    """The grid and what is on it, by the same means as the bracket."""
+    if not units:
+        losses = np.linspace(0.0, max(found.upper, 1e-9), 32)
+        zero = np.zeros_like(losses)
+        return losses, Sides(zero, zero), ()
+    first, total = units[0][0], sum(count for _, count in units)
+    if total == 1:
+        return _single(first, delta, both)
+    if all(one == first for one, _ in units):
+        known = local_view.profile_of(first, total, delta)
+        if known is not None:
+            end = refine(lambda grid: known.upper(grid) <= _FAR * delta, known.top, 8)[1]
+            losses = np.linspace(0.0, min(end, MAX_LOSS), _EVALUATED)
+            above, below = (np.asarray(each(losses)) for each in (known.upper, known.lower))
+            return losses, Sides(above, above), (Sides(below, below),)
+    above, below = compose.curves(units, delta, both)
+    losses = _grid(above, delta, found)
+    upper = Sides(_least(above.forward, losses), _least(above.backward, losses))
+    lower = (Sides(_most(each.forward, losses), _most(each.backward, losses)) for each in below)
+    return losses, upper, tuple(lower)
+
+
+def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
+    end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.top, MAX_LOSS))[1]
+    at, losses = np.linspace(0.0, end, _EVALUATED), np.linspace(0.0, end, _POINTS)
+    upper = Sides(*(_chords(at, np.asarray(side, dtype=np.float64), losses) for side in upper_sides(one, at)))
+    return losses, upper, tuple(_lines(each, at, losses) for each in one.instances if both)
+
+
+def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
+    """The best of the lines known next to every loss: P(A) - c Q(A) is below the profile at every c."""
+    right = np.clip(np.searchsorted(at, losses, side="left"), 1, at.size - 1)
+
+    def side(difference: np.ndarray, far: np.ndarray) -> np.ndarray:
+        lines = [difference[i] - np.expm1(losses) * far[i] for i in (right - 1, right)]
+        return np.nan_to_num(np.maximum(*lines), nan=0.0)
+
+    forward, backward = (side(*map(np.asarray, lines)) for lines in instance.lower(at))
+    return Sides(forward, backward)
+
+
+def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
+    """From 0 to where all profiles are far below delta, or as far as they are known."""
+    ends = [0.0]
+    for curves in (above.forward, above.backward):
+        reaches = []
+        for each in curves:
+            epsilon, value = (np.asarray(part) for part in each[:2])
+            small = np.flatnonzero(value <= _FAR * delta)
+            reaches.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
+        ends.append(min(reaches, default=0.0))
+    if math.isfinite(found.upper):
+        ends.append(found.upper * (1.0 + 1e-9))
+    return np.linspace(0.0, min(max(*ends, 1e-9), MAX_LOSS), _POINTS)
+
+
+def _least(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
+    """The least of several bounds from above."""
+    best = np.ones_like(losses)
+    for each in curves:
+        epsilon, delta = (np.asarray(part) for part in each[:2])
+        value = np.where(delta <= 1.0, np.maximum(delta, 0.0), 1.0)
+        best = np.minimum(best, np.where(losses >= epsilon[0], _chords(epsilon, value, losses), 1.0))
+    return best
+
+
+def _most(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
+    """The largest of several bounds from below; each is of a law on its grid, whose profile has chords there."""
+    best = np.zeros_like(losses)
+    for each in curves:
+        epsilon, delta = (np.asarray(part) for part in each[:2])
+        value = np.where(delta > 0.0, delta, 0.0)
+        best = np.maximum(best, np.where(losses <= epsilon[-1], _chords(epsilon, value, losses), 0.0))
+    return best
+
+
+def _chords(at: np.ndarray, value: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Linear in e^loss between the points; constant beyond them."""
+    right = np.clip(np.searchsorted(at, losses, side="right"), 1, at.size - 1)
+    left = right - 1
+    gap = np.maximum(at[right] - at[left], 1e-300)
+    inside = np.clip(losses, at[left], at[right]) - at[left]
+    share = np.exp(inside - gap) * np.expm1(-inside) / np.expm1(-gap)
+    return value[left] + (value[right] - value[left]) * np.clip(share, 0.0, 1.0)
+
+
+def _sampled(profile: Callable[[np.ndarray], np.ndarray], losses: np.ndarray) -> np.ndarray:
+    """A profile from above at some of the losses, by chords at the others."""
+    at = np.linspace(0.0, float(losses[-1]), _EVALUATED)
+    return _chords(at, np.asarray(profile(at)), losses)
+
+
+def _pure(top: float, losses: np.ndarray) -> np.ndarray:
+    """The profile of randomized response with this largest loss, which is above all that have it."""
+    if top >= MAX_LOSS:
+        return np.ones_like(losses)
+    return np.maximum(-np.expm1(losses - top), 0.0) / (1.0 + math.exp(-top))
+
+
+def _shifted(losses: np.ndarray, value: np.ndarray, tiny: float) -> np.ndarray:
+    """With losses of `tiny` in all added, which shift the profile by as much."""
+    if tiny == 0.0:
+        return value
+    return np.where(losses >= tiny, _chords(losses + tiny, value, losses), 1.0)
+
+
+def _ordered(lower: Sides, upper: Sequence[np.ndarray]) -> Sides:
+    """Nonincreasing, and rounded down; never above the upper end, with which rounding may make it cross.
+
+    Raises:
+      ArithmeticError: it is far above, which would be a defect of this package.
+    """
+    most = np.maximum(*upper)
+    found = []
+    for value in (lower.forward, lower.backward):
+        value = np.maximum.accumulate(np.maximum(value * (1.0 - _SLACK), 0.0)[::-1])[::-1]
+        if np.any(value > most * (1.0 + 1e-6) + 1e-9):
+            raise ArithmeticError("a lower profile is above the upper one: please report these settings")
+        found.append(np.minimum(value, most))
+    return Sides(*found)

@@ -1,0 +1,265 @@
+"""Mechanisms of a trusted server that other ledgers know: additive noise, Poisson sampling before it, (epsilon, delta).
+
+Everything is about a server that adds one client's value v, of norm 1 at most, into a sum, and noise to the sum. With a
+client added or removed, P (with it) against Q is `(1-q) N + q N(v)` against N, exactly, in either order [ZDW22];
+replaced, v becomes v', a shift of 2 at most, and under Poisson sampling Theorem 2 of [BBG18] bounds it. Call inside
+`float64()`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+
+import numpy as np
+import scipy
+
+from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
+
+# Relative, upwards: profiles are good to 5e-12, and what is done to them.
+_SLACK = 1e-10
+# Where profiles are taken, relatively below the loss, against the rounding of losses.
+_EARLIER = 1e-13
+
+
+class Noise(abc.ABC):
+    """A symmetric, log-concave law on the line, and itself moved by `shift`."""
+
+    shift: float
+
+    @property
+    @abc.abstractmethod
+    def top(self) -> float:
+        """The largest loss, or infinity."""
+
+    @abc.abstractmethod
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        """H of the moved law against the law, in either order, from above; loss >= 0, or infinity."""
+
+    @abc.abstractmethod
+    def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        """Log density at x of the moved law against the law; nondecreasing."""
+
+    @abc.abstractmethod
+    def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
+        """Mass beyond x of the law moved by `shift`."""
+
+    @abc.abstractmethod
+    def times(self, factor: float) -> Noise:
+        """Moved `factor` times as far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianNoise(Noise):
+    """N(0, 1) and N(shift, 1)."""
+
+    shift: float
+
+    @property
+    def top(self) -> float:
+        return math.inf
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        finite = np.isfinite(loss)
+        return np.where(finite, GaussianProfile(self.shift).delta(np.where(finite, loss, 0.0)), 0.0)
+
+    def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        return self.shift * (x - 0.5 * self.shift)
+
+    def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
+        return scipy.special.ndtr(shift - x)
+
+    def times(self, factor: float) -> Noise:
+        return GaussianNoise(factor * self.shift)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaplaceNoise(Noise):
+    """The Laplace law of scale 1 and itself moved by `shift`: the worst of all directions for the 1-norm."""
+
+    shift: float
+
+    @property
+    def top(self) -> float:
+        return self.shift
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return np.maximum(-np.expm1(0.5 * np.minimum(loss - self.shift, 0.0)), 0.0)
+
+    def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        return np.abs(x) - np.abs(x - self.shift)
+
+    def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
+        away = 0.5 * np.exp(-np.abs(x - shift))
+        return np.where(x >= shift, away, 1.0 - away)
+
+    def times(self, factor: float) -> Noise:
+        return LaplaceNoise(factor * self.shift)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled(OwnInstance, Directed):
+    """A client's value of norm 1 in a noisy sum with probability `rate`; the client added or removed. Exact."""
+
+    noise: Noise
+    rate: float
+
+    name = "additive noise after Poisson sampling, a client added or removed (exact)"
+    symmetric = False
+
+    @property
+    def top(self) -> float:  # type: ignore[override]
+        a, q = self.noise.top, self.rate
+        if a > 600.0:
+            return math.inf if math.isinf(a) else a
+        ends = math.log1p(q * math.expm1(a)), -math.log1p(q * math.expm1(-a))
+        return max(ends) * (1.0 + 1e-12)
+
+    def _losses(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The noise's own losses behind P||Q and Q||P, the latter infinite where there is none; and its weight."""
+        q = self.rate
+        forward = loss if q == 1.0 else _amplified(loss, q)
+        weight = q - (1.0 - q) * np.expm1(np.minimum(loss, 700.0))
+        some = weight > 0.0
+        backward = np.where(some, loss + math.log(q) - np.log(np.where(some, weight, 1.0)), np.inf)
+        return forward, np.maximum(backward, 0.0), weight
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(loss, dtype=np.float64)
+        forward, backward, weight = self._losses(loss)
+        first = self.rate * self.noise.profile(forward * (1.0 - _EARLIER))
+        # The weight is known to 1e-15; below 1e-13 the profile is taken to be all of it.
+        known = weight > _EARLIER
+        earlier = backward * (1.0 - _EARLIER) - 1e-15 / np.where(known, weight, 1.0)
+        inside = self.noise.profile(np.where(known, np.maximum(earlier, 0.0), np.inf))
+        second = np.where(known, (weight + 1e-15) * inside, np.where(weight < -_EARLIER, 0.0, 2.0 * _EARLIER))
+        return first * (1.0 + _SLACK) + 1e-303, second * (1.0 + _SLACK) + 1e-303
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        forward, backward, _ = self._losses(np.asarray(loss, dtype=np.float64))
+        q = self.rate
+        near, far = _masses(self.noise, forward)
+        other_near, other_far = _masses(self.noise, backward)
+        return (
+            _lines(q * near, q * far, far),
+            _lines(q * other_near, q * other_far, (1.0 - q) * other_near + q * other_far),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledReplaced:
+    """The same, the client's value replaced: at most q ((1-b) H of a shift of 1 + b H of a shift of 2), [BBG18]."""
+
+    noise: Noise
+    rate: float
+
+    name = "additive noise after Poisson sampling, a client replaced"
+
+    @property
+    def top(self) -> float:
+        a = self.noise.times(2.0).top
+        if a > 600.0:
+            return math.inf if math.isinf(a) else a
+        return math.log1p(self.rate * math.expm1(a)) * (1.0 + 1e-12)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return (Opposite(self, self.noise, self.rate),)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss, dtype=np.float64)
+        inner = loss if self.rate == 1.0 else _amplified(loss, self.rate)
+        share = np.exp(np.minimum(loss - inner, 0.0))
+        at = inner * (1.0 - _EARLIER)
+        one, two = self.noise.profile(at), self.noise.times(2.0).profile(at)
+        return self.rate * ((1.0 - share) * one + share * two) * (1.0 + _SLACK) + 1e-303
+
+
+@dataclasses.dataclass(frozen=True)
+class Opposite:
+    """Values v and -v on the line, everybody else at 0: sums beyond a threshold."""
+
+    scale: UnitBound
+    noise: Noise
+    rate: float
+
+    name = "additive noise, v against -v"
+    symmetric = True
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        loss, q = np.asarray(loss, dtype=np.float64), self.rate
+        low = np.zeros_like(loss)
+        high = low + (loss + math.log(1.0 / q) + 40.0) / self.noise.shift + self.noise.shift
+
+        def ratio(x: np.ndarray) -> np.ndarray:
+            both = self.noise.log_ratio(x), self.noise.log_ratio(-x)
+            if q == 1.0:
+                return both[0] - both[1]
+            plus, minus = (np.logaddexp(math.log1p(-q), math.log(q) + each) for each in both)
+            return plus - minus
+
+        reached = ratio(high) > loss
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            beyond = ratio(middle) > loss
+            low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+        near, none, far = (self.noise.tail(high, by * self.noise.shift) for by in (1.0, 0.0, -1.0))
+        first, second = q * near + (1.0 - q) * none, q * far + (1.0 - q) * none
+        difference, mass = _lines(first, second, second)
+        lines = np.where(reached, difference, 0.0), np.where(reached, mass, 0.0)
+        return lines, lines
+
+
+@dataclasses.dataclass(frozen=True)
+class EpsilonDelta(OwnInstance):
+    """Whatever is (epsilon, delta)-private: at worst randomized response that tells all with probability delta."""
+
+    epsilon: float
+    delta: float
+
+    name = "an (epsilon, delta) guarantee (exact)"
+    symmetric = True
+
+    @property
+    def top(self) -> float:
+        return math.inf if self.delta > 0 else self.epsilon
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss, dtype=np.float64)
+        room = np.maximum(-np.expm1(np.minimum(loss - self.epsilon, 0.0)), 0.0)
+        return (self.delta + (1.0 - self.delta) * room / (1.0 + math.exp(-self.epsilon))) * (1.0 + _SLACK)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        inside = np.asarray(loss) < self.epsilon
+        odds = math.exp(-self.epsilon)
+        apart = self.delta + (1.0 - self.delta) * np.where(
+            inside, -math.expm1(-self.epsilon) / (1.0 + odds), 0.0
+        )
+        far = (1.0 - self.delta) * np.where(inside, odds / (1.0 + odds), 0.0)
+        lines = apart * (1.0 - _SLACK), far * (1.0 + _SLACK)
+        return lines, lines
+
+
+def _amplified(loss: np.ndarray, rate: float) -> np.ndarray:
+    """log(1 + (e^loss - 1) / rate), rounded down a little."""
+    small = np.minimum(loss, 30.0)
+    inner = np.where(loss < 30.0, np.log1p(np.expm1(small) / rate), loss - math.log(rate))
+    return np.where(loss < 30.0, inner, inner + np.log1p(-(1.0 - rate) * np.exp(-loss))) * (1.0 - 1e-15)
+
+
+def _masses(noise: Noise, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of {loss of the moved law against the law > loss}: its mass under either; none where that is empty."""
+    some = (loss < noise.top) & np.isfinite(loss)
+    at = np.where(some, loss, 0.0)
+    if isinstance(noise, LaplaceNoise):
+        x = 0.5 * (at + noise.shift)
+    else:
+        x = at / noise.shift + 0.5 * noise.shift
+    return np.where(some, noise.tail(x, noise.shift), 0.0), np.where(some, noise.tail(x, 0.0), 0.0)
+
+
+def _lines(near: np.ndarray, far: np.ndarray, mass: np.ndarray) -> Lines:
+    """near - far rounded down and the mass rounded up."""
+    return np.maximum((near - far) - 1e-13 * near, 0.0), mass * (1.0 + 1e-13)

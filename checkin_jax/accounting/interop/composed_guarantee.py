@@ -1,0 +1,208 @@
+"""The statement of a ledger: what everything composed in a `CheckInAccountant` promises together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from dp_accounting import DpEvent
+
+from checkin_jax._rounding import down, up
+from checkin_jax._serialize import finite
+from checkin_jax._version import __version__
+from checkin_jax.accounting.account import once, warnings_of
+from checkin_jax.accounting.attack import AttackTerms
+from checkin_jax.accounting.bounds.select import Chosen
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.guarantee import assumptions
+from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.events import Unit
+from checkin_jax.accounting.stated import Stated
+from checkin_jax.protocols import REPLACE
+
+# Of a trusted server's own events, without protocols of ours beside them.
+_CENTRAL = "somebody who sees what a trusted server releases"
+_ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
+_ONE_CLIENT = "one client is there or not"
+
+
+def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
+    """Notes for a careful reader of a ledger: adversary and population, where units differ in them.
+
+    with_central: whether a trusted server's own events are in it.
+    """
+    seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
+    out = []
+    if len({view for view, _ in seen}) > 1:
+        whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
+        out.append(f"units are composed in different views; epsilon is against all of these as one: {whom}")
+    if with_central and units:
+        out.append(central.ASSUMED)
+    sizes = sorted({unit.protocol.num_clients for unit in units})
+    if len(sizes) > 1:
+        out.append(
+            f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
+            "of a client who is in all of them, and a client who is in some loses no more"
+        )
+    return tuple(out)
+
+
+def in_words(unit: Unit, count: int) -> str:
+    """Some units of a kind: of whom, how many, of which messages, seen how."""
+    protocol = unit.protocol
+    if protocol.repeats == 1:
+        run = protocol.repeated(count).what
+    else:  # a log, which may have been composed several times
+        run = protocol.what + f", {count:,} times" * (count > 1)
+    return f"{protocol.num_clients:,} clients, {run}; {unit.randomizer.words}; view {unit.view!r}"
+
+
+def theorems_of(unit: Unit, chosen: Sequence[Chosen]) -> list[str]:
+    """The bounds on the kinds of one event's units, from above and below, and their assumptions; a line each."""
+    named = {
+        "upper end": [(each.bound.name,) for each in chosen],
+        "theorem": [each.stated for each in chosen],
+        "lower end": [(instance.name for instance in each.bound.instances) for each in chosen],
+        "assumes": [assumptions(*unit), *(each.assumes for each in chosen)],
+    }
+    return [f"  {heading:<9}  {text}" for heading, texts in named.items() for text in once(texts)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class LedgerGuarantee(Stated):
+    """(epsilon, delta)-differential privacy of everything in a ledger, as a bracket.
+
+    Attributes:
+      epsilon: upper end in nats, rounded up; proven.
+      lower: no analysis of the same events can promise less; rounded down.
+      delta: the delta both ends are stated at.
+      neighboring_relation: "replace-one" or "add-or-remove-one".
+      validity: "certified".
+      units: each kind of unit of check-ins, and how often it was composed.
+      central: each of dp_accounting's own events, and how often it was composed.
+      method, lower_method: how the ends were found.
+      theorems, assumptions, warnings: as in `Guarantee`.
+      terms: the same in an attacker's terms; None where they were not asked for.
+    """
+
+    epsilon: float
+    lower: float
+    delta: float
+    neighboring_relation: str
+    units: tuple[tuple[Unit, int], ...]
+    central: tuple[tuple[DpEvent, int], ...]
+    method: str
+    lower_method: str
+    validity: str = "certified"
+    theorems: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    terms: AttackTerms | None = None
+
+    @classmethod
+    def of(
+        cls,
+        found: Bracket,
+        chosen: Sequence[tuple[Unit, Chosen]],
+        units: tuple[tuple[Unit, int], ...],
+        events: tuple[tuple[DpEvent, int], ...],
+        names: Iterable[str],
+        *,
+        delta: float,
+        neighboring_relation: str,
+        notes: tuple[str, ...],
+        terms: AttackTerms | None,
+    ) -> Self:
+        """Builds the statement of a bracket.
+
+        chosen: the theorems behind the bound on each kind of unit. units, events: everything composed and how often;
+        events are dp_accounting's own. names: of all bounds composed. notes: what else a careful reader should be told.
+        """
+        method = found.bound or "; ".join(dict.fromkeys(names))
+        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        return cls(
+            epsilon=found.upper,
+            lower=found.lower,
+            delta=delta,
+            neighboring_relation=neighboring_relation,
+            units=units,
+            central=events,
+            method=f"{method}, {found.method}" if method else found.method,
+            lower_method=found.lower_method,
+            theorems=() if found.bound else once(each.stated for _, each in chosen),
+            assumptions=once([*told, (central.ASSUMED,) if events else ()]),
+            warnings=once(
+                [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
+            ),
+            terms=terms,
+        )
+
+    @property
+    def against(self) -> str:
+        """The adversary in words, the protocols' own: whoever sees all of it."""
+        seen = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
+        if self.central:
+            seen[_CENTRAL] = None
+        first, *others = seen or (_CENTRAL,)
+        return "; and of other units ".join(
+            [first, *(each.removeprefix("somebody who sees ") for each in others)]
+        )
+
+    @property
+    def compared(self) -> str:
+        """Neighboring data sets in words."""
+        relation = self.neighboring_relation
+        told = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
+        return "; ".join(told) or _ONE_RECORD.get(relation, _ONE_CLIENT)
+
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """A line for each kind of unit: of whom, how many, of which messages, seen how."""
+        return (
+            *(in_words(unit, count) for unit, count in self.units),
+            *(f"{count:,} x {event!r}" for event, count in self.central),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON; infinities become None with the key kept, never a number."""
+        kept = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("units", "central", "terms")
+        }
+        kept |= {"composed": self.composed, "against": self.against, "compared": self.compared}
+        if self.terms is not None:
+            kept["attack"] = self.terms.as_dict()
+        return finite(kept | {"version": __version__})
+
+    @property
+    def _seen(self) -> str:
+        views = dict.fromkeys(unit.view for unit, _ in self.units)
+        return (
+            f"view{'s' * (len(views) > 1)} {' and '.join(map(repr, views))}" if views else "a trusted server"
+        )
+
+    @property
+    def _about(self) -> list[tuple[str, str]]:
+        return [
+            ("protects", "one client's record in everything that was composed"),
+            *(("composed", each) for each in self.composed),
+            ("against", self.against),
+            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
+            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
+            ("upper end", self.method),
+            ("lower end", self.lower_method),
+        ]
+
+    @property
+    def _attacked(self) -> list[tuple[str, str]]:
+        return [] if self.terms is None else list(self.terms.lines)
+
+    @property
+    def _rests_on(self) -> list[tuple[str, str]]:
+        return [
+            *(("theorem", each) for each in self.theorems),
+            *(("assumes", each) for each in self.assumptions),
+            *(("warning", each) for each in self.warnings),
+        ]

@@ -1,0 +1,94 @@
+"""The composed events as plain data: the accountant's memory, saved and restored under a schema version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from checkin_jax import _validate
+from checkin_jax._serialize import from_plain, to_plain
+from checkin_jax._version import __version__
+from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit, unit_event
+from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+# Raised whenever the meaning of a saved field changes; other versions are refused, never guessed at.
+SCHEMA = 3
+
+
+def save(
+    counts: Mapping[CheckInDpEvent, int],
+    others: Mapping[DpEvent, int],
+    non_private: bool,
+    neighboring_relation: str,
+) -> dict[str, Any]:
+    """The ledger as plain values, for JSON."""
+    entries = []
+    for event, count in counts.items():
+        unit = to_unit(event)
+        entries.append(
+            {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
+            | {"view": unit.view, "count": count}
+        )
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "neighboring_relation": neighboring_relation,
+        "non_private": non_private,
+        "ledger": entries,
+        "central": [{"event": central.to_plain(event), "count": count} for event, count in others.items()],
+    }
+
+
+def load(
+    state: Mapping[str, Any], neighboring_relation: str
+) -> tuple[dict[CheckInDpEvent, int], dict[DpEvent, int], bool]:
+    """(counts, central events and their counts, non_private) from `save`'s values; nothing is guessed.
+
+    Raises:
+      ValueError, TypeError: another schema version or neighboring relation, a missing or unknown field, or a value
+        out of its range.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state={_validate.shown(state)}: expected a mapping made by state_dict")
+    wanted = {"schema", "version", "neighboring_relation", "non_private", "ledger", "central"}
+    if set(state) != wanted:
+        raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
+    if type(state["schema"]) is not int or state["schema"] != SCHEMA:
+        raise ValueError(
+            f"schema={state['schema']!r}: expected {SCHEMA}; saved by version {state['version']!r}"
+        )
+    if state["neighboring_relation"] != neighboring_relation:
+        raise ValueError(
+            f"neighboring_relation={state['neighboring_relation']!r}: expected {neighboring_relation!r}"
+        )
+    if not isinstance(state["non_private"], bool):
+        raise TypeError(f"non_private={state['non_private']!r}: expected True or False")
+    for name in ("ledger", "central"):
+        if not isinstance(state[name], list):
+            raise TypeError(f"{name}={_validate.shown(state[name])}: expected a list of entries")
+    counts: dict[CheckInDpEvent, int] = {}
+    for entry in state["ledger"]:
+        expected = {"protocol", "randomizer", "view", "count"}
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"ledger entry {_validate.shown(entry)}: expected {sorted(expected)}")
+        if set(entry) != expected:
+            keys = _validate.shown(sorted(map(str, entry)))
+            raise ValueError(f"ledger entry with keys {keys}: expected {sorted(expected)}")
+        view = _validate.choice(VIEWS, view=entry["view"])
+        protocol = from_plain(entry["protocol"], CheckInProtocol)
+        randomizer = from_plain(entry["randomizer"], Randomizer)
+        event = unit_event(protocol, randomizer, view)
+        if event.protocol != protocol:
+            raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")
+        counts[event] = counts.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
+    others: dict[DpEvent, int] = {}
+    for entry in state["central"]:
+        if not isinstance(entry, Mapping) or set(entry) != {"event", "count"}:
+            raise ValueError(f"central entry {_validate.shown(entry)}: expected ['count', 'event']")
+        event = central.from_plain(entry["event"])
+        others[event] = others.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
+    return counts, others, state["non_private"]

@@ -1,0 +1,331 @@
+"""Random check-ins as published: one message per slot, averaged updates, shuffling; pure and approximate LDP.
+
+View "messages", replace-one, a whole run of one pass (not one round); epsilon in nats at `delta`, rounded up. A bound
+too large for float64 is infinity. Arguments broadcast against each other, values have the broadcast shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from checkin_jax import _validate
+from checkin_jax.accounting.published import counts, formula
+from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.kernels.execution.devices import float64
+
+_QUANTITY = "epsilon of a run, nats"
+_UP = 1 + 1e-12
+
+
+def _relaxed(log_a2: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """R(a2, delta) = a2/2 + sqrt(2 a2 log(1/delta)), the composition that all of the paper's theorems end in."""
+    with np.errstate(over="ignore"):
+        a2 = np.exp(log_a2)
+        return (0.5 * a2 + np.sqrt(2.0 * a2) * np.sqrt(-np.log(delta))) * _UP
+
+
+def _log_gap(epsilon0: np.ndarray) -> np.ndarray:
+    """log(e^eps0 - 1), -inf at 0."""
+    with np.errstate(divide="ignore"):
+        return epsilon0 + np.log(-np.expm1(-epsilon0))
+
+
+def _bound(value: np.ndarray, label: str, **more) -> PublishedBound:
+    return PublishedBound(
+        value=np.asarray(value), label=label, source=formula.RCI, quantity=_QUANTITY, **more
+    )
+
+
+def _slots(num_slots: ArrayLike) -> np.ndarray:
+    return formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
+
+
+def fixed_window(
+    num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
+) -> PublishedBound:
+    """[RCI] Theorem 3.2 = Theorem A.4, A_fix: a2 = p_0^2 E (E - 1)^2 / m.
+
+    Args:
+      num_slots: m, 1 to 1e12.
+      epsilon0: local privacy of a message, 0 to 50 nats.
+      delta: of the run, in (0, 1).
+      check_in_prob: p_0 in (0, 1]; Theorem A.4's largest slot weight.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    m, e0, d = _slots(num_slots), formula.epsilons(epsilon0), formula.deltas(delta)
+    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    formula.broadcast(num_slots=m, epsilon0=e0, delta=d, check_in_prob=p0)
+    return _bound(_relaxed(2 * np.log(p0) + e0 + 2 * _log_gap(e0) - np.log(m), d), "Theorem 3.2")
+
+
+def sliding_window(num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
+    """[RCI] Theorem 4.3, A_sldw with windows of m slots: Theorem 3.2 at p_0 = 1. Arguments as `fixed_window`."""
+    return dataclasses.replace(fixed_window(num_slots, epsilon0, delta), label="Theorem 4.3")
+
+
+def weighted_shuffle(norm: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
+    """[RCI] Theorem A.5: a2 = E^4 (E - 1)^2 x^2 with x = ||loads||_2 / n, in (0, 1].
+
+    Other arguments and errors as `fixed_window`.
+    """
+    x = formula.reals(0, 1, open_low=True, norm=norm)
+    return _weighted(x, formula.epsilons(epsilon0), formula.deltas(delta), "Theorem A.5")
+
+
+def _weighted(x: np.ndarray, e0: np.ndarray, d: np.ndarray, label: str, **more) -> PublishedBound:
+    formula.broadcast(norm=x, epsilon0=e0, delta=d)
+    return _bound(_relaxed(4 * e0 + 2 * _log_gap(e0) + 2 * np.log(x), d), label, **more)
+
+
+def averaged_updates(
+    num_clients: ArrayLike, num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, delta2: ArrayLike
+) -> PublishedBound:
+    """[RCI] Theorem 4.1, A_avg: Theorem A.5 at sqrt(1/n + 1/m) + sqrt(log(1/delta2)/n), with total delta + delta2.
+
+    The loads' norm as the theorem bounds it, even where that is above 1. Arguments and errors as `fixed_window`;
+    num_clients: n, 1 to 1e12; delta2 in (0, 1). `PublishedBound.delta` is the sum.
+    """
+    n, m = formula.clients(num_clients), _slots(num_slots)
+    d, d2 = formula.deltas(delta), formula.deltas(delta2, "delta2")
+    formula.broadcast(num_clients=n, num_slots=m, delta=d, delta2=d2)
+    x = np.sqrt(1 / n + 1 / m) + np.sqrt(-np.log(d2) / n)
+    return _weighted(
+        x,
+        formula.epsilons(epsilon0),
+        d,
+        "Theorem 4.1",
+        delta=d + d2,
+        reason="delta is the sum delta + delta2",
+    )
+
+
+def shuffle(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
+    """[RCI] Theorem 5.1 = Theorem A.7, adaptive shuffling of n clients: a2 = E^3 (E - 1)^2 / n.
+
+    Arguments and errors as `fixed_window`.
+    """
+    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
+    formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
+    return _bound(_relaxed(3 * e0 + 2 * _log_gap(e0) - np.log(n), d), "Theorem 5.1")
+
+
+def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
+    """Erlingsson et al. 2019, Theorem 7, as [RCI] quotes it for comparison: a = 2 E^2 (E - 1).
+
+    epsilon = a (e^{a/n} - 1) + a sqrt(2 log(1/delta) / n). Arguments and errors as `fixed_window`.
+    """
+    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
+    formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
+    a = 2 * np.exp(2 * e0) * np.expm1(e0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = np.where(a > 0, a * np.expm1(a / n), 0.0) + a * np.sqrt(-2 * np.log(d) / n)
+    return PublishedBound(
+        value=value * _UP, label="Erlingsson et al. 2019, Theorem 7", source=formula.EFM, quantity=_QUANTITY
+    )
+
+
+def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
+    """The largest delta0 the (epsilon0, delta0) versions allow at delta1, rounded down.
+
+    (1 - e^-eps0) delta1 / (4 E (2 + ceil(log(2/delta1) / log(1/(1 - e^{-5 eps0}))))). Errors as `fixed_window`.
+    """
+    e0, d1 = formula.epsilons(epsilon0), formula.deltas(delta1, "delta1")
+    formula.broadcast(epsilon0=e0, delta1=d1)
+    missed = np.exp(-5 * e0)
+    with np.errstate(divide="ignore"):
+        # Either form keeps its digits: of a number near 0, or near 1.
+        rate = -np.where(missed < 0.5, np.log1p(-missed), np.log(-np.expm1(-5 * e0)))
+        repeats = np.ceil((np.log(2) - np.log(d1)) / rate * (1 + 1e-12))
+    return -np.expm1(-e0) * d1 / (4 * np.exp(e0) * (2 + repeats)) * (1 - 1e-12)
+
+
+def approximate_ldp(
+    pure: PublishedBound,
+    units: ArrayLike,
+    epsilon0: ArrayLike,
+    delta: ArrayLike,
+    delta0: ArrayLike,
+    delta1: ArrayLike,
+) -> PublishedBound:
+    """The (epsilon0, delta0)-LDP version of a theorem of this module, from its value at 8 epsilon0.
+
+    epsilon is `pure`, which must have been computed at 8 epsilon0; the total delta is delta + M (e^epsilon + 1) delta1,
+    M = m for Theorems 3.2 and 4.3 and n for 5.1, A.5 and 4.1 (there the paper prints m for some; pass the sum
+    delta + delta2 as delta for 4.1).
+
+    Args:
+      pure: the theorem at 8 epsilon0, at the same delta.
+      units: M.
+      epsilon0: at most 6.25, so that 8 epsilon0 is in range.
+      delta, delta1: in (0, 1).
+      delta0: of a message; at most `delta0_limit(epsilon0, delta1)`.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, in particular delta0 above its limit.
+    """
+    _validate.instance(PublishedBound, pure=pure)
+    e0 = formula.reals(0, formula.MAX_EPSILON0 / 8, epsilon0=epsilon0)
+    d, d1 = formula.deltas(delta), formula.deltas(delta1, "delta1")
+    d0, size = formula.reals(0, 1, delta0=delta0), formula.wholes(1, formula.MAX_CLIENTS, units=units)
+    limit = delta0_limit(e0, d1)
+    formula.broadcast(value=pure.value, units=size, delta=d, delta0=d0, limit=limit)
+    if (d0 > limit).any():
+        raise ValueError(
+            f"delta0={float(d0.max())!r}: expected at most {float(limit.min()):.6g}, the theorem's limit"
+        )
+    with np.errstate(over="ignore"):
+        total = (d + size * (np.exp(pure.value) + 1) * d1) * _UP
+    # A delta of 1 or more says nothing, whatever epsilon is.
+    value = np.where(total < 1, pure.value, np.inf)
+    return dataclasses.replace(
+        pure,
+        value=value,
+        delta=total,
+        label=f"{pure.label}, (epsilon0, delta0)",
+        reason="value at 8 epsilon0",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corollary33:
+    """[RCI] Corollary 3.3: A_fix run n/m times by all clients; epsilons at one total delta, see `corollary_3_3`."""
+
+    first: PublishedBound
+    exact: PublishedBound
+    relaxed: PublishedBound
+    closed: PublishedBound
+
+
+def corollary_3_3(
+    num_clients: ArrayLike, num_slots: ArrayLike, epsilon0: ArrayLike, beta: ArrayLike, delta: ArrayLike
+) -> Corollary33:
+    """[RCI] Corollary 3.3: n/m repetitions of A_fix with p_0 = m/n, so that all n updates are made.
+
+    `first` is one repetition, Theorem 3.2 at delta = beta; `exact` composes it, eps1 sqrt(2 (n/m) log(1/delta)) +
+    (n/m) eps1 (e^eps1 - 1); `relaxed` composes inequality (6), 2 sqrt(2 a2 log(1/beta)), in its place; `closed` is the
+    corollary's own form, with e^eps1 - 1 <= 3 eps1 / 2 put in. Total delta: delta + (n/m) beta.
+
+    Args:
+      num_clients: n. num_slots: m <= n. epsilon0: 0 to 50 nats. beta, delta: in (0, 1).
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, m > n, or shapes that do not broadcast.
+    """
+    n, m, e0 = formula.clients(num_clients), _slots(num_slots), formula.epsilons(epsilon0)
+    b, d = formula.deltas(beta, "beta"), formula.deltas(delta)
+    formula.broadcast(num_clients=n, num_slots=m, epsilon0=e0, beta=b, delta=d)
+    if (m > n).any():
+        raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
+    first = fixed_window(m, e0, b, check_in_prob=m / n)
+    half = np.sqrt(2 * m * np.exp(e0) * -np.log(b)) / n * np.expm1(e0)
+    total = (d + n / m * b) * _UP
+
+    def composed(eps1: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            second = np.where(eps1 > 0, n / m * eps1 * np.expm1(eps1), 0.0)
+            return (eps1 * np.sqrt(-2 * n / m * np.log(d)) + second) * _UP
+
+    relaxed = 2 * half
+    closed = (relaxed * np.sqrt(-2 * n / m * np.log(d)) + 1.5 * n / m * relaxed**2) * _UP
+    return Corollary33(
+        first=dataclasses.replace(first, label="Corollary 3.3, one repetition"),
+        exact=_bound(composed(first.value), "Corollary 3.3", delta=total),
+        relaxed=_bound(composed(relaxed * _UP), "Corollary 3.3 with inequality (6)", delta=total),
+        closed=_bound(closed, "Corollary 3.3, closed form", delta=total),
+    )
+
+
+# Sums of up to this many terms are taken term by term, longer ones in as many runs.
+_TERMS = 1 << 16
+
+
+@jax.jit
+def _slot_sum(
+    size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
+) -> tuple[Array, Array]:
+    """(upper, lower) of sum_i eps_i tanh(eps_i/2) + sqrt(2 log(1/delta) sum eps_i^2), settings in vectors.
+
+    eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, monotone in i: a run counts with either end.
+    """
+
+    def one(
+        size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
+    ) -> tuple[Array, Array]:
+        share = jnp.arange(_TERMS + 1, dtype=jnp.float64) / _TERMS
+        spread = jnp.round(size * share)
+        edges = jnp.where(
+            size <= _TERMS, jnp.minimum(jnp.arange(_TERMS + 1, dtype=jnp.float64), size), spread
+        )
+        count = edges[1:] - edges[:-1]
+
+        def at(index: Array) -> Array:
+            return jnp.logaddexp(0.0, log_weight - jnp.log(base + rise * index))
+
+        ends = at(edges[:-1]), at(jnp.maximum(edges[1:] - 1.0, 0.0))
+
+        def total(epsilon: Array) -> Array:
+            drift = jnp.sum(count * epsilon * jnp.tanh(0.5 * epsilon))
+            return drift + jnp.sqrt(2.0 * log_inverse_delta * jnp.sum(count * epsilon * epsilon))
+
+        return total(jnp.maximum(*ends)) * _UP, total(jnp.minimum(*ends)) * (2 - _UP)
+
+    return jax.vmap(one)(size, log_weight, rise, base, log_inverse_delta)
+
+
+def _unrelaxed(
+    shape: tuple[int, ...],
+    size: np.ndarray,
+    log_weight: np.ndarray,
+    rise: np.ndarray,
+    base: np.ndarray,
+    d: np.ndarray,
+    label: str,
+) -> PublishedBound:
+    with float64():
+        upper, lower = counts.in_batches(_slot_sum, [size, log_weight, rise, base, -np.log(d)])
+    return _bound(upper.reshape(shape), label, truncation_error=(upper - lower).reshape(shape))
+
+
+def fixed_window_unrelaxed(
+    num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
+) -> PublishedBound:
+    """The sum behind Theorem 3.2 before it is relaxed: eps_i = log(1 + p_0 E (E-1) / (i - 1 + E (m - i + 1))).
+
+    Term by term up to 65,536 slots, beyond that in as many runs, `truncation_error` included. Arguments and errors as
+    `fixed_window`.
+    """
+    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    shape, (m, e0, d, p0) = formula.broadcast(
+        num_slots=_slots(num_slots),
+        epsilon0=formula.epsilons(epsilon0),
+        delta=formula.deltas(delta),
+        check_in_prob=p0,
+    )
+    # Reversed: i - 1 + E (m - i + 1) is E + (E - 1)... from the last slot backwards m + (E - 1), m + 2 (E - 1), ...
+    rise = np.expm1(e0)
+    return _unrelaxed(
+        shape, m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum"
+    )
+
+
+def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
+    """The sum behind Theorem 5.1 before it is relaxed: eps_i = log(1 + E^2 (E-1) / (E^2 + (i-1) + (n-i) E)).
+
+    As `fixed_window_unrelaxed`.
+    """
+    shape, (n, e0, d) = formula.broadcast(
+        num_clients=formula.clients(num_clients),
+        epsilon0=formula.epsilons(epsilon0),
+        delta=formula.deltas(delta),
+    )
+    rise = np.expm1(e0)
+    base = np.exp(2 * e0) + n - 1
+    return _unrelaxed(shape, n, 2 * e0 + _log_gap(e0), rise, base, d, "Theorem 5.1, un-relaxed sum")

@@ -1,0 +1,534 @@
+"""`checkin ledger`: several runs of the same clients as one guarantee, from a file that keeps who added what."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import getpass
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import tyro
+
+from checkin_jax import _validate
+from checkin_jax._rounding import counted, down, up
+from checkin_jax._serialize import finite
+from checkin_jax._tables import columns, terminal_width
+from checkin_jax.cli.accounting import MORE, named
+from checkin_jax.cli.options import QUICK, Count, Job, Relation, RunOptions, UsageError, View, bounds_of
+from checkin_jax.cli.pages import page_of, say
+from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.randomizers import Randomizer
+
+if TYPE_CHECKING:
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant
+    from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
+    from checkin_jax.accounting.interop.ledger_file import Entry
+    from checkin_jax.accounting.interop.ledger_file import Ledger as LedgerFile
+    from checkin_jax.reports.declared import Deployment
+    from checkin_jax.reports.record import Record
+
+# Delta of a ledger that keeps none.
+_DELTA = 1e-6
+_NO_DELTA = f"the ledger keeps no delta, so that {_DELTA:g} is taken; checkin ledger add --delta records one"
+
+
+@dataclasses.dataclass(kw_only=True)
+class WhoOptions:
+    """Who writes into a ledger, and what for."""
+
+    note: str = ""
+    """Words about it, such as which team or site; not part of a summary."""
+    by: str | None = None
+    """Who does it; the name of the user when left out."""
+
+    @property
+    def who(self) -> str:
+        """The name that is kept."""
+        if self.by is not None:
+            return self.by
+        try:
+            return getpass.getuser()
+        except (OSError, KeyError):  # a container without a user database
+            return "unknown"
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerAdd(RunOptions, WhoOptions):
+    """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there.
+
+    Lines are appended and never changed; several processes may add at once.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2",
+        "year.json --availability june.csv --epsilon0 4 --on 2026-06-30 --delta 1e-8 --target-epsilon 1",
+    )
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    view: View = "messages"
+    """What the adversary sees of this run: messages without names, sums only (aggregate), or a client's own messages
+    with its name (local)."""
+    neighboring_relation: Relation = "replace-one"
+    """Which data sets are compared: one choice for the whole file."""
+    on: str | None = None
+    """Date of the run, such as 2026-06-30; today when left out."""
+    delta: float | None = None
+    """Delta of the whole ledger, which the file keeps from the first time that it is given."""
+    target_epsilon: float | None = None
+    """Epsilon that the whole ledger is to stay below, kept likewise."""
+    run: Path | None = None
+    """Folder of a run that was trained here, in place of a protocol and its messages: all rounds that were to run."""
+
+    def _ran(self) -> tuple[CheckInProtocol, Randomizer]:
+        """Protocol and randomizer of what is added.
+
+        Raises:
+          UsageError: --run beside other options of a run.
+        """
+        if self.run is None:
+            return self.build_protocol(), self.build_randomizer()
+        from checkin_jax.training.reports import recorded
+
+        for field in dataclasses.fields(RunOptions):
+            if getattr(self, field.name) != field.default:
+                raise UsageError(f"--{field.name.replace('_', '-')} is said by --run {self.run}")
+        found = recorded.read(self.run)
+        return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
+
+    def prepare(self) -> Job:
+        """Checks run and file; the job adds the one to the other."""
+        from checkin_jax.accounting.bounds.select import check_relation, units_alike
+        from checkin_jax.accounting.interop import ledger_file
+        from checkin_jax.accounting.interop.events import unit_event
+
+        protocol, randomizer = self._ran()
+        event = unit_event(protocol, randomizer, view=self.view)
+        check_relation(protocol, self.view, self.neighboring_relation)
+        if self.on is not None:
+            ledger_file.date(self.on)
+        relation = ledger_file.RELATIONS[self.neighboring_relation]
+        kept = _read(self.ledger) if self.ledger.exists() else ledger_file.Ledger(path=self.ledger)
+        if kept.entries and kept.neighboring_relation != relation:
+            raise UsageError(
+                f"{self.ledger}: its entries are of another neighboring relation than {self.neighboring_relation}"
+            )
+        ledger_file.target(kept, self.delta, self.target_epsilon)
+
+        def job() -> None:
+            try:
+                found, earlier = ledger_file.add(
+                    self.ledger,
+                    event,
+                    protocol.repeats if units_alike(protocol) else 1,
+                    on=self.on,
+                    note=self.note,
+                    by=self.who,
+                    neighboring_relation=relation,
+                    delta=self.delta,
+                    epsilon=self.target_epsilon,
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+            last = found.entries[-1]
+            run = f"{protocol.what}; {randomizer.words}; view {self.view!r}"
+            notes = (f"note: {note}" for note in _accountant(found).notes)
+            say(f"added to {self.ledger} as entry {last.id}: {run}", *notes)
+            if earlier is not None:
+                when = f" of {earlier.on}" if earlier.on else ""
+                say(
+                    f"warning: entry {earlier.id}{when} is the same run; if it was added twice: checkin ledger remove "
+                    f"{self.ledger} {last.id}"
+                )
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerList:
+    """Lists the entries of a ledger: number, date, run, who added it; and those that were removed."""
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json",)
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the file; the job prints."""
+        found = _read(self.ledger)
+
+        def job() -> None:
+            if self.json:
+                entries = [
+                    {**dataclasses.asdict(each), "words": each.words, "num_rounds": each.num_rounds}
+                    for each in found.entries
+                ]
+                target = {"delta": found.delta, "target_epsilon": found.epsilon}
+                print(json.dumps({**target, "entries": entries}, allow_nan=False))
+                return
+            rows = [("entry", "on", "by", "run"), *map(_row, found.entries)]
+            say(columns(rows, " ", (5, 10, 8), terminal_width()))
+
+        return job
+
+
+def _told(entry: Entry) -> str:
+    """The run in words, and what was noted of it."""
+    return f"{entry.words}{f' ({entry.note})' if entry.note else ''}"
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    told = _told(entry)
+    if entry.removed is not None:
+        gone = entry.removed
+        told = f"removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}: {told}"
+    return str(entry.id), entry.on or "unknown", entry.by, told
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerRemove(WhoOptions):
+    """Takes an entry out of a ledger, such as a run that was added twice; the file keeps the entry, and who did so."""
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json 3 --note 'added twice'",)
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    entry: tyro.conf.Positional[Count]
+    """Number of the entry, as checkin ledger list prints it."""
+
+    def prepare(self) -> Job:
+        """Reads the file; the job takes the entry out."""
+        from checkin_jax.accounting.interop import ledger_file
+
+        _read(self.ledger)
+
+        def job() -> None:
+            try:
+                found = ledger_file.remove(self.ledger, self.entry, note=self.note, by=self.who)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+            gone = found.entries[self.entry - 1]
+            say(
+                f"removed from {self.ledger}: entry {gone.id}, {gone.words}",
+                f"entries that count: {len(found.counted)}",
+            )
+
+        return job
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerShow:
+    """Shows what all runs of a ledger promise together, both ends, and what is left of its target; writes nothing."""
+
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --summary", "fleet.json --json")
+
+    ledger: tyro.conf.Positional[Path]
+    """The file, made by checkin ledger add or from `CheckInAccountant.state_dict()`."""
+    delta: float | None = None
+    """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
+    bounds: str = "best"
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
+    summary: bool = False
+    """What users of the devices may be told: how much is spent, without notes, names or sites."""
+    attack: bool = False
+    """Also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again."""
+    verbose: bool = False
+    """Also print the whole statement: every run, who is protected from whom, theorems and assumptions."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def prepare(self) -> Job:
+        """Reads the file; the job accounts for everything in it."""
+        found = _read(self.ledger)
+        delta, noted = _delta(found, self.delta)
+        accountant = _accountant(found, bounds_of(self.bounds))
+        if self.bounds == "fast":
+            noted = [*noted, QUICK]
+
+        def job() -> None:
+            try:
+                g = accountant.guarantee(delta, attack=self.attack or self.summary)
+            except ValueError as error:  # an empty ledger, labels of theorems that do not apply
+                raise UsageError(f"{self.ledger}: {error}") from error
+            left = _left(found, accountant, delta)
+            if self.summary:
+                _print_summary(found, g, left, as_json=self.json)
+            elif self.json:
+                target = {"target_epsilon": found.epsilon, "rounds_left": left}
+                print(json.dumps({**g.as_dict(), **target}, allow_nan=False))
+            elif self.verbose:
+                say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
+            else:
+                terms = () if g.terms is None else (f"{name}: {text}" for name, text in g.terms.lines)
+                notes = [f"note: {note}" for note in (*g.warnings, *noted)]
+                entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
+                say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
+
+        return job
+
+
+def _delta(found: LedgerFile, asked: float | None) -> tuple[float, list[str]]:
+    """The delta of a guarantee, and what has to be said of it."""
+    from checkin_jax.accounting.account import MIN_DELTA
+
+    if asked is None:
+        return (_DELTA, [_NO_DELTA]) if found.delta is None else (found.delta, [])
+    delta = _validate.real(MIN_DELTA, 1, delta=asked)
+    other = found.delta not in (None, delta)
+    return delta, [f"the ledger's own delta is {found.delta!r}"] if other else []
+
+
+def _left(found: LedgerFile, accountant: CheckInAccountant, delta: float) -> int | None:
+    """Rounds as those of the last run that fit into the target; None where there is no target, or no such run."""
+    runs = [each.unit for each in found.counted if each.unit is not None]
+    if found.epsilon is None or not runs:
+        return None
+    (protocol, randomizer, view), _ = runs[-1]
+    target = {"target_epsilon": found.epsilon, "target_delta": delta}
+    return accountant.rounds_left(protocol, randomizer, view=view, **target)
+
+
+def _left_words(found: LedgerFile, left: int | None) -> list[str]:
+    if left is None or found.epsilon is None:
+        return []
+    last = next(each for each in reversed(found.counted) if each.unit is not None)
+    return [f"left of epsilon {found.epsilon:g} at the rate of entry {last.id}: {counted(left, 'round')}"]
+
+
+def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, as_json: bool) -> None:
+    from checkin_jax.accounting.stated import in_short
+    from checkin_jax.reports.record import beliefs, percent
+
+    days = sorted(each.on for each in found.counted if each.on is not None)
+    rounds = sum(each.num_rounds for each in found.counted)
+    believed = {prior: ends.upper for prior, ends in beliefs(g.terms).items()}
+    if as_json:
+        told: dict[str, Any] = {
+            "runs": len(found.counted),
+            "rounds": rounds,
+            "first": days[0] if days else None,
+            "last": days[-1] if days else None,
+            "against": g.against,
+            "epsilon": g.epsilon,
+            "delta": g.delta,
+            "target_epsilon": found.epsilon,
+            "rounds_left": left,
+        }
+        print(json.dumps({**finite(told), "beliefs": {f"{p:g}": b for p, b in believed.items()}}))
+        return
+    between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+    spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
+    say(
+        f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
+        f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
+        *(() if left is None else (f"Left of it at the present rate: {counted(left, 'round')}.",)),
+        f"Against {in_short(g.against)}, a suspicion of one client's data of",
+        *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
+        f"but for a chance of {g.delta!r}.",
+    )
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerReport:
+    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
+
+    What a file of declarations may hold is said by checkin report --help.
+    """
+
+    heading: ClassVar[str] = "output"
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
+
+    ledger: tyro.conf.Positional[Path]
+    """The file."""
+    out: Path | None = None
+    """Where the page goes; left out: beside the file, with .html after its name. A page about something else stays."""
+    deployment: Path | None = None
+    """TOML file with the table [deployment]: what the deployer declares."""
+    last: Path | None = None
+    """The last statement about the ledger, in JSON: the page says what changed."""
+    delta: float | None = None
+    """Delta of the guarantee, in [1e-300, 1]; the ledger's own when left out."""
+    bounds: str = "best"
+    """Bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words: clones,hexagon."""
+
+    def prepare(self) -> Job:
+        """Reads the files; the job accounts for everything in the ledger and writes the page."""
+        from checkin_jax.reports import declared
+
+        said = None if self.deployment is None else declared.read(self.deployment)
+        made = recorded(self.ledger, self.delta, bounds_of(self.bounds), said, self.last)
+        return page_of(self.ledger, self.out, made, self.deployment)
+
+
+def recorded(
+    path: Path,
+    delta: float | None,
+    bounds: str | tuple[str, ...],
+    deployment: Deployment | None,
+    last: Path | None,
+    *,
+    attack: bool = False,
+) -> Callable[[], Record]:
+    """Reads a ledger; returns what accounts for it and makes the record of its page and statement.
+
+    attack: with an attacker's terms in every view; else in the one that may be relied on.
+    """
+    from checkin_jax.reports import declared, evidence, formats, subjects
+    from checkin_jax.reports.record import sentence
+
+    kept = _read(path)
+    delta, notes = _delta(kept, delta)
+    notes += [QUICK] if bounds == "fast" else []
+    found, others = in_views(kept, bounds)
+    said = declared.Deployment() if deployment is None else deployment
+    before = None if last is None else formats.last_of(last)
+    relied_on = said.view or "local"
+
+    def made() -> Record:
+        return subjects.of_ledger(
+            path.stem,
+            found.guarantee(delta, attack=delta < 1 and (attack or relied_on not in others)),
+            {
+                view: each.guarantee(delta, attack=delta < 1 and (attack or view == relied_on))
+                for view, each in others.items()
+            },
+            ledger=kept,
+            last=before,
+            notes=[sentence(note) for note in notes],
+            files=evidence.digests([path]),
+            source=path.resolve().name,
+            deployment=said,
+        )
+
+    return made
+
+
+ACTIONS: dict[str, type] = {
+    "add": LedgerAdd,
+    "list": LedgerList,
+    "remove": LedgerRemove,
+    "show": LedgerShow,
+    "report": LedgerReport,
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Ledger:
+    """Keeps a ledger of all that the same clients take part in, whoever trains them: adds to it, shows it, reports."""
+
+    action: (
+        Annotated[LedgerAdd, tyro.conf.subcommand("add")]
+        | Annotated[LedgerList, tyro.conf.subcommand("list")]
+        | Annotated[LedgerRemove, tyro.conf.subcommand("remove")]
+        | Annotated[LedgerShow, tyro.conf.subcommand("show")]
+        | Annotated[LedgerReport, tyro.conf.subcommand("report")]
+    )
+
+    def prepare(self) -> Job:
+        """Checks the arguments of what is to be done; the job does it."""
+        return self.action.prepare()
+
+
+def _read(path: Path) -> LedgerFile:
+    """The ledger in a file; UsageError if it is none. A line that was cut short is said."""
+    from checkin_jax.accounting.interop import ledger_file
+
+    try:
+        found = ledger_file.read(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if found.torn:
+        say(f"{path}: the last line was cut short while it was written, and does not count", to=sys.stderr)
+    return found
+
+
+def _accountant(
+    found: LedgerFile, bounds: str | tuple[str, ...] = "best", view: str | None = None
+) -> CheckInAccountant:
+    """Everything that counts in a ledger, composed; view: as if all of it were seen in that view.
+
+    Raises:
+      ValueError: the neighboring relation has no bound in the view.
+    """
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
+
+    state = found.state
+    if view is not None:
+        state["ledger"] = [{**each, "view": view} for each in state["ledger"]]
+    accountant = CheckInAccountant(NeighboringRelation[found.neighboring_relation], bounds=bounds)
+    with _told_below():
+        accountant.load_state_dict(state)
+    return accountant
+
+
+def in_views(
+    found: LedgerFile, bounds: str | tuple[str, ...]
+) -> tuple[CheckInAccountant, dict[str, CheckInAccountant]]:
+    """A ledger, and view -> the same as if all of it were seen in that view, for those views that have a bound and are
+    not the ledger's own; none of them where a trusted server's events are in it."""
+    whole, others = _accountant(found, bounds), {}
+    state = found.state
+    if state["central"] or state["non_private"]:
+        return whole, {}
+    for view in VIEWS:
+        if any(each["view"] != view for each in state["ledger"]):
+            with contextlib.suppress(ValueError):  # the relation has no bound in this view
+                others[view] = _accountant(found, bounds, view)
+    return whole, others
+
+
+@contextlib.contextmanager
+def _told_below() -> Iterator[None]:
+    """That views differ is printed with the ledger's other notes."""
+    from checkin_jax.accounting.interop.accountant import MixedViewsWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixedViewsWarning)
+        yield
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerBudget:
+    """What a ledger has spent and what is left, for `checkin budget`."""
+
+    ledger: Path
+    json: bool = False
+
+    def prepare(self) -> Job:
+        """Reads the file; the job accounts for it and prints."""
+        found = _read(self.ledger)
+        delta, notes = _delta(found, None)
+        accountant = _accountant(found)
+
+        def job() -> None:
+            try:
+                g = accountant.guarantee(delta)
+            except ValueError as error:  # an empty ledger
+                raise UsageError(f"{self.ledger}: {error}") from error
+            left = _left(found, accountant, delta)
+            budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
+            if self.json:
+                told = {"entries": len(found.counted), "target_epsilon": found.epsilon, "delta": delta}
+                told |= {"spent": g.epsilon, "left": budget, "rounds_left": left}
+                print(json.dumps(finite(told), allow_nan=False))
+                return
+            target = (
+                "no budget was set" if budget is None else f"epsilon {found.epsilon:g} at delta = {delta!r}"
+            )
+            say(
+                f"{self.ledger}: {counted(len(found.counted), 'run')}",
+                f"  budget     {target}",
+                f"  spent      {up(g.epsilon)}",
+                *(() if budget is None else (f"  left       {down(budget)}",)),
+                *(f"  {line}" for line in _left_words(found, left)),
+                *(f"note: {note}" for note in notes),
+            )
+
+        return job

@@ -1,0 +1,142 @@
+"""What one message of Flower's `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)` is really worth.
+
+That mod clips a client's update to `clipping_norm` and adds Gaussian noise of standard deviation
+`sensitivity sqrt(2 ln(1.25 / delta)) / epsilon`, whatever the clip is. Replacing a client's data moves the clipped
+update by as much as two clip norms, and leaving it out, or sending zeros, by one. The Gaussian mechanism's privacy is a
+function of that shift in standard deviations, exactly; the classical formula is proved for epsilon <= 1 only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from checkin_jax import _validate
+from checkin_jax._rounding import up
+from checkin_jax._serialize import finite
+from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
+from checkin_jax.accounting.composition import compose
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.randomizers import Gaussian
+
+_SLACK = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalDpWorth:
+    """One message of a `LocalDpMod`, by the exact profile of the Gaussian mechanism; all figures are rounded up.
+
+    Attributes:
+      clipping_norm, sensitivity, epsilon, delta: the setting.
+      noise_std: what the mod adds to every coordinate.
+      noise_multiplier: the same in clip norms: `Gaussian(noise_multiplier)` is this message.
+      epsilon_replaced: epsilon at delta where the client's data is replaced, which is local differential privacy.
+      epsilon_zero: the same where the data is there or the update is zero.
+      delta_replaced: delta at the epsilon that is claimed, data replaced.
+      honest: the randomizer with the least noise that has the claimed (epsilon, delta), or None where none has.
+    """
+
+    clipping_norm: float
+    sensitivity: float
+    epsilon: float
+    delta: float
+    noise_std: float
+    noise_multiplier: float
+    epsilon_replaced: float
+    epsilon_zero: float
+    delta_replaced: float
+    honest: Gaussian | None
+
+    validity = "certified"
+
+    @property
+    def holds(self) -> bool:
+        """True if the message has the epsilon and delta that are claimed."""
+        return self.epsilon_replaced <= self.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        out["honest"] = None if self.honest is None else self.honest.noise_multiplier
+        return finite(out | {"holds": self.holds, "validity": self.validity})
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "does NOT hold"
+        lines = [
+            f"({self.epsilon!r}, {self.delta!r})-local differential privacy of a message {verdict}",
+            f"  setting    clipping_norm={self.clipping_norm!r}, sensitivity={self.sensitivity!r}",
+            f"  noise      standard deviation {self.noise_std:.4g}, which is {self.noise_multiplier:.4g} clip norms",
+            f"  worth      epsilon {up(self.epsilon_replaced)} at delta = {self.delta!r}, a client's data replaced",
+            f"             epsilon {up(self.epsilon_zero)}, the data there or an update of zero",
+            f"             delta {up(self.delta_replaced)} at epsilon = {self.epsilon!r}, a client's data replaced",
+        ]
+        if self.honest is not None and not self.holds:
+            z = self.honest.noise_multiplier
+            lines.append(
+                f"  instead    {up(z)} clip norms of noise a message: cj.Gaussian.from_local(epsilon0="
+                f"{self.epsilon!r}, delta0={self.delta!r})"
+            )
+        lines.append("  counts     one message; further ones add up, see `checkin epsilon --view local`")
+        return "\n".join(lines)
+
+
+def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, delta: float) -> LocalDpWorth:
+    """Accounts for one message of `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)`: its true worth, certified.
+
+    Assumes flwr's formula for the noise (flwr 1.42) and noise that is normal and fresh.
+
+    Args:
+      clipping_norm: above 0.
+      sensitivity: at least 0; the mod takes it apart from the clip.
+      epsilon: above 0.
+      delta: in (0, 1).
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range.
+
+    Examples:
+      >>> from checkin_jax.flower import local_dp_worth
+      >>> worth = local_dp_worth(clipping_norm=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5)
+      >>> worth.holds, round(worth.epsilon_replaced, 2)
+      (False, 1.61)
+    """
+    clip = _validate.real(0, math.inf, open_low=True, open_high=True, clipping_norm=clipping_norm)
+    moved = _validate.real(0, math.inf, open_high=True, sensitivity=sensitivity)
+    epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
+    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    std = moved * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+    multiplier = std / clip
+    replaced, zero = (_epsilon(shift / multiplier, delta) if multiplier else math.inf for shift in (2.0, 1.0))
+    try:
+        honest = Gaussian.from_local(epsilon0=epsilon, delta0=delta)
+    except ValueError:
+        honest = None
+    claimed = _delta(2.0 / multiplier, epsilon) if multiplier else 1.0
+    return LocalDpWorth(clip, moved, epsilon, delta, std, multiplier, replaced, zero, claimed, honest)
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    """Of the Gaussian mechanism of this shift, rounded up."""
+    if not math.isfinite(mu):
+        return math.inf
+    # Without its second term delta(eps) = Phi(mu/2 - eps/mu) - ... is at most this.
+    simple = 0.5 * mu * mu - mu * float(scipy.special.ndtri(delta))
+    found = max(simple, 0.0) * (1.0 + _SLACK)
+    if mu > MOST_SHIFT or not mu:
+        return found
+    return min(found, compose.upper_end([(LocalGaussian(1.0, mu), 1)], delta).upper)
+
+
+def _delta(mu: float, epsilon: float) -> float:
+    """Of the Gaussian mechanism of this shift at epsilon, rounded up."""
+    if mu > MOST_SHIFT:
+        return min(float(scipy.special.ndtr(0.5 * mu - epsilon / mu)) * (1.0 + _SLACK), 1.0)
+    if not mu:
+        return 0.0
+    with float64():
+        return min(float(GaussianProfile(mu).delta(np.asarray([epsilon]))[0]) * (1.0 + _SLACK), 1.0)

@@ -1,0 +1,240 @@
+"""The privacy profile of the Gaussian mechanism, exact in both tails, and its inverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import require_float64
+from checkin_jax.kernels.elementary import log1p, scaled_tail, scaled_tail_fall
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.execution.devices import float64
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+# Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
+_NODES, _WEIGHTS = (
+    0.5 * (np.polynomial.legendre.leggauss(8)[0] + 1),
+    0.5 * np.polynomial.legendre.leggauss(8)[1],
+)
+
+
+def log_cdf(x: Array) -> Array:
+    """log of the standard normal distribution function; relative error of the value below 1e-13."""
+    return backend.log_ndtr(x)
+
+
+def _asymptotic_one_minus_x_mills(x: Array) -> Array:
+    """1 - x Mills(x) by six terms: relative error below 3e-13 from x = 30 on."""
+    v = 1.0 / xp.square(x)
+    return v * (1.0 - v * (3.0 - v * (15.0 - v * (105.0 - v * (945.0 - v * 10395.0)))))
+
+
+def _mills(x: Array) -> Array:
+    """Phi(-x) / phi(x), the Mills ratio, for x > -30 or so.
+
+    Not by jax.scipy.special.erfcx, which is 0 between 26.55 and 26.64, where XLA flushes erfc to zero and it does not
+    yet use its series, and which jax 0.10.0 does not have.
+    """
+    direct = math.sqrt(0.5 * math.pi) * backend.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
+    if backend.holds(x < 30.0):
+        return direct
+    far = xp.maximum(x, 30.0)
+    return xp.where(x < 30.0, direct, (1.0 - _asymptotic_one_minus_x_mills(far)) / far)
+
+
+def _one_minus_x_mills(x: Array) -> Array:
+    """1 - x Mills(x) > 0; for large x from the asymptotic series, since 1 - x M cancels as x^-2."""
+    near = 1.0 - x * _mills(xp.minimum(x, 30.0))
+    if backend.holds(x < 30.0):
+        return near
+    return xp.where(x < 30.0, near, _asymptotic_one_minus_x_mills(xp.maximum(x, 30.0)))
+
+
+def hazard_beyond(x: Array) -> Array:
+    """phi(x) / Phi(-x) - x for x > -30 or so, by how much the normal law's hazard exceeds x; within 1e-12 of itself."""
+    return _one_minus_x_mills(x) / _mills(x)
+
+
+def log_delta(
+    mu: Float64[Array, "*#settings"], epsilon: Float64[Array, "*#settings"]
+) -> Float64[Array, "*#settings"]:
+    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile: delta_G of docs/theory_allocation.md.
+
+    Args:
+      mu: sensitivity over noise standard deviation, > 0 (float64).
+      epsilon: any real number (float64); broadcasts with mu.
+
+    Returns:
+      log delta, relative error of delta below 1e-12 for mu in [1e-8, 40] down to delta = 1e-300.
+      With a = epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)); the
+      difference is an integral of 1 - x M(x) when mu is small, so that nothing cancels.
+    """
+    require_float64(mu, epsilon)
+    mu, epsilon = xp.broadcast_arrays(mu, epsilon)
+    a = epsilon / mu - 0.5 * mu
+    b = epsilon / mu + 0.5 * mu
+    log_phi = -0.5 * a * a - _LOG_SQRT_2PI
+    short = mu <= 0.5
+    # Long steps in the right tail: M(b) is well below M(a).
+    right = xp.clip(a, 0.0, None)
+    long_value = log_phi + xp.log(xp.maximum(_mills(right) - _mills(right + mu), 1e-300))
+    # Left of the mode delta is not small and the plain difference is exact.
+    log_first = log_cdf(-a)
+    left_value = log_first + log1p(-xp.exp(xp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
+    value = xp.where(a >= 0, long_value, left_value)
+    if backend.holds(~short):
+        return value
+    # Short steps: M(a) - M(b) = mu * mean of (1 - x M(x)) over [a, b].
+    step = xp.where(short, mu, 0.5)
+    middle = xp.clip(a, -30.0, None)
+    mean = sum(w * _one_minus_x_mills(middle + x * step) for x, w in zip(_NODES, _WEIGHTS))
+    short_value = log_phi + xp.log(step) + xp.log(mean)
+    return xp.where(short & (a > xp.where(mu < 1e-5, -30.0, -8.0)), short_value, value)
+
+
+# Steps of at most this much, in standard deviations (and relative to what is beyond): few terms of a Taylor series are
+# enough; longer ones are differences that keep their digits.
+_SHORT = 0.15
+# From here on the derivatives' leading terms are enough.
+_FAR = 100.0
+
+
+def _ratio_ahead(mu: Array, x: Array) -> Array:
+    """The profile H_{e^loss}(N(mu, 1) || N(0, 1)) at losses x mu, x >= 0, over exp(-a^2/2) if a = x - mu/2 >= 0.
+
+    Where a < 0 the profile itself. Relative error below 2e-12 for mu from 1e-8 on. With m(x) = e^{x^2/2} Phi(-x) it is
+    m(a) - m(a + mu): over short steps mu times the mean of -m'.
+    """
+    half = 0.5 * mu
+    a, b = x - half, x + half
+    if backend.holds(mu < _SHORT):
+        return _short(mu, x) * xp.where(a < 0, xp.exp(-0.5 * a * a), 1.0)
+    near = scaled_tail(xp.abs(a))
+    density = xp.exp(-0.5 * a * a)
+    # e^{a^2/2} overflows where mu is large.
+    long = xp.where(a < 0, 1.0 - density * (near + scaled_tail(b)), near - scaled_tail(b))
+    if backend.holds(~(mu < _SHORT)):
+        return long
+    return xp.where(mu < _SHORT, _short(mu, x) * xp.where(a < 0, density, 1.0), long)
+
+
+def _short(mu: Array, x: Array) -> Array:
+    """m(x - mu/2) - m(x + mu/2) for mu < _SHORT and x >= 0: mu times the mean of f = -m', by its derivatives at x.
+
+    f' = x f - m, and f^(k+1) = x f^(k) + (k+1) f^(k-1) for k >= 1; the eighth is at most 385 f.
+    """
+    near, square, f = x < _FAR, mu * mu, scaled_tail_fall(x)
+    at = xp.where(near, x, 1.0)
+    here = xp.where(near, f, 1.0)
+    first = at * here - scaled_tail(at)
+    second = at * first + 2.0 * here
+    third = at * second + 3.0 * first
+    fourth = at * third + 4.0 * second
+    sixth = at * (at * fourth + 5.0 * third) + 6.0 * fourth
+    more = square / 24.0 * (second + square / 80.0 * (fourth + square / 168.0 * sixth))
+    # f'' is about (6 - 42 / x^2) f / x^2.
+    inverse = 1.0 / xp.square(xp.maximum(x, _FAR))
+    return mu * (f + xp.where(near, more, f * square * inverse * (0.25 - 1.75 * inverse)))
+
+
+def delta_ahead(mu: Array, loss: Array) -> Array:
+    """`exp(log_delta)` for losses of at least zero, at a tenth of the time; what is below 1e-307 may be zero."""
+    x = loss / mu
+    a = x - 0.5 * mu
+    return _ratio_ahead(mu, x) * xp.where(a < 0, 1.0, xp.exp(-0.5 * a * a))
+
+
+def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
+    """Phi(-b) and Phi(-a) - Phi(-b) with a = x - mu/2, b = x + mu/2 for x >= 0; relative errors below 2e-12."""
+    half = 0.5 * mu
+    a, b = x - half, x + half
+    far = xp.exp(-0.5 * b * b) * scaled_tail(b)
+    short = mu * xp.maximum(x, 1.0) < 0.2
+    if backend.holds(short):
+        return far, _mass_between(mu, x)
+    tail = xp.exp(-0.5 * a * a) * scaled_tail(xp.abs(a))
+    long = xp.where(a < 0, 1.0 - tail, tail) - far
+    if backend.holds(~short):
+        return far, long
+    return far, xp.where(short, _mass_between(xp.where(short, mu, 0.0), xp.where(short, x, 0.0)), long)
+
+
+def _mass_between(mu: Array, x: Array) -> Array:
+    """Phi(mu/2 - x) - Phi(-mu/2 - x) for mu max(x, 1) < 0.2: mu times the mean density, by a series in mu.
+
+    By Hermite polynomials: h^2k He_2k(x) / (2k + 1)!, h = mu/2; in powers of (h x)^2.
+    """
+    h = xp.square(0.5 * mu)
+    y = h * xp.square(x)
+    first = 1.0 / 6.0 - h * (1.0 / 20.0 - h * (1.0 / 112.0 - h / 864.0))
+    second = 1.0 / 120.0 - h * (1.0 / 336.0 - h / 1728.0)
+    third = 1.0 / 5040.0 - h / 12960.0
+    mean = first + y * (second + y * (third + y * (1.0 / 362880.0)))
+    mean = y * mean + (1.0 - h * (1.0 / 6.0 - h * (1.0 / 40.0 - h * (1.0 / 336.0 - h / 3456.0))))
+    return mu * (1.0 / math.sqrt(2.0 * math.pi)) * xp.exp(-0.5 * xp.square(x)) * mean
+
+
+def log_delta_ahead(mu: Array, loss: Array) -> Array:
+    """`log_delta` for losses of at least zero."""
+    x = loss / mu
+    return xp.log(_ratio_ahead(mu, x)) - 0.5 * xp.square(xp.maximum(x - 0.5 * mu, 0.0))
+
+
+# Losses evaluated at a time, whose temporaries stay in the cache.
+_BLOCK = 4096
+
+
+def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
+    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out."""
+    return _in_blocks(log_delta, mu, epsilon)
+
+
+def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(delta_ahead, mu, loss)
+
+
+def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`log_delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    return _in_blocks(log_delta_ahead, mu, loss)
+
+
+@quietly
+def _in_blocks(kernel: Callable[..., Array], mu: float, loss: np.ndarray) -> np.ndarray:
+    flat = np.ravel(np.asarray(loss, dtype=np.float64))
+    found = np.empty_like(flat)
+    for start in range(0, flat.size, _BLOCK):
+        found[start : start + _BLOCK] = kernel(np.float64(mu), flat[start : start + _BLOCK])
+    return found.reshape(np.shape(loss))
+
+
+@quietly
+def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
+    low = xp.full_like(epsilon, math.log(1e-9))
+    high = xp.full_like(epsilon, math.log(1e3))
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        feasible = log_delta(xp.exp(middle), epsilon) <= log_target
+        return xp.where(feasible, middle, low), xp.where(feasible, high, middle)
+
+    return xp.exp(backend.fori_loop(0, steps, halve, (low, high))[0])
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """The largest mu whose Gaussian profile at epsilon is at most delta; the feasible end, rounded down.
+
+    The analytic Gaussian mechanism, never sqrt(2 log(1.25/delta))/epsilon. delta down to 1e-300; mu is
+    searched in [1e-9, 1e3], and the end 1e-9 is returned as 0 when even that is infeasible.
+    """
+    with float64():
+        # The profile's own rounding error is below 1e-12; ask for that much less.
+        target = xp.float64(math.log(delta) - 1e-11)
+        mu = float(_bisect_log_mu(xp.float64(epsilon), target))
+        return mu if mu > 1.01e-9 else 0.0

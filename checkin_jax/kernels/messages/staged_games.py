@@ -1,0 +1,531 @@
+r"""One round of shuffled check-in of eps0-LDP messages, asymptotically exact: T1+ by staged domination.
+
+With p = e^eps0, c = e^l >= 1 and a rate below one, the round's hockey-stick divergence is at most the value of a game
+[docs/theory_hexagon.md]: K clients check in, and each step z - c z' has any law with mean (1, 1) on the
+hexagon of the likelihood ratios z, z', whose corners are (p, 1), (1, p), (p, p), (1/p, 1/p), (1, 1/p), (1/p, 1).
+T1 replaces every step by one dominating law; here only the first few are. Once the sum of those is
+smooth, a law with nearly the largest variance there is (3-ary randomized response, or binary
+randomized response and its mirror image) with a share `eta` of T1's dominates all others *after* the sum. In
+stages over which the number of steps about doubles, the least such share is found by evaluating both sides at all
+points of a grid; by how much that may still fail, measured against e^{t x}, is bounded for all x and added.
+
+Steps are centred and in units of p - 1. Everything is scale-free: the cost does not grow with the number of clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
+from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.execution.backend import complex_of, irfft, xp
+from checkin_jax.kernels.messages.equal_steps import StepCounts
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
+
+# Nodes of the contour, and of it for very many steps: what lies beyond the period must be as much smaller as the share
+# of T1's law is then.
+USUAL, MANY = 640, 1024
+# Nodes a standard deviation of the sum of the period, points of the grid on which domination is checked a node, and the
+# standard deviation of the normal variable that is added (its square is lost in variance).
+_PER_DEVIATION, _POINTS, _SMOOTHING = 51.2, 2, 0.02
+# Between points h apart a function is above the chord by an eighth of what its second differences say, and this times
+# h^4 of its fourth derivative.
+_FOURTH = 5.0 / 192.0
+# Of how many points of the grid one is looked at first.
+_PART = 8
+# Nodes of the final sum whose phases are looked at.
+_TURNED = 256
+# The share of the law above all others that is expected, times the standard deviation of the sum in units of p - 1.
+_FEW = 1.0
+# Losses treated at a time: 10 MB of grids for each.
+BATCH = 13
+
+
+class Laws(NamedTuple):
+    """The laws of a game at the nodes of a contour, for one c; the last is above the others.
+
+    laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: two real orders beyond t on either side, for
+    Chernoff's bounds, and reach: T there, [laws, 2]. candidates: those of the game.
+    """
+
+    contour: stop_loss.Contour
+    theta: Array
+    laws: Array
+    real: Array
+    orders: Array
+    reach: Array
+    candidates: Array
+
+
+class Played(NamedTuple):
+    """The steps replaced so far: their sum S, log M_S at the game's two orders, and what domination failed by.
+
+    ratio: M_S(theta_k) / M_S(t), complex [nodes], kept because XLA would compute it anew for each law. debt: times
+    e^{t x} M_S(t) it is added to E(x + S)_+. growth: what all steps multiply a debt by, a logarithm.
+    """
+
+    total: stop_loss.Sum
+    ratio: Array
+    far: Array
+    debt: Array
+    growth: Array
+
+
+def _mixture(shares: Array, laws: Array) -> Array:
+    """shares [..., laws] times complex laws [laws, nodes]; by parts: XLA's complex products take many times as long."""
+    return complex_of(shares @ xp.real(laws), shares @ xp.imag(laws))
+
+
+def laws_on(
+    candidates: Array,
+    at: Array,
+    weights: Array,
+    deviation: Array,
+    order: Array,
+    nodes: int,
+    first: int | None = None,
+) -> Laws:
+    """The game with these laws on a contour for sums of this standard deviation; at its `first` nodes alone, if any."""
+    contour = stop_loss.Contour(order, nodes / _PER_DEVIATION * deviation, _SMOOTHING * deviation)
+    theta = stop_loss.nodes(contour, nodes if first is None else first)
+    squares = xp.square(at)
+    laws = _mixture(
+        weights * squares[None, :], stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
+    )
+    orders = xp.stack([order, order + 5.0 / deviation, -3.0 / deviation])
+    real = weights @ (squares[:, None] * xp.real(stop_loss.second(xp.outer(at, orders).astype(theta.dtype))))
+    return Laws(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
+
+
+def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
+    """`count` steps with the mixture `share` [laws] of the laws; domination fails by failed e^{t x} M_S(t) each."""
+    step, real = _mixture(share, game.laws), share @ game.real
+    square = xp.square(game.contour.order)
+    largest = xp.max(game.real[:-1])
+    # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
+    growth = log1p(square * xp.maximum(largest, real)) - log1p(square * real)
+    total = stop_loss.add(played.total, game.contour, game.theta, step, real, count)
+    return Played(
+        total,
+        xp.exp(total.log_ratio),
+        played.far + count * log1p(xp.square(game.orders) * (share @ game.reach)),
+        (played.debt + count * failed) * xp.exp(count * growth),
+        played.growth + count * growth,
+    )
+
+
+def t1_alone(game: Laws) -> Array:
+    """The mixture of laws that is T1's."""
+    return xp.concatenate([xp.zeros_like(game.real[:-1]), xp.ones_like(game.real[-1:])])
+
+
+def begin(game: Laws, first: Array) -> Played:
+    """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
+    nothing = xp.zeros_like(first)
+    normal = stop_loss.start(game.contour, game.theta)
+    alone = Played(
+        normal,
+        xp.exp(normal.log_ratio),
+        0.5 * xp.square(game.contour.smoothing * game.orders),
+        nothing,
+        nothing,
+    )
+    return add(game, alone, t1_alone(game), first, nothing)
+
+
+def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, points]."""
+    points = per_node * game.theta.size
+    ratio = played.ratio * (points / game.contour.period).astype(game.laws.dtype)
+    return irfft(ratio[None, :] * game.laws, points)
+
+
+def _larger(a: Array, b: Array | float) -> Array:
+    """The larger number, in a third of the time of XLA's maximum on a CPU. NaN may be lost: noise is NaN then, too."""
+    return xp.where(a > b, a, b)
+
+
+def _largest(rows: Array) -> Array:
+    """The largest of each column."""
+    return functools.reduce(_larger, rows)
+
+
+def _peak(values: Array) -> Array:
+    """The largest value of periodic rows [laws, points], between points too but for `_FOURTH`; a scalar."""
+
+    def inside(values: Array) -> Array:
+        bend = _larger(2.0 * values[:, 1:-1] - values[:, :-2] - values[:, 2:], 0.0)
+        ends = _larger(values[:, 1:-2], values[:, 2:-1])
+        return xp.max(_largest(ends + 0.125 * _larger(bend[:, :-1], bend[:, 1:])))
+
+    seam = xp.concatenate([values[:, -3:], values[:, :3]], axis=1)
+    return _larger(inside(values), inside(seam))
+
+
+def _failure(
+    game: Laws, played: Played, grid: Array, share: Array, left_out: Array | float | None = None
+) -> Array:
+    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d; w has the mixture `share`.
+
+    The largest excess on the grid, with second differences and fourth derivatives for what lies between; Chernoff's
+    bound for what lies beyond the period; and rounding. left_out: at most the sum of |M_S| / M_S(t) over positive
+    frequencies beyond the nodes; if it is not given, what the normal variable tells.
+    """
+    period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
+    size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
+    frequency = xp.imag(game.theta)
+    here = _peak(grid[:-1] - (share @ grid)[None, :])
+    apart = _mixture(share, game.laws)[None, :] - game.laws[:-1]
+    apart = xp.sqrt(xp.square(xp.real(apart)) + xp.square(xp.imag(apart)))
+    fourth = xp.max(apart @ (size * xp.square(frequency * frequency))) / period
+    between = _FOURTH * (period / points) ** 4 * fourth
+
+    largest = xp.max(game.real)
+    noise = size * (round_off.of_fft(points) * math.sqrt(points))
+    noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
+    # A half more, for second differences of rounded values.
+    left_out = stop_loss.beyond(game.contour, nodes) if left_out is None else left_out
+    unresolved = 3.0 * largest / period * (xp.sum(noise) + 2.0 * left_out)
+
+    # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
+    # where both are equal.
+    left, right = xp.abs(game.orders - game.contour.order)
+    steps = log1p(xp.square(game.orders) * xp.max(game.reach, axis=0))
+    log_left, log_right = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf
+    outside = (left * log_right + right * log_left - left * right * period) / (left + right)
+    wrapped = 4.0 * xp.exp(outside) / -xp.expm1(-xp.minimum(left, right) * period)
+    return xp.maximum(here, 0.0) + between + unresolved + wrapped
+
+
+def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
+    """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [laws].
+
+    On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`. Which candidate is
+    settled on a part of the grid: any one will do.
+    """
+    tried, among = game.candidates, game.candidates.shape[1]
+
+    def least(candidates: Array, grid: Array) -> Array:
+        main = candidates @ grid[:among]
+        missing = _largest(grid[:-1])[None, :] - main - allowed
+        room = grid[-1][None, :] - main
+        shares = xp.where(missing < room, missing / room, 1.0)
+        return xp.max(xp.where(missing > 0, shares, 0.0), axis=1)
+
+    rough = least(tried, grid[:, ::_PART])
+    best = xp.argmin((1.0 - rough) * (tried @ game.real[:among]) + rough * game.real[-1])
+    eta = least(tried[best][None, :], grid)[0]
+    others = xp.zeros(game.real.size - 1 - among)
+    return xp.concatenate([(1.0 - eta) * tried[best], others, eta[None]])
+
+
+def stage_law(
+    game: Laws,
+    played: Played,
+    allowed: Array,
+    per_node: int = _POINTS,
+    left_out: Array | float | None = None,
+) -> tuple[Array, Array]:
+    """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each.
+
+    per_node: points of the grid a node. left_out: as in `_failure`.
+    """
+    grid = _grid(game, played, per_node)
+    share = _choose(game, grid, allowed)
+    # T1's law dominates by theorem.
+    return share, xp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
+
+
+def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
+    """The game at the contour's first nodes alone, and at most the sum of |M_S| / M_S(t) over the others.
+
+    Further steps only lower that.
+    """
+    size = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
+    few = game._replace(theta=game.theta[:nodes], laws=game.laws[:, :nodes])
+    total = played.total._replace(log_ratio=played.total.log_ratio[:nodes], drift=played.total.drift[:nodes])
+    return few, played._replace(total=total, ratio=played.ratio[:nodes]), xp.sum(size[nodes:])
+
+
+class Staged(NamedTuple):
+    """The game once the law of all later steps is chosen: at the contour's first nodes alone.
+
+    share: of the law, [laws]; failed: by how much it fails. tail: what the other nodes add to a stop-loss transform.
+    """
+
+    game: Laws
+    played: Played
+    share: Array
+    failed: Array
+    tail: Array
+
+    def more(self, count: Array) -> Played:
+        """So many later steps."""
+        return add(self.game, self.played, self.share, count, self.failed)
+
+    def stop_loss(self, total: stop_loss.Sum, x: Array) -> Array:
+        """E(x + S)_+ for an S that begins with all that is played."""
+        return stop_loss.stop_loss(total, self.game.contour, self.game.theta, x, self.tail)
+
+
+def _binomial(
+    end: Staged,
+    clients: Array,
+    rate: Array,
+    before: Array,
+    x: Array,
+    shift: Array,
+) -> tuple[Array, Array]:
+    """(E(x + S)_+ and debts, S of K steps, K >= before; the chance that K < before), upper bounds.
+
+    Every step moves by `shift` >= 0 besides, the first `before` of them in x already.
+
+    For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to
+    E = (1 - g + g s)^n s^-J if |M| >= s, and at most E if |M| < s; E bounds Pr[K < J]. It is least at
+    s = J (1 - g) / ((n - J) g).
+    """
+    game, played, share, failed, _ = end
+    total, order = played.total, game.contour.order
+    plain, still = _mixture(share, game.laws), share @ game.real
+    # e^{theta shift} - 1, without cancellation.
+    grown, phase = jnp.expm1(order * shift), jnp.imag(game.theta) * shift
+    turned = jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
+    moved = grown.astype(plain.dtype) + (1.0 + grown).astype(plain.dtype) * turned
+    step = plain + moved * (1.0 / (game.theta * game.theta) + plain)
+    real = still + grown * (1.0 / jnp.square(order) + still)
+
+    def log_sum(excess: Array) -> Array:
+        return clients * log1p(rate * excess) - before * log1p(excess)
+
+    edge = jnp.clip(before * (1.0 - rate) / ((clients - before) * rate), 1e-3, 1.0)
+    log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
+    excess = game.theta * game.theta * step
+    log_step, size = stop_loss.log_one_plus(excess)
+    seen = stop_loss.add(
+        total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
+    )
+    log_real = log1p(jnp.square(order) * real)
+    ratio = seen.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(log_step.dtype)
+    kept = size >= jnp.square(edge)
+    late = stop_loss.Sum(
+        seen.log_mgf - before * log_real,
+        jnp.where(kept, ratio, jax.lax.complex(jnp.asarray(-1e4), jnp.zeros(()))),
+        jnp.where(kept, seen.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
+        seen.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
+    )
+    value = end.stop_loss(late, x)
+    # A step of the game multiplies e^{t x} by at most Q, and
+    # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
+    most = jnp.square(order) * jnp.maximum(still, jnp.max(game.real[:-1]))
+    growth = most + grown * (1.0 + most)
+    steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
+    debt = (played.debt + failed * steps) * jnp.exp(log_sum(growth) + total.log_mgf + order * x)
+    return value + debt, jnp.exp(log_edge)
+
+
+class Stages(NamedTuple):
+    """Numbers of steps: `first` with T1's law, `sizes` [stages] after them, the rest, from `before` on, alike.
+
+    tolerance: the relative error spent on failures of domination.
+    """
+
+    first: Array
+    sizes: Array
+    before: Array
+    tolerance: Array
+
+
+def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
+    """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
+    late = (seen.masses > 0) & (seen.counts >= before)
+
+    def part(count: Array) -> Array:
+        all_of_it = end.more(count - before)
+        debt = all_of_it.debt * jnp.exp(end.game.contour.order * x + all_of_it.total.log_mgf)
+        return end.stop_loss(all_of_it.total, x) + debt
+
+    values = jax.vmap(part)(jnp.where(late, seen.counts, before))
+    return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
+
+
+def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
+    """The standard deviation of about so many steps; it chooses the contour.
+
+    at, weights: as in `laws_on`, the last law above the others.
+    """
+    variances = mean * (weights @ jnp.square(at))
+    largest = jnp.max(variances[:-1])
+    # Of few large steps most have the law above all others.
+    share = jnp.minimum(_FEW * jax.lax.rsqrt(largest), 1.0)
+    return jnp.sqrt(largest + share * jnp.maximum(variances[-1] - largest, 0.0))
+
+
+def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
+    """An order for a normal sum of this deviation from x on, its saddle point; and about E(x + S)_+ e^{-t x} / M(t)."""
+    distance = -x / deviation
+    saddle = 0.5 * (distance + xp.sqrt(distance * distance + 8.0))
+    worth = xp.exp(-0.5 * xp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
+    return saddle / deviation, worth * deviation
+
+
+def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
+    """The steps before `stages.before`, and the law of later ones; only choices depend on mean and worth."""
+    counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
+    allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
+
+    def stage(played: Played, spent: tuple[Array, Array]) -> tuple[Played, None]:
+        count, allowed = spent
+        share, failed = stage_law(game, played, allowed)
+        return add(game, played, share, count, failed), None
+
+    played, _ = jax.lax.scan(stage, begin(game, stages.first), (stages.sizes, allowed[:-1]))
+    share, failed = stage_law(game, played, allowed[-1])
+    total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
+    few = game._replace(theta=game.theta[:_TURNED], laws=game.laws[:, :_TURNED])
+    return Staged(few, played._replace(total=total, ratio=played.ratio[:_TURNED]), share, failed, tail)
+
+
+def play(
+    rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
+) -> Staged:
+    """`staged` of a game; mean, x: how many steps there are, and where they begin, about."""
+    at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
+    deviation = expected_deviation(at, weights, mean)
+    order, worth = contoured(deviation, x)
+    game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order, nodes)
+    return staged(game, stages, mean, worth)
+
+
+def over_losses(
+    one: Callable[[Message, Array], Array], message: Message, losses: Float64[Array, " losses"]
+) -> Float64[Array, " losses"]:
+    """`one` of the message and a loss, at every loss; the message's own laws are those of the loss."""
+
+    def at(each: tuple[OwnLaws | None, Array]) -> Array:
+        own, loss = each
+        return one(message._replace(own=own), loss)
+
+    return jax.lax.map(at, (message.own, losses), batch_size=BATCH)
+
+
+def _one(
+    rules: Game,
+    binomial: bool,
+    nodes: int,
+    seen: StepCounts,
+    everybody: Array,
+    stages: Stages,
+    message: Message,
+    loss: Array,
+) -> Array:
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    mean = seen.rate * (seen.masses @ seen.counts)
+    x = -seen.clients * c_minus_1 / unit
+    end = play(rules, nodes, message, stages, loss, mean, x)
+    if binomial:
+        counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
+        value, early = _binomial(end, *counted)
+    else:
+        value, early = _counted(end, seen, stages.before, x)
+    # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
+    alone = message.alone(loss)
+    value = value * unit / seen.clients + (early + everybody) * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
+
+
+@functools.partial(jax.jit, static_argnames=("rules", "binomial", "nodes"))
+def profile_upper(
+    seen: StepCounts,
+    message: Message,
+    everybody: Float64[Array, ""],
+    stages: Stages,
+    losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
+    binomial: bool = True,
+    nodes: int = USUAL,
+) -> Float64[Array, " losses"]:
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    Args:
+      seen: which sums bound the round. binomial: seen.counts is [n], the number of steps Bin(n, seen.rate), rate < 1;
+        else the rate is 1. everybody: at most the probability that nobody is left to stand in for the client.
+      stages: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
+      rules: the laws of the game. nodes: of the contour; more than USUAL are worse than it but for very many steps.
+    """
+    require_float64(seen, message, everybody, stages, losses)
+    one = functools.partial(_one, rules, binomial, nodes, seen, everybody, stages)
+    return over_losses(one, message, losses)
+
+
+class PoolCounts(NamedTuple):
+    """Others of rate theta who stand in for a client of rate g <= theta: docs/theory_rates.md, T1h+.
+
+    number: n' + 1, [parts]. masses: of the parts, [parts]. theta, rate: scalars.
+    """
+
+    number: Array
+    masses: Array
+    theta: Array
+    rate: Array
+
+
+def _pooled(
+    rules: Game,
+    nodes: int,
+    lost: Array,
+    seen: PoolCounts,
+    stages: Stages,
+    message: Message,
+    loss: Array,
+) -> Array:
+    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    alone = message.alone(loss)
+    beta = seen.rate / seen.theta
+    # (n - k)(1 - c) / rho + k (1 - c) grows with k.
+    per_absent = (1.0 - seen.rate) / (1.0 - seen.theta) / beta
+    shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
+    middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
+    start = -middle / beta * c_minus_1 / unit
+    end = play(rules, nodes, message, stages, loss, seen.theta * middle, start)
+
+    def part(number: Array) -> Array:
+        x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
+        counted = number, seen.theta, stages.before, x, shift
+        value, early = _binomial(end, *counted)
+        return value * unit * beta / number + early * seen.rate * alone
+
+    value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    most = seen.rate * alone * (1.0 + ROUNDING)
+    # Beyond, the rounding of the shift's phase is not counted.
+    turned = jnp.max(jnp.imag(end.game.theta)) * shift
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
+
+
+@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
+def pool_upper(
+    seen: PoolCounts,
+    message: Message,
+    lost: Float64[Array, ""],
+    stages: Stages,
+    losses: Float64[Array, " losses"],
+    rules: Game = HEXAGON,
+    nodes: int = USUAL,
+) -> Float64[Array, " losses"]:
+    """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+
+    Args:
+      lost: at most the probability that the target takes part and nothing hides it, the whole pool being there or none.
+      stages: as in `profile_upper`, for the smallest pool of any mass. rules, nodes: as there.
+    """
+    require_float64(seen, message, lost, stages, losses)
+    return over_losses(functools.partial(_pooled, rules, nodes, lost, seen, stages), message, losses)

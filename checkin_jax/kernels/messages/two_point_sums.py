@@ -1,0 +1,81 @@
+r"""One round of shuffled check-in of Gaussian messages (T**), not adaptive within the round.
+
+With laws X and Y whose mixtures are above the centred term of every other client (`numerics.two_laws`), n clients and
+a rate gamma < 1 the round's hockey-stick divergence at c >= 1 is at most [docs/theory_gaussian.md, section 1b]
+
+    gamma^n D(c) + (1/n) max_{0 <= m <= n-1} E( -n (c - 1) + Y_1 + ... + Y_m + X_{m+1} + ... + X_{n-1} + T* )_+ ,
+
+all independent, each term with probability gamma, else 0. X, Y and T* become finite laws as in `hidden_messages`, cut
+at one knot; the largest over m is found as in `one_bit`.
+"""
+
+from __future__ import annotations
+
+import chex
+from jax import Array
+from jaxtyping import Float64
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.messages import hidden_messages, one_bit_profile
+
+
+@quietly
+def profile_upper(
+    clients: Float64[Array, ""],
+    rate: Float64[Array, ""],
+    deviation: Float64[Array, ""],
+    knots: Float64[Array, " knots"],
+    paths: hidden_messages.Paths,
+    losses: Float64[Array, " losses"],
+    ceilings: Float64[Array, " losses"],
+    right: Float64[Array, "2 3 knots"],
+    left: Float64[Array, "2 3 knots"],
+) -> Float64[Array, " losses"]:
+    """Upper bounds on (1/n) max_m E(...)_+ at c = e^losses >= 1, all on one contour; [losses].
+
+    Args:
+      clients: n. rate: gamma.
+      deviation: about a standard deviation of the sum. paths: for a law near X. Only sharpness depends on them.
+      knots: increasing from 0. losses: increasing, near each other.
+      ceilings: other upper bounds; above them nothing is refined.
+      right, left: E(d - k)_+ and E(-d - k)_+ of X, Y and T* there, or bounds on them, at the first and at the last of
+        the losses; bounds must be convex in c between.
+
+    Infinity where nothing is proved.
+    """
+    require_float64(clients, rate, deviation, knots, paths, losses, ceilings, right, left)
+    chex.assert_tree_shape_prefix((right, left), (2, 3))
+    x, others = -clients * xp.expm1(losses), clients - 1.0
+    every = [
+        hidden_messages.steps_of(hidden_messages.Law(knots, right[end, law], knots, left[end, law]))
+        for end in (0, 1)
+        for law in (0, 1, 2)
+    ]
+    beyond = xp.max(xp.stack([law.beyond for law in every]), axis=0)
+    left_beyond = xp.max(xp.stack([law.left_beyond for law in every]))
+    choice = hidden_messages.choose(paths, x[losses.size // 2], deviation)
+    path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
+    theta = stop_loss.nodes(path, hidden_messages.NODES)
+    begun = stop_loss.start(path, theta)
+    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
+    finite = [hidden_messages.cut_at(law, choice.cut) for law in every]
+    between, one = hidden_messages.shares(losses), xp.ones_like(rate)
+
+    def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
+        ends = [hidden_messages.step_on(path, *each, rate) for each in finite[law::3][: losses.size]]
+        return hidden_messages.add(total, path, theta, hidden_messages.mixed(ends, between), one)
+
+    def at(
+        star: stop_loss.Sum, first: stop_loss.Sum, second: stop_loss.Sum, x: Array, ceiling: Array
+    ) -> Array:
+        curve, rest = one_bit_profile.curve_between(path, theta, star, first, second, others, x)
+        return one_bit_profile.largest(curve, others, ceiling * clients) + rest
+
+    value = backend.vmap(at)(more(begun, 2), more(alone, 0), more(alone, 1), x, ceilings)
+    # n steps are cut.
+    lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
+    fits = rate * xp.max(xp.stack([xp.sum(weights) for _, weights in finite])) <= 1.0
+    value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
+    return xp.where(xp.isfinite(value) & fits, value, xp.inf)

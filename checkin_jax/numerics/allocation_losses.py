@@ -1,0 +1,383 @@
+r"""Sums of m lognormal variables on lattices: the two profiles of a random allocation of one Gaussian message.
+
+With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), mean one each, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
+
+    H_c(P||Q) = (rho/m) E(S - x)_+ ,    x = m (c - 1)/rho,            P = (1-rho) Q + (rho/m) sum_i N(mu e_i, I),
+    H_c(Q||P) = (c rho/m) E(-S - x)_+ , x = m (1 - 1/c)/rho,          Q = N(0, I).
+
+L is replaced by a law on a lattice that is above it in convex order (mass moved to both neighbours, the mean kept) or
+below it (a convex function below its stop-loss transform delta_G). The sum comes from one FFT for each of a few
+exponential tilts, every error bounded and counted on its side; heavy tails by a ladder of lattices, since
+
+    E(S - x)_+ = E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+    for x + m <= B  ("<=" for every B),
+
+and -S > x forces every L_i below m - x. Slots may be of two kinds, with shifts and weights of their own: `excess`.
+docs/theory_allocation.md has the proofs. Host code, numpy float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.kernels import ROUNDING
+from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.lazy_tail import TailWhereAsked
+from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
+from checkin_jax.numerics.tilted_sums import (
+    Steps,
+    Sum,
+    Tail,
+    outweighs,
+    step_sd,
+    steps_of,
+    tail_of,
+)
+
+# Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
+_STEP, _FEW, _MANY = 0.1, 100.0, 1e4
+_MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
+_RATIO = 4.0
+_MAX_SCALES = 200
+# More lattice points than this are not kept for any one scale.
+_MAX_GRID = 2**23
+# Nor is the law of a single term of two kinds made of more.
+_MAX_LAW = 2**24
+_HEAVY, _MAX_LEVELS = 1.2, 2**16
+# Beyond this loss c leaves float64.
+_MAX_LOSS = 690.0
+# More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
+MAX_SLOTS = 10**9
+# Of two kinds of terms: spacing in standard deviations of the smaller one, and most points of the lattice of sums.
+_FINE_STEP, _MOST_POINTS, _MOST_POINTS_FAR = 0.1, 2**18, 2**16
+# Subsampling alone is a better bound for fewer slots, or where less than this many times the last value is left.
+_FEW_SLOTS, _NEAR_END = 4.0, 1e3
+# Relative: what the places of lattice points are rounded by, with a wide margin.
+_PLACED = 1e-14
+
+
+class Profile(NamedTuple):
+    """Tails on a ladder of scales, each good as far as its end: the largest x, or the least sum if `reverse`.
+
+    number: how many terms the sum has. At a sum of k the tails are read at k - number, or at shift - k if `reverse`.
+    """
+
+    number: float
+    reverse: bool
+    ends: list[float]
+    shifts: list[float]
+    tails: list[Tail]
+
+
+def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
+    """Beyond these L has mean excess below exp(-log_inverse_mass - 7)."""
+    spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
+    return math.exp(-spread), math.exp(min(spread, 600.0))
+
+
+def _step_sd(mu: float, high: float, shared: bool) -> float:
+    """About the standard deviation of one term."""
+    if shared:
+        return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
+    return step_sd(mu, high)
+
+
+def profile(
+    mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
+) -> Profile:
+    """E(S - x)_+, or E(-S - x)_+ if reverse, for x >= 0, down to about `number` exp(-log_inverse_mass).
+
+    Args:
+      mu: shift over noise standard deviation, in [1e-6, 100].
+      number: m, how many terms. If more than MAX_SLOTS: `upper` takes that many, in the average; nothing below.
+      shared: terms above both kinds of `lognormal`; `upper` only.
+    """
+    m = float(min(number, MAX_SLOTS))
+    found = Profile(m, reverse, [], [], [])
+    if number > MAX_SLOTS and not upper:
+        return found
+    least, most = _least_and_most(mu, log_inverse_mass)
+    if shared:
+        least = _least_and_most(0.5 * mu, log_inverse_mass)[0]
+    least = least if least > 0.3 else 0.0
+    width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+    small = math.exp(-log_inverse_mass) * m
+    reached = 0.0
+    for _ in range(30):
+        reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
+    # One scale: the x from start to end, or the sums from start down to end.
+    start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
+    for scale in range(_MAX_SCALES):
+        high = min(most, start if reverse else m + end)
+        if not reverse:
+            # One such term outweighs what the others may lack, so that little is lost by cutting there.
+            high = min(high, 1.0 + 2.5 * end)
+        if high <= least:
+            break  # no sum of the truncated terms is so small: the last scale serves from here on
+        step = _step_sd(mu, high, shared)
+        sd = math.sqrt(m) * step
+        spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
+        points = _MAX_POINTS if scale == 0 else _MAX_POINTS_FAR
+        if scale > 0:
+            spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.125 * points))
+        if not upper and mu > _HEAVY and (reverse or scale == 0):
+            # The law below has little under one spacing.
+            finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
+            spacing = min(spacing, finest)
+        spacing = max(
+            spacing, 24.0 * sd / points, (high - least) / (_MAX_POINTS if upper else 2.0 * _MAX_LEVELS)
+        )
+        spacing = min(spacing, 0.1 * (high - least))
+        law = law_upper(mu, least, high, spacing, shared) if upper else law_lower(mu, least, high, spacing)
+        if law is None:
+            break
+        ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
+        centred = scale == 0 or not reverse
+        if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
+            break  # terms nearly without spread, far from their mean
+        steps = steps_of(law, reverse, centred)
+        tail = tail_of(Sum(((steps, m),)), ends, not reverse, points, upper)
+        if upper:
+            shift, extra = m * law.slack, m * (law.below if reverse else law.above)
+        elif reverse:
+            shift, extra = -m * law.slack, 0.0 if high >= start else -m * law.above
+        else:
+            shift, extra = -m * law.slack, m * (law.above * outweighs(steps, m, end, high, sd) - law.below)
+        found.tails.append(tail._replace(start=tail.start + shift, value=tail.value + extra))
+        found.shifts.append(m if centred else 0.0)
+        found.ends.append(end)
+        if found.tails[-1].value[-1] <= small or (not reverse and end > m * most):
+            break
+        start, end = end, end / _RATIO if reverse else _RATIO * end
+        if not 1e-290 < end < 1e290:
+            break
+    return found
+
+
+def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.ndarray:
+    """x of the forward direction, or the sum k of the reverse one, at losses >= 0."""
+    if not reverse:
+        with np.errstate(over="ignore"):
+            return np.minimum(number * np.expm1(np.minimum(loss, 700.0)) / used, 1e300)
+    return number * np.exp(-loss) if used == 1.0 else number * (1.0 + np.expm1(-loss) / used)
+
+
+def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
+    """Relative and absolute error of a sum so computed, with a wide margin."""
+    return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
+
+
+def profile_upper(
+    above: Profile, mu: float, used: float, loss: np.ndarray, shared: bool = False
+) -> np.ndarray:
+    """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
+
+    The sum's or, where it may be smaller, rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from other slots.
+    """
+    m, reverse = above.number, above.reverse
+    sums = _sums(m, used, loss, reverse)
+    relative, absolute = _margin(m, used, reverse)
+    sums = np.maximum(sums * (1.0 + relative) + absolute, 0.0) if reverse else sums * (1.0 - relative)
+    value = np.full(sums.shape, math.inf)
+    left = np.ones(sums.shape, dtype=bool)
+    last = len(above.ends) - 1
+    for i, (end, shift, tail) in enumerate(zip(above.ends, above.shifts, above.tails)):
+        here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
+        # The values fall with x: beyond the last scale its last one serves.
+        at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
+        grid = tail.start + tail.spacing * np.arange(tail.value.size)
+        value[here] = convex.falling(at, grid, tail.value, left=math.inf)
+        left &= ~here
+    # Of many slots the other bound is larger but for where the ladder ends and rounding may show.
+    least = float(above.tails[-1].value[-1]) if above.tails else math.inf
+    few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS)
+    value = value / m
+    some = sums[few] / m
+    value[few] = np.minimum(value[few], time_value(mu, some if reverse else 1.0 + some, shared))
+    with np.errstate(divide="ignore", over="ignore"):
+        scale = np.log(used) + (loss if reverse else 0.0)
+        bound = np.exp(scale + np.log(value))
+    return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
+
+
+def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P(A) - Q(A), Q(A)), or the same with P and Q exchanged if below.reverse, of a set near {its loss > loss}.
+
+    The first rounded down, the second up; zeros where nothing is known.
+    """
+    m, reverse = below.number, below.reverse
+    sums = _sums(m, used, loss, reverse)
+    difference, far = np.zeros(sums.shape), np.zeros(sums.shape)
+    left = np.ones(sums.shape, dtype=bool)
+    for end, shift, tail in zip(below.ends, below.shifts, below.tails):
+        here = left & ((sums >= end) if reverse else (sums <= end))
+        at = shift - sums[here] if reverse else sums[here]
+        index = np.clip(np.floor((at - tail.start) / tail.spacing), 0, tail.value.size - 1).astype(np.int64)
+        above = np.expm1(np.minimum(loss[here], _MAX_LOSS))
+        best = np.zeros(at.shape)
+        # Of the sets beside the place the one whose line is higher there.
+        for beside in (index, np.minimum(index + 1, tail.value.size - 1)):
+            apart, away = _line(tail, beside, m, used, shift if reverse else None)
+            value = apart - above * away
+            better = value > best
+            best = np.where(better, value, best)
+            difference[here] = np.where(better, apart, difference[here])
+            far[here] = np.where(better, away, far[here])
+        left &= ~here
+    return difference, far
+
+
+def _line(
+    tail: Tail, index: np.ndarray, m: float, used: float, shift: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The line of `lines_lower` of the sums beyond a point of the tail; zeros where nothing is known.
+
+    shift: as in `Profile` if reverse, else None.
+    """
+    x = tail.start + tail.spacing * index
+    value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
+    known = value > 0
+    value = np.where(known, value, 0.0)
+    if shift is not None:
+        share = 1.0 - (shift - x) / m
+        apart = used * (np.where(share > 0, low, high) * share + value / m)
+        away = high * (1.0 - used) + (used / m) * (high * (shift - x) - value)
+    else:
+        apart, away = (used / m) * (value + np.where(x > 0, low, high) * x), high
+    good = known & (apart > 0)
+    return (
+        np.where(good, apart, 0.0) * (1.0 - ROUNDING),
+        np.where(good, np.maximum(away, 0.0), 0.0) * (1.0 + ROUNDING),
+    )
+
+
+class Kind(NamedTuple):
+    """`number` terms weight (L - 1), L of the shift mu; 0 < weight <= 1."""
+
+    number: int
+    mu: float
+    weight: float
+
+
+def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]]:
+    """A spacing near this one, and how many of it each weight is; rounded up, and as little as may be."""
+    first = min(weights)
+    best, found = math.inf, (spacing, [1])
+    fewest = max(math.ceil(first / spacing), 2)
+    for units in range(fewest, 2 * fewest + 2):
+        fine = first / units
+        others = [math.ceil(weight / fine * (1.0 - 1e-12)) for weight in weights]
+        excess = max(count * fine / weight for count, weight in zip(others, weights))
+        if excess < best * (1.0 - 1e-6):
+            best, found = excess, (fine, others)
+    return found
+
+
+def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[float], list[float]]:
+    """Where each L is cut, and about the standard deviation of a term so cut.
+
+    Upwards, one such term outweighs what the others may lack, so that little is lost by cutting there; downwards so
+    large a term hardly ever counts.
+    """
+    highs = [
+        math.exp(min(5.0 * kind.mu + 0.5 * kind.mu**2, 600.0)) if reverse else 1.0 + 2.5 * end / kind.weight
+        for kind in kinds
+    ]
+    return highs, [kind.weight * step_sd(kind.mu, max(high, 1.5)) for kind, high in zip(kinds, highs)]
+
+
+class Excess:
+    """E(S - x)_+, or E(-S - x)_+ if reverse, from above for x >= 0, down to about exp(-log_inverse_mass) for each term.
+
+    On a ladder of scales, each good as far as its end; what is not asked for is not made.
+
+    Raises:
+      ValueError: from `at`, where the law of one term would not fit into memory: read downwards with mu above 2.4, or
+        less where weights differ.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> None:
+        self._kinds, self._mass, self._reverse = kinds, log_inverse_mass, reverse
+        width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+        whole = math.fsum(kind.number * kind.weight for kind in kinds)
+        self._small = math.exp(-log_inverse_mass) * whole
+        end = 0.0
+        for _ in range(30):
+            _, sds = _spreads(kinds, end, reverse)
+            end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
+        self._end = min(end, 0.75 * whole) if reverse else end
+        self._tails: dict[int, TailWhereAsked] = {}
+
+    def _ends(self, scale: int) -> tuple[float, float]:
+        end = self._end * _RATIO**scale
+        return (end / _RATIO if scale else 0.0), end
+
+    def _tail(self, scale: int) -> TailWhereAsked:
+        if scale not in self._tails:
+            self._tails[scale] = _scale(self._kinds, self._ends(scale), self._mass, self._reverse)
+        return self._tails[scale]
+
+    def _last(self, scale: int) -> bool:
+        """Whether the ladder ends here: little is left, or lattices beyond are coarser than the smaller terms."""
+        _, end = self._ends(scale)
+        return (
+            self._reverse
+            or _far_spacing(_RATIO * end) > 0.5 * min(kind.weight for kind in self._kinds)
+            or float(self._tail(scale).at(np.array([end]))[0]) <= self._small
+        )
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """The bound at x, any number of them; beyond the last end its last value serves."""
+        value = np.full(np.shape(x), math.inf)
+        left, scale = np.ones(np.shape(x), dtype=bool), 0
+        while left.any():
+            _, end = self._ends(scale)
+            beyond = left & (x > end)
+            here = left if beyond.any() and self._last(scale) else left & ~beyond
+            if here.any():
+                value[here] = self._tail(scale).at(np.minimum(x[here], end))
+            left, scale = left & ~here, scale + 1
+        return value * (1.0 + ROUNDING)
+
+
+def _far_spacing(end: float) -> float:
+    """The spacing for a scale that ends there, in lattices of so few points."""
+    return end / (0.12 * _MOST_POINTS_FAR)
+
+
+def _scale(
+    kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
+) -> TailWhereAsked:
+    """The tail from the first of `ends` to the second."""
+    start, end = ends
+    highs, sds = _spreads(kinds, end, reverse)
+    spreads = [kind.mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * kind.mu**2 for kind in kinds]
+    highs = [max(min(high, math.exp(min(spread, 600.0))), 1.5) for high, spread in zip(highs, spreads)]
+    total = math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
+    points = _MOST_POINTS if start == 0.0 else _MOST_POINTS_FAR
+    span = max(kind.weight * high for kind, high in zip(kinds, highs))
+    spacing = max(_FINE_STEP * min(sds), span / points, 24.0 * total / points)
+    if start > 0.0:
+        spacing = max(spacing, _far_spacing(end))
+    spacing, units = _units(spacing, tuple(kind.weight for kind in kinds))
+    steps, slack, beyond = [], 0.0, 0.0
+    for kind, high, count in zip(kinds, highs, units):
+        if high * count > _MAX_LAW:
+            raise ValueError(
+                f"mu={kind.mu!r} at weight={kind.weight!r}: expected a law of at most {_MAX_LAW:,} lattice points, not "
+                f"of {high * count:.3g}: a smaller mu, or weights nearer to each other"
+            )
+    for kind, spread, high, count in zip(kinds, spreads, highs, units):
+        low, scale = math.exp(-spread), count * spacing
+        # One is a lattice point: so many spacings are one.
+        law = law_upper(kind.mu, low if low > 0.3 else 0.0, high, 1.0 / (count - 0.5))
+        first = round(law.start * count) - count
+        masses = law.masses[::-1] if reverse else law.masses
+        least = -(first + law.masses.size - 1) if reverse else first
+        steps.append((Steps(least * spacing, spacing, masses), float(kind.number)))
+        slack += kind.number * (scale * law.slack + _PLACED * scale * high)
+        beyond += kind.number * scale * (law.below if reverse else law.above)
+    return TailWhereAsked(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)

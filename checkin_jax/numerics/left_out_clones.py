@@ -1,0 +1,579 @@
+r"""E+: shuffled messages of everybody, none depending on another of its round; a chain of clients that are spared.
+
+The client's message takes the place of another one's, whose own message joins those of r spared clients. With m = r + 1
+and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs/theory_shuffle.md],
+
+    n H_c <= E V_w(m T*) + tau (p - c) (N / (p + 1) + m) ,
+
+V_w the game of `kernels.messages.games` with steps of nearly even weights w_1, ..., w_N, which kappa and tau give; T* a
+law that a profile D of m shuffled messages gives; and D is this bound again with fewer clients, down to T1. Arrays are
+numpy's, float64. Profiles are kept as logarithms, because exponential moments weigh their tails.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jax import Array
+
+from checkin_jax import _validate
+from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
+from checkin_jax.kernels.execution.backend import quietly
+from checkin_jax.kernels.messages import staged_games
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
+from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.staged_clones import distances, nodes_for
+
+# Most links; the shares of the clients that may be spared; fewer clients than _FEWEST have T1 alone.
+_LINKS, _SHARES, _FEWEST = 3, (0.45, 0.3, 0.2, 0.1, 0.05), 100
+# Of the forecast: the variance that a link must leave of T1's, the weights' largest distance from one, the share of its
+# square that is their variance, and how much more than its own variance a pool adds.
+_GAIN, _WIDEST, _VARIANCE, _POOLED = 0.99, 0.8, 0.37, 1.02
+# What outputs with uneven weights may add, of the answer: at loss zero, and times the square of the loss in deviations.
+_UNEVEN, _UNEVEN_FAR = 1e-3, 3e-4
+# What is e^12 times what does not matter is a third of delta.
+_BELOW_DELTA = 12.0
+# Shares of the clients with the largest weights: where bounds on their sums touch.
+_TOUCHING = (0.3, 0.12, 0.03)
+# Exponents kappa, times a deviation of the pool's loss.
+_KAPPAS = np.geomspace(1.5, 14.0, 48)
+# Losses of a profile: as far as stages go and as far as contours do, in deviations; the distance of neighbours at zero,
+# and the largest; the ratio of neighbours beyond. Losses of the round itself.
+_STAGED, _CONTOUR, _NEAR, _WIDE, _RATIO = 8.0, 12.0, 0.14, 0.45, 1.15
+_LOSSES = 40
+# How many times as many steps there are at a stage's end as at its beginning; of how many steps one has T1's law.
+_GROWS, _FIRST = 3.0, 2000.0
+# Sums' transforms below e to these, over their value at the order, need no nodes of the contour, and no pool; both are
+# counted. Numbers of nodes with a quick transform, and points of the grid for each.
+_SMALL, _VANISHES = -60.0, -50.0
+_NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
+# Relative, what rounding may do to a pool's moment at the order.
+_POOL_ROUNDING = 1e-7
+# delta over the number of units is e^_SURE times what does not matter: there one round is asked for, in these ratios.
+_SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
+# Orders of Chernoff's bound, times a normal law's.
+_ORDERS = np.geomspace(0.05, 60.0, 64)
+
+
+def _knots() -> np.ndarray:
+    """Places at which chords of a normal law's profile cost little, in standard deviations."""
+    found = [0.0]
+    while found[-1] < _CONTOUR:
+        found.append(found[-1] + min(_NEAR * math.exp(found[-1] ** 2 / 6.0), _WIDE))
+    return np.array(found)
+
+
+_KNOTS = _knots()
+
+
+class StepLaws(NamedTuple):
+    """What one other client's message may tell, at one c.
+
+    at: values of a step, centred, in units of p - 1, [values]. laws: their probabilities, [laws, values], the last law
+    above the others in convex order. alone: what one message by itself gives away at most.
+    """
+
+    at: Array
+    laws: Array
+    alone: float
+
+
+class Steps(NamedTuple):
+    """The steps of a mechanism: epsilon0 in nats; their laws at c = 1 + above < p; `Game.candidates`."""
+
+    epsilon0: float
+    laws: Callable[[float], StepLaws]
+    candidates: tuple[tuple[float, ...], ...]
+
+
+def of_game(rules: Game, message: Message) -> Steps:
+    """The steps of eps0-LDP messages in a game."""
+    unit = math.expm1(float(message.epsilon0))
+
+    @quietly
+    def laws(above: float) -> StepLaws:
+        alone = (unit - above) / (unit + 2.0) * (1.0 + ROUNDING)
+        return StepLaws(rules.places(host(above), message), rules.laws(message), alone)
+
+    return Steps(float(message.epsilon0), laws, rules.candidates)
+
+
+class LogProfile(NamedTuple):
+    """A convex bound on hockey-stick divergences, linear in c between knots, both directions.
+
+    above: c - 1, increasing from 0 to p - 1. logs: of the values, -inf at the last knot alone.
+    """
+
+    above: np.ndarray
+    logs: np.ndarray
+
+    @property
+    def log_slopes(self) -> np.ndarray:
+        """log of how fast the profile falls between knots."""
+        with np.errstate(divide="ignore"):
+            return self.logs[:-1] + np.log(-np.expm1(np.diff(self.logs))) - np.log(np.diff(self.above))
+
+    def log_at(self, above: float) -> float:
+        """log of the value at c = 1 + above < p, rounded up."""
+        right = int(np.searchsorted(self.above, above, side="right"))
+        left = right - 1
+        part = (self.above[right] - above) / (self.above[right] - self.above[left])
+        ratio = math.exp(self.logs[right] - self.logs[left])
+        return float(self.logs[left]) + math.log(ratio + (1.0 - ratio) * part) + 1e-12
+
+
+def _log_hull(above: np.ndarray, logs: np.ndarray) -> LogProfile:
+    """The largest convex function below points whose logarithms are given, the last one zero."""
+    kept: list[int] = []
+    slopes: list[float] = []
+
+    def log_slope(i: int, j: int) -> float:
+        fall = logs[j] - logs[i]
+        if fall >= 0.0:
+            return -math.inf
+        return logs[i] + math.log(-math.expm1(fall)) - math.log(above[j] - above[i])
+
+    for i in range(len(above)):
+        while len(kept) > 1 and log_slope(kept[-1], i) >= slopes[-1]:
+            kept.pop()
+            slopes.pop()
+        if kept:
+            slopes.append(log_slope(kept[-1], i))
+        kept.append(i)
+    return LogProfile(above[kept], logs[kept])
+
+
+class Weights(NamedTuple):
+    """Weights of the steps, falling, and of how many steps each is at least; they majorize all even enough ones."""
+
+    values: np.ndarray
+    counts: np.ndarray
+
+
+def _arcosh_one_plus(y: np.ndarray) -> np.ndarray:
+    return np.log1p(y + np.sqrt(y) * np.sqrt(y + 2.0))
+
+
+def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
+    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa (rho_i - rho_j) <= 1 + excess.
+
+    q (1-q) omega(q) bounds the sum of the largest q count of (rho_i - 1) over count, omega(q) = arcosh(1 + excess /
+    (2 q (1-q))) / kappa, and is concave in q: the line that touches it at q bounds all partial sums. None if the
+    largest weight exceeds 2, or if there are fewer than two weights.
+    """
+    if count < 2:
+        return None
+    least = 1.0 / count
+    q = np.array([0.5, *(share for share in _TOUCHING if share > 2.0 * least)])
+    z = q * (1.0 - q)
+    y = 0.5 * excess / z
+    omega = _arcosh_one_plus(y)
+    u = (1.0 - 2.0 * q) * (omega - np.sqrt(y / (y + 2.0))) / kappa
+    u[0] = 0.0
+    beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)
+    last = (1.0 - least) * float(_arcosh_one_plus(np.array(0.5 * excess / (least * (1.0 - least))))) / kappa
+    last *= 1.0 + 1e-12
+    if last > 1.0 or not (np.diff(np.append(u, last)) > 0.0).all():
+        return None
+    u, beyond = np.append(u, last), np.append(beyond, 0.0)
+    tails = -np.diff(beyond) / np.diff(u) * count
+    # Whole numbers that round every weight up: `more` of 1 + u or above, `fewer` of 1 - u or below.
+    more, fewer = np.ceil(tails * (1.0 + 1e-12)), np.floor(tails * (1.0 - 1e-12))
+    high, low = -np.diff(np.append(more, 0.0)), -np.diff(np.append(fewer, 0.0))
+    middle = count - more[0] - fewer[0]
+    if middle < 0.0 or (high < 0.0).any() or (low < 0.0).any():
+        return None
+    values = np.concatenate([(1.0 + u[:0:-1]), [1.0], 1.0 - u[1:]])
+    counts = np.concatenate([high[::-1], [middle], low])
+    return Weights(values[counts > 0.0], counts[counts > 0.0])
+
+
+class Pool(NamedTuple):
+    """m T* of m clients, centred, in units of p - 1: places, logs of their masses, and of what these may err by."""
+
+    places: np.ndarray
+    log_masses: np.ndarray
+    log_errors: np.ndarray
+
+
+def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logs of masses at at[1:] of a law with E(Y - at)_+ = exp(logs), of their errors, and of Pr[Y > at[0]]."""
+    with np.errstate(divide="ignore"):
+        falls = -np.expm1(np.diff(logs))
+        slopes = logs[:-1] + np.log(falls) - np.log(np.diff(at))
+        off = slopes + np.log(64.0 * UNIT * (8.0 + np.abs(logs[:-1])) / falls)
+        after = np.append(slopes[1:], -math.inf)
+        masses = slopes + np.log(np.maximum(-np.expm1(np.minimum(after - slopes, 0.0)), 0.0))
+    return masses, np.logaddexp(off, np.append(off[1:], -math.inf)), slopes
+
+
+def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) -> Pool:
+    """The law T* that a profile of `clients` messages gives at c = 1 + above < p, with chords between knots."""
+    c, a, logs, unit = 1.0 + above, profile.above, profile.logs, p_minus_1
+    # On the right: (c / (1 + a)) D(1 + a) at c a / (1 + a) up to c, then D(1 + a) at a.
+    gap = 0.01 * float(a[1])
+    nearer, farther = a < above - min(gap, 0.5 * above), a > above + gap
+    farther[-1] = True
+    inside, outside = a[nearer], a[farther]
+    right = np.concatenate([c * inside / (1.0 + inside), [above], outside])
+    right_logs = np.concatenate(
+        [logs[nearer] + np.log(c / (1.0 + inside)), [profile.log_at(above)], logs[farther]]
+    )
+    masses, errors, slopes = _side(right, right_logs)
+    # On the left: E(y - Y)_+ is c D(1 + a) at y = -c a.
+    left_masses, left_errors, left_slopes = _side(c * a, math.log(c) + logs)
+    still = 1.0 - math.exp(slopes[0]) - math.exp(left_slopes[0])
+    middle_error = np.logaddexp(errors[0], left_errors[0]) if len(errors) else -math.inf
+    return Pool(
+        clients * np.concatenate([-c * a[:0:-1], [0.0], right[1:]]) / unit,
+        np.concatenate([left_masses[::-1], [math.log(max(still, 1e-300))], masses]),
+        np.concatenate([left_errors[::-1], [max(middle_error, math.log(64.0 * UNIT))], errors]),
+    )
+
+
+def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
+    """The sum and one variable with the pool's law besides.
+
+    The transform is a sum of positive masses, tilted at the order: what every node is off by is at most the same.
+    """
+    order, frequency = float(np.real(theta[0])), np.imag(theta)
+    tilted = pool.log_masses + order * pool.places
+    peak = float(np.max(tilted))
+    masses = np.exp(tilted - peak)
+    whole = float(np.sum(masses))
+    seen = np.flatnonzero(np.real(total.log_ratio) > _VANISHES)
+    last = int(seen[-1]) + 1
+    turns = frequency[:last, None] * pool.places[None, :]
+    ratio = np.exp(1j * turns) @ (masses / whole)
+    rounded = 8.0 * UNIT * (8.0 + np.abs(tilted) + np.abs(order * pool.places) + np.abs(turns[-1]))
+    off = (
+        float(np.sum(rounded * masses) + np.sum(np.exp(pool.log_errors + order * pool.places - peak))) / whole
+    )
+    if not off < 0.1 * _POOL_ROUNDING:
+        return total._replace(log_mgf=np.asarray(math.inf))
+    with np.errstate(divide="ignore"):
+        added = np.maximum(np.log(np.abs(ratio)), -1e4) + 1j * np.angle(ratio)
+    log_ratio = total.log_ratio.copy()
+    log_ratio[:last] += added
+    # Nothing turns what is left out: its size is below e^_VANISHES, and |ratio| <= 1.
+    absolute = total.absolute + 4.0 * off + 2.0 * math.exp(_VANISHES)
+    return stop_loss.Sum(
+        total.log_mgf + peak + math.log(whole) + _POOL_ROUNDING, log_ratio, total.drift, absolute
+    )
+
+
+@quietly
+def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
+    """E(x + count steps with T1's law)_+, from above."""
+    at, weights = steps.at, steps.laws[[-1, -1]]
+    deviation = host(np.sqrt(count * (weights[0] @ np.square(at))))
+    order, _ = staged_games.contoured(deviation, x)
+    candidates = host([[1.0]])
+    game = staged_games.laws_on(candidates, at, weights, deviation, order, staged_games.USUAL)
+    played = staged_games.begin(game, count)
+    return stop_loss.stop_loss(played.total, game.contour, game.theta, x)
+
+
+@quietly
+def _played_out(
+    steps: StepLaws,
+    tried: Array,
+    weights: Weights,
+    pool: Pool | None,
+    extra: Array,
+    x: Array,
+) -> Array:
+    """E V_w(x + the pool's variable)_+, from above.
+
+    tried: `Game.candidates`. extra: the pool's variance, which only chooses the contour.
+    """
+    at, laws = steps.at, steps.laws
+    one = np.max(laws[:-1] @ np.square(at))
+    number = float(np.sum(weights.counts))
+    deviation = host(np.sqrt(one * np.sum(np.square(weights.values) * weights.counts) + extra))
+    order, worth = staged_games.contoured(deviation, x)
+    all_nodes = nodes_for(number)
+
+    def scaled(weight: float, nodes: int) -> staged_games.Laws:
+        return staged_games.laws_on(tried, weight * at, laws, deviation, order, all_nodes, nodes)
+
+    plan = _stages(weights)
+    allowed = (
+        0.17 / math.sqrt(number) * worth / (len(plan) * np.array([max(count, 1.0) for _, count in plan]))
+    )
+    nodes, (weight, first) = all_nodes, plan[0]
+    game = scaled(weight, nodes)
+    played = staged_games.begin(game, host(first))
+    left_out = stop_loss.beyond(game.contour, nodes)
+    for (next_weight, count), spent in zip(plan[1:], allowed[1:]):
+        enough = _enough(played.total)
+        if enough < nodes:
+            game, played, beyond = staged_games.fewer(game, played, enough)
+            nodes, left_out = enough, left_out + beyond
+        if next_weight != weight:
+            weight, game = next_weight, scaled(next_weight, nodes)
+        share, failed = staged_games.stage_law(game, played, spent, _PER_NODE, left_out)
+        played = staged_games.add(game, played, share, host(count), failed)
+    total = played.total if pool is None else _with_pool(played.total, pool, game.theta)
+    debt = played.debt * np.exp(order * x + total.log_mgf)
+    # Frequencies that are left out, each for two, are beyond the last node.
+    tail = 2.0 * left_out / (game.contour.period * np.square(np.imag(game.theta[-1])))
+    return stop_loss.stop_loss(total, game.contour, game.theta, x, tail) + debt
+
+
+def _enough(total: stop_loss.Sum) -> int:
+    """A number of nodes beyond which the sum's transform is small; a grid on so many has a quick transform."""
+    large = np.flatnonzero(np.real(total.log_ratio) > _SMALL)
+    return next(size for size in _NODES if size > large[-1])
+
+
+def _stages(weights: Weights) -> list[tuple[float, float]]:
+    """Weights and numbers of steps of the stages, the first for T1's law."""
+    steps = float(np.sum(weights.counts))
+    order = np.argsort(-weights.counts, kind="stable")
+    kinds = list(zip(weights.values[order].tolist(), weights.counts[order].tolist()))
+    done = min(max(4.0, round(steps / _FIRST)), kinds[0][1])
+    plan = [(kinds[0][0], done)]
+    left = kinds[0][1] - done
+    for i, (weight, count) in enumerate(kinds):
+        left = left if i == 0 else count
+        while left > 0.0:
+            some = min(left, round((_GROWS - 1.0) * done))
+            if left - some < 0.5 * some and some < left and left <= 1.5 * (_GROWS - 1.0) * done:
+                some = left
+            plan.append((weight, float(some)))
+            left -= some
+            done += some
+    return plan
+
+
+@quietly
+def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
+    """log of T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
+    p_minus_1 = math.expm1(steps.epsilon0)
+    found = np.empty(len(above))
+    for i, each in enumerate(above.tolist()):
+        at, laws, _ = steps.laws(each)
+        weights = laws[-1]
+        deviation = math.sqrt(clients * float(weights @ np.square(at)))
+        x = -clients * each / p_minus_1
+        order = -x / deviation**2 * _ORDERS
+        raised = np.outer(order, at)
+        peak = np.max(raised, axis=1)
+        log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights)
+        height = order * x + clients * log_moment
+        rounding = 16.0 * UNIT * (clients * (1.0 + peak) + np.abs(order * x))
+        found[i] = np.min(height + rounding - 1.0 - np.log(order))
+    return found + math.log(p_minus_1 / clients) + 1e-12
+
+
+def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray) -> np.ndarray:
+    """log of 2 kappa^2 int cosh(kappa t) D(1 + t) dt, from above, for each kappa."""
+
+    def log_sinh(x: np.ndarray) -> np.ndarray:
+        return x + np.log(-0.5 * np.expm1(-2.0 * x))
+
+    first, last = profile.above[:-1], profile.above[1:]
+    terms = profile.log_slopes + math.log(2.0)
+    terms = (
+        terms
+        + log_sinh(0.5 * kappa[:, None] * (first + last))
+        + log_sinh(0.5 * kappa[:, None] * (last - first))
+    )
+    return np.logaddexp.reduce(terms, axis=1) + math.log(2.0) + 1e-9
+
+
+class _Plan(NamedTuple):
+    """What a round of n clients may do: the variance of one of n equal steps like it, about; m, or 0 for T1 alone."""
+
+    variance: float
+    pooled: int
+
+
+def _plan(clients: int, unit: float, variances: tuple[float, float], needed: float, links: int) -> _Plan:
+    """The forecast that chooses how many clients are spared; any choice gives a bound.
+
+    Args:
+      unit: p - 1. variances: the largest of a step, and T1's. needed: log(1 / tau), about.
+    """
+    largest, t1 = variances
+    best = _Plan(t1, 0)
+    if clients < _FEWEST or links == 0:
+        return best
+    for share in _SHARES:
+        pooled = round(share * clients)
+        inner = _plan(pooled, unit, variances, needed, links - 1).variance
+        spread = math.sqrt(2.0 * (needed + math.log(4.0)) * inner / pooled) * unit
+        steps = (clients - pooled) * largest * (1.0 + _VARIANCE * spread**2)
+        made = (steps + pooled * inner * _POOLED) / clients
+        if spread < _WIDEST and made < min(best.variance, _GAIN * t1):
+            best = _Plan(made, pooled)
+    return best
+
+
+class Link:
+    """Shuffled messages of n clients, m - 1 of whom are spared; T1 where m is 0.
+
+    Attributes:
+      pooled: m. deviation: of the loss, about.
+    """
+
+    def __init__(self, steps: Steps, clients: int, log_inverse_mass: float, links: int = _LINKS) -> None:
+        """
+        Args:
+          steps: of the mechanism. clients: n >= 1. links: how many may be spared one after the other.
+          log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+        """
+        self.steps, self.clients = steps, clients
+        self.unit = math.expm1(steps.epsilon0)
+        at, laws, _ = steps.laws(0.0)
+        each = laws @ np.square(at)
+        variances = float(np.max(each[:-1])), float(each[-1])
+        needed = max(log_inverse_mass - _BELOW_DELTA, 8.0)
+        variance, self.pooled = _plan(clients, self.unit, variances, needed, links)
+        self.deviation = math.sqrt(variance / clients) * self.unit
+        if self.pooled:
+            self.inner = Link(steps, self.pooled, log_inverse_mass, links - 1)
+            self.kappas = _KAPPAS / self.inner.deviation
+
+    @functools.cached_property
+    def pool(self) -> LogProfile:
+        """Of the m clients."""
+        return self.inner.profile()
+
+    @functools.cached_property
+    def log_excess(self) -> np.ndarray:
+        """log of C - 1 for each kappa."""
+        return _log_cosh_excess(self.pool, self.kappas)
+
+    def _weights(self, tau: float) -> Weights | None:
+        """The best that are told by kappa, for outputs whose weights are uneven with probability tau at most."""
+        log_excess = self.log_excess - math.log(tau)
+        usable = log_excess < 600.0
+        if not usable.any():
+            return None
+        excess, kappa = np.exp(log_excess[usable]), self.kappas[usable]
+        best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
+        return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
+
+    def _start(self, above: float) -> Array:
+        return host(-self.clients * above / self.unit)
+
+    def _of_t1(self, above: float) -> float:
+        played = _t1(self.steps.laws(above), host(float(self.clients)), self._start(above))
+        return float(played) * self.unit / self.clients
+
+    def _of_pool(self, above: float) -> float:
+        n, m, unit = self.clients, self.pooled, self.unit
+        steps, deviations = self.steps.laws(above), above / self.deviation
+        expected = self.deviation * _normal_stop_loss(deviations)
+        # What uneven outputs give away at most, if they are certain.
+        uneven = ((n - m) * steps.alone + m * (unit - above)) / n
+        tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
+        weights = self._weights(tau)
+        if weights is None:
+            return math.inf
+        pool = pool_law(self.pool, above, m, unit)
+        extra = host((m * self.inner.deviation / unit) ** 2)
+        tried = host(self.steps.candidates)
+        played = _played_out(steps, tried, weights, pool, extra, self._start(above))
+        return float(played) * unit / n + tau * uneven
+
+    def value(self, above: float) -> float:
+        """An upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
+        value = self._of_t1(above)
+        if self.pooled:
+            value = min(value, self._of_pool(above))
+        value = value * (1.0 + ROUNDING) + FLUSHED
+        alone = self.steps.laws(above).alone
+        return value if value < alone else alone
+
+    def profile(self) -> LogProfile:
+        """At losses that serve the next link."""
+        near = self.deviation * _KNOTS
+        near = near[near < 0.9 * self.unit]
+        logs = [
+            math.log(self.value(each) if each <= _STAGED * self.deviation else self._of_t1(each) + FLUSHED)
+            for each in near.tolist()
+        ]
+        far = [float(near[-1]) * _RATIO]
+        while far[-1] * _RATIO < self.unit:
+            far.append(far[-1] * _RATIO)
+        far = np.array([each for each in far if each < 0.999 * self.unit])
+        above = np.concatenate([near, far, [self.unit]])
+        far_logs = _log_chernoff(self.steps, self.clients, far)
+        return _log_hull(above, np.concatenate([np.array(logs) + ROUNDING, far_logs, [-math.inf]]))
+
+
+def _normal_stop_loss(u: float) -> float:
+    """E(Z - u)_+ of a standard normal Z, about."""
+    tail = 0.5 * math.erfc(u / math.sqrt(2.0))
+    return max(math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi) - u * tail, 1e-300)
+
+
+def _deviations(value: float) -> float:
+    """Where `_normal_stop_loss` falls to a value, about."""
+    low, high = 0.0, 40.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _normal_stop_loss(middle) > value else (low, middle)
+    return low
+
+
+@functools.lru_cache(maxsize=8)
+def _link(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None) -> Link:
+    """Checked: the arguments of `profile`."""
+    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
+    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
+    log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
+    if differ is not None:
+        differ = _validate.real(0.0, 1.0, open_low=True, differ=differ)
+    rules = HEXAGON if differ is None else ONE_BIT
+    message = Message(host(epsilon0), host(1.0 if differ is None else differ))
+    return Link(of_game(rules, message), num_clients, log_inverse_mass)
+
+
+def gains(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None) -> bool:
+    """Whether `profile` is expected to be below T1: enough clients for their epsilon0."""
+    return _link(num_clients, epsilon0, log_inverse_mass, differ).pooled > 0
+
+
+@functools.lru_cache(maxsize=8)
+def profile(
+    num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """E+: a privacy profile of one round in which everybody sends one message through a shuffler.
+
+    Trust model as of T1, and no client's message depends on another message of the same round: the adversary sees all
+    messages, shuffled; one record is replaced, all other records are arbitrary and known. Call inside
+    `devices.float64()`.
+
+    Args:
+      num_clients: n, whole, in [1, 2^42]. epsilon0: of the randomizer, nats, in (0, 50].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      differ: None for any eps0-LDP message; for messages of one bit and public coins at most the probability that the
+        bits of two records differ, in (0, 1].
+
+    Returns:
+      (losses, upper): knots in nats from 0 to epsilon0, increasing, and proven upper bounds on the hockey-stick
+      divergence at e^losses in both directions, convex in e^loss; every chord is a bound. All errors are rounded up.
+      T1's own value where that is smaller, and T1 alone where `gains` is false.
+
+    Cost: about .4 s of one core a link, of which there are up to three; twice that above 3e7 clients. Nothing is
+    compiled.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range.
+    """
+    link = _link(num_clients, epsilon0, log_inverse_mass, differ)
+    above = distances(link.deviation, link.unit, log_inverse_mass, _LOSSES)
+    asked = link.deviation * _deviations(math.exp(_SURE - log_inverse_mass) / link.deviation)
+    above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
+    upper = np.array([link.value(each) for each in above.tolist()])
+    above, upper = convex.full_hull(np.append(above, link.unit), np.append(upper, 0.0))
+    return np.append(np.log1p(above[:-1]), epsilon0), upper

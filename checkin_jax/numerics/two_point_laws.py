@@ -1,0 +1,240 @@
+r"""Two laws whose mixtures are above everything that another client's Gaussian message may say of two records.
+
+For a shift mu (the largest distance of two records over the noise's standard deviation, records in a ball of radius
+mu/2) and c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y (`kernels.messages.triples`), X its
+law where y = x', and Y where y = x. `dominating` gives functions V_X and V_Y on knots such that for every y, x, x' in
+the ball, in any dimension, there is a lambda in [0, 1] with
+
+    E(d - k)_+ <= lambda V_X(k) + (1 - lambda) V_Y(k)   at every knot k, and likewise for -d.
+
+V_X is E(X - k)_+ for a slightly larger mu, plus W_X(k), V_Y likewise: X and Y alone do not suffice. W_X and W_Y come
+from linear programmes over a cover of all triples by finitely many, each above a whole cell of them, and are raised
+until every cell is covered: the result is valid whatever the programmes return [docs/theory_gaussian.md, section 1b].
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.kernels import gaussian_profile, host
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.messages import gram_stop_loss
+from checkin_jax.numerics.disk_cache import disk_cache
+
+# The range of mu, and the nodes in c between which V is linear.
+LEAST_MU, MOST_MU = 0.02, 3.0
+C_NODES = (1.0, 1.04, 1.15, 1.5)
+# X and Y are those of a mu that is larger by this share: so are the triples that stand for cells.
+_RAISED = 0.002
+# Knots: in the body, up to three standard deviations, and beyond.
+_BODY, _TAIL = 28, 44
+# Triples whose transforms are computed at a time.
+_CHUNK = 64
+# Degrees: the grid for the first programme, the first cells' half width, and how often they are halved. What a cell may
+# lack (in variances) before it is halved; W may be raised by so much without counting.
+_GRID, _CELL, _HALVINGS = 7.5, 1.875, 3
+_EXCESS, _FREE = 0.004, 1.05
+# How much more the larger ratio's exponent matters than the smaller one's when cells are covered.
+_WEIGHT = 30.0
+# Of the interval in which the best lambda lies.
+_BISECTIONS = 12
+# Rounds of adding triples to the programme, and how many at a time.
+_ROUNDS, _ADDED = 3, 60
+# Rounding of V, relatively, with a wide margin.
+_ROUNDING = 1e-10
+
+
+class TwoLaws(NamedTuple):
+    """V on knots from 0, for X and for Y, at two values of c; linear in c between them.
+
+    knots: [knots]. right, left: bounds on E(d - k)_+ and on E(-d - k)_+, [2 values of c, 2 laws, knots].
+    """
+
+    knots: np.ndarray
+    right: np.ndarray
+    left: np.ndarray
+
+
+def knots_of(mu: float, reach: float) -> np.ndarray:
+    """Knots from 0 to the ratio of a message that is `reach` standard deviations off."""
+    body = 3.0 * math.sqrt(math.expm1(mu * mu))
+    end = max(math.expm1(mu * reach + 0.5 * mu * mu), 1.5 * body)
+    return np.concatenate([[0.0], np.geomspace(0.01, 1.0, _BODY)[:-1] * body, np.geomspace(body, end, _TAIL)])
+
+
+def of_ends(mu: float, c: float, knots: np.ndarray) -> np.ndarray:
+    """E(d - k)_+ and E(-d - k)_+ of X and of Y, exact up to rounding; [2 sides, 2 laws, knots]."""
+
+    def profile(loss: np.ndarray) -> np.ndarray:
+        with float64():
+            return np.exp(np.asarray(gaussian_profile.log_profile(mu, loss)))
+
+    def above(k: np.ndarray) -> np.ndarray:
+        return profile(np.log1p(k))
+
+    def below(k: np.ndarray) -> np.ndarray:
+        left = np.maximum(1.0 - k, 1e-300)
+        return np.where(k < 1.0, left * profile(-np.log(left)), 0.0)
+
+    up, down = above(knots), below(knots)
+    up_other, down_other = c * above(knots / c), c * below(knots / c)
+    return np.stack([np.stack([up, down_other]), np.stack([down, up_other])]) * (1.0 + _ROUNDING)
+
+
+def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Gram matrices (in units of mu^2) above those of all triangles whose angles are within `half` of (a, b).
+
+    Angles in radians: at x and at x', of triangles of circumradius 1/2: |x - y| = sin b, |x' - y| = sin a.
+
+    Returns:
+      [cells, 3]: entries 11, 12, 22.
+    """
+    sin_a, sin_b, square = np.sin(a), np.sin(b), np.square(half)
+    middle = np.stack([sin_b * sin_b, -sin_a * sin_b * np.cos(a + b), sin_a * sin_a], axis=-1)
+    # Weighted moduli of symmetric matrices: D^-1 |D S D| D^-1 is above S and -S for every diagonal D > 0.
+    ratio = np.sqrt((1.0 + _WEIGHT * sin_b**4) / (1.0 + _WEIGHT * sin_a**4))
+
+    def modulus(first: np.ndarray, off: np.ndarray, second: np.ndarray) -> np.ndarray:
+        first, second = first * ratio, second / ratio
+        root = np.abs(first * second - off * off)
+        entries = first * first + off * off, off * (first + second), second * second + off * off
+        size = np.sqrt(np.maximum(entries[0] + entries[2] + 2.0 * root, 1e-300))
+        return np.stack(
+            [(entries[0] + root) / size / ratio, entries[1] / size, (entries[2] + root) / size * ratio], -1
+        )
+
+    none = np.zeros_like(a)
+    by_a = modulus(none, -sin_b * np.cos(2.0 * a + b), np.sin(2.0 * a))
+    by_b = modulus(np.sin(2.0 * b), -sin_a * np.cos(a + 2.0 * b), none)
+    # Second derivatives: at most 2 on the diagonal; 2, 2 and (mixed) 1 off it.
+    rest = np.stack([square * (1.0 + 3.0 / ratio), none, square * (1.0 + 3.0 * ratio)], axis=-1)
+    # Positive definite, and above all rounding.
+    least = np.asarray([1e-9, 0.0, 1e-9])
+    return middle + half[:, None] * (by_a + by_b) + rest + least
+
+
+def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np.ndarray) -> np.ndarray:
+    """Both transforms at both c of every triple; [triples, 2 c 2 sides knots]."""
+    count = len(grams)
+    padded = np.concatenate([grams, np.repeat(grams[-1:], -count % _CHUNK, axis=0)]) * (
+        mu * mu * (1.0 + 1e-12)
+    )
+    chunks = padded.reshape(-1, _CHUNK, 3)
+    parts = []
+    with float64():
+        for c in cs:
+            found = [gram_stop_loss.transforms_upper(host(chunk), host(c), host(knots)) for chunk in chunks]
+            parts.append(
+                np.concatenate([np.concatenate([np.asarray(v) for v in pair], axis=1) for pair in found])
+            )
+    return np.concatenate(parts, axis=1)[:count]
+
+
+class _Fit(NamedTuple):
+    """The best lambda of every triple, what it still needs, [triples, places], and how much that is by weight."""
+
+    shares: np.ndarray
+    needed: np.ndarray
+    excess: np.ndarray
+
+
+def _fit(value: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> _Fit:
+    """By bisection, some triples at a time, which stay in the cache: the excess is a convex function of lambda."""
+    apart = first - second
+    slope, found = weight * apart, []
+    for start in range(0, len(value), _CHUNK):
+        over = value[start : start + _CHUNK] - second
+        low, high = np.zeros(len(over)), np.ones(len(over))
+        for _ in range(_BISECTIONS):
+            share = 0.5 * (low + high)
+            falls = (over > share[:, None] * apart) @ slope > 0
+            low, high = np.where(falls, share, low), np.where(falls, high, share)
+        share = 0.5 * (low + high)
+        needed = np.maximum(over - share[:, None] * apart, 0.0)
+        found.append((share, needed, needed @ weight))
+    return _Fit(*map(np.concatenate, zip(*found)))
+
+
+def _halved(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    half = 0.5 * half
+    signs = ((-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0))
+    return (
+        np.concatenate([a + s * half for s, _ in signs]),
+        np.concatenate([b + s * half for _, s in signs]),
+        np.tile(half, 4),
+    )
+
+
+def _acute(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Which cells hold a triangle without an obtuse angle at y."""
+    return a + b + 2.0 * half >= 0.5 * math.pi - 1e-9
+
+
+def _places(spacing: float, first: float) -> tuple[np.ndarray, np.ndarray]:
+    at = np.radians(np.arange(first, 90.0 + 1e-9, spacing))
+    a, b = np.meshgrid(at, at)
+    return a.ravel(), b.ravel()
+
+
+@disk_cache(TwoLaws)
+def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
+    """V_X and V_Y for c between C_NODES[interval] and the next node, by the cover.
+
+    Args:
+      mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message up to which the knots go.
+      interval: 0, 1 or 2.
+    """
+    from checkin_jax.numerics import (
+        two_point_program,  # half a second of scipy, which a table from the disk saves
+    )
+
+    cs = C_NODES[interval], C_NODES[interval + 1]
+    knots = knots_of(mu, reach)
+    ends = np.stack([of_ends(mu * (1.0 + _RAISED), c, knots) for c in cs])
+    first, second = (ends[:, :, law].ravel() for law in (0, 1))
+    gaps = np.diff(knots)
+    variance = math.expm1(mu * mu)
+    weight = (np.append(gaps, 0.0) + np.append(0.0, gaps)) * (1.0 + knots / (3.0 * math.sqrt(variance)))
+    weight = np.tile(weight, 4) / (2.0 * variance)
+    problem = two_point_program.Problem(first, second, weight, two_point_program.bends(knots))
+    get = functools.partial(_transforms, mu, cs, knots)
+
+    a, b = _places(_GRID, 0.0)
+    kept = _acute(a, b, np.zeros_like(a))
+    value = get(cover(a[kept], b[kept], np.full(kept.sum(), 1e-3)))
+    added = problem.added(value, problem.shares(value))
+
+    a, b = _places(2.0 * _CELL, _CELL)
+    half = np.full(a.shape, math.radians(_CELL))
+    kept = _acute(a, b, half)
+    a, b, half = a[kept], b[kept], half[kept]
+    leaves: list[np.ndarray] = []
+    for halvings in range(_HALVINGS + 1):
+        value = get(cover(a, b, half))
+        fit = _fit(value, first + _FREE * added[0], second + _FREE * added[1], weight)
+        open_ = (fit.excess > _EXCESS) & (halvings < _HALVINGS)
+        leaves.append(value[~open_])
+        if not open_.any():
+            break
+        a, b, half = _halved(a[open_], b[open_], half[open_])
+        kept = _acute(a, b, half)
+        a, b, half = a[kept], b[kept], half[kept]
+
+    value = np.concatenate(leaves)
+    fit = _fit(value, first + added[0], second + added[1], weight)
+    hardest = np.zeros(len(value), dtype=bool)
+    for _ in range(_ROUNDS):
+        order = np.argsort(-fit.excess)[:_ADDED]
+        hardest[order[fit.excess[order] > 1e-4]] = True
+        if not hardest.any():
+            break
+        added = problem.added(value[hardest], fit.shares[hardest])
+        fit = _fit(value, first + added[0], second + added[1], weight)
+    # Whatever was chosen: what is still needed anywhere is added to both, so that all cells are covered.
+    both = np.stack([part.reshape(2, 2, -1) for part in (first + added[0], second + added[1])], axis=2)
+    both = (both + fit.needed.max(axis=0).reshape(2, 2, 1, -1)) * (1.0 + _ROUNDING)
+    return TwoLaws(knots, both[:, 0], both[:, 1])

@@ -1,0 +1,128 @@
+"""Rounds that are units: shuffled check-in, plain shuffling, and check-in among those who are available."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from checkin_jax.protocols import Shuffle, ShuffledCheckIn
+from checkin_jax.protocols.availability import AvailabilityLog, AvailableCheckIn
+from checkin_jax.training.schedules import draws, heterogeneous
+from checkin_jax.training.schedules.schedule import (
+    FEW_CLIENTS,
+    LEAST_RATE,
+    Clients,
+    Schedule,
+    binomial_cdf,
+    more_often,
+    register_schedule,
+)
+
+# Rounds of a log in the audit's stand-in.
+_FEW_ROUNDS = 16
+
+
+@register_schedule(ShuffledCheckIn, Shuffle)
+class Rounds(Schedule):
+    """Everybody who checks in makes the round; the sum is divided by the expected number."""
+
+    protocol: ShuffledCheckIn | Shuffle
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """All clients, at the protocol's rate or the mean of their rates."""
+        number = self.protocol.num_clients
+        return number, self.protocol.rate if self.fleet is None else self.fleet.expected / number
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.participants`, and `fleets.participants` where rates differ."""
+        if self.fleet is not None:
+            return functools.partial(heterogeneous.participants, entropy, self.fleet)
+        return functools.partial(draws.participants, entropy, self.protocol)
+
+    @property
+    def words(self) -> str:
+        """Rates and expected number."""
+        number, rate = self.check_ins
+        coins = self.protocol.coins
+        how = f"rate {rate:.6g}" if coins is None else f"rates {coins.span}, each client its own"
+        return f"checking in at {how}: about {number * rate:,.0f} a round"
+
+    def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
+        """Few clients of whom at least half check in."""
+        fewer = super().fewer_clients()
+        return more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
+
+
+@register_schedule(AvailableCheckIn)
+class AvailableRounds(Schedule):
+    """In round t those of the first n_t clients who check in; sums are divided by their mean number over the log.
+
+    So client 0 is available in every round, as the client is that the guarantee is for, and the last one only where all
+    are. Divided by a number of the round's own, the few messages of a poor round would weigh more than others.
+    """
+
+    protocol: AvailableCheckIn
+
+    @property
+    def _log(self) -> AvailabilityLog:
+        rounds = self.protocol.num_rounds
+        log = self.protocol.log
+        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.kept)
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """The most that are available, at the mean rate of a client over them and the log."""
+        number = self.protocol.num_clients
+        return number, float(np.mean(self._log.available * self._log.coin)) / number
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.participants_of`: who is available follows from their number, which is public."""
+        log = self._log
+
+        def clients(index: int) -> np.ndarray:
+            number, coin = int(log.available[index]), float(log.coin[index])
+            return draws.participants_of(entropy, number, coin, index)
+
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """The messages of the largest round."""
+        return float(np.max(self._log.available * self._log.coin))
+
+    @property
+    def words(self) -> str:
+        """How many are available, and expected numbers."""
+        log = self._log
+        number, rate = self.check_ins
+        return (
+            f"{int(log.available.min()):,} to {int(log.available.max()):,} of them available: about "
+            f"{number * rate:,.0f} a round"
+        )
+
+    def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
+        """A mixture over the rounds of the log."""
+        kinds, counts = np.unique(
+            np.stack([self._log.available[:rounds], self._log.coin[:rounds]]), axis=1, return_counts=True
+        )
+        cells = np.zeros(len(edges) - 1)
+        for available, coin, count in zip(*kinds.tolist(), counts.tolist()):
+            cells += count * np.diff(binomial_cdf(edges, available, coin))
+        return cells, "Binomial(available, coin) of each round"
+
+    def exposure(self, client: int) -> np.ndarray:
+        """Of the rounds in which this client is available, with their mean number."""
+        there = self._log.available[self._log.available > client]
+        return np.array([there.size / self._log.available.size / there.mean()])
+
+    def fewer_clients(self) -> AvailableCheckIn:
+        """Few clients, some of whom are away at times, and coins of at least a half."""
+        log = self.protocol.log
+        some = np.unique(np.linspace(0, log.available.size - 1, _FEW_ROUNDS).astype(int))
+        available = np.maximum(np.rint(FEW_CLIENTS * log.available[some] / log.available.max()), 1.0)
+        coin = np.minimum(log.coin[some] * max(1.0, LEAST_RATE / log.coin.max()), 1.0)
+        return AvailableCheckIn(
+            log=AvailabilityLog(available, coin), num_rounds=1, drop_out_prob=self.protocol.drop_out_prob
+        )

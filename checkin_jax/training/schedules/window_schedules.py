@@ -1,0 +1,206 @@
+"""Rounds of windows: A_fix and A_sldw, whose slots use one message each, and A_avg, which averages all of a slot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, SlidingWindow
+from checkin_jax.training.schedules import draws, heterogeneous
+from checkin_jax.training.schedules.draws import DUMMY
+from checkin_jax.training.schedules.schedule import (
+    FEW_SLOTS,
+    Clients,
+    Schedule,
+    more_often,
+    register_schedule,
+)
+
+
+class _OneASlot(Schedule):
+    """Windows whose slots show one client's message each; sums are divided by `minibatch`, however few slots are left.
+
+    A window's last round may have fewer slots: dividing by their number would give a few messages, noise and all, the
+    weight of many.
+    """
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """One message a slot."""
+        return self.protocol.minibatch, 1.0
+
+    @property
+    def rounds_per_unit(self) -> int:
+        """By `minibatch` slots each, the last one of those that are left."""
+        return -(-self.protocol.slots_shown // self.protocol.minibatch)
+
+    @property
+    def has_windows(self) -> bool:
+        """Where a window has more than one slot."""
+        return self.protocol.slots_shown > 1
+
+    @property
+    def words(self) -> str:
+        """Slots of a window and of a round."""
+        slots, minibatch = self.protocol.slots_shown, self.protocol.minibatch
+        return f"one client a slot, {slots:,} slots, {minibatch:,} of them a round"
+
+    def slots(self, place: int) -> tuple[int, int]:
+        """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
+        low = place * self.protocol.minibatch
+        return low, min(low + self.protocol.minibatch, self.protocol.slots_shown)
+
+
+@register_schedule(FixedWindow)
+class FixedWindowRounds(_OneASlot):
+    """A_fix: with visible empty slots they are left out of the round, else a dummy stands in them."""
+
+    protocol: FixedWindow
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.fixed_window`, and `fleets.fixed_window` where rates differ; the window last drawn is kept."""
+        protocol = self.protocol
+        drawn = functools.partial(draws.fixed_window, entropy, protocol)
+        if self.fleet is not None:
+            drawn = functools.partial(heterogeneous.fixed_window, entropy, protocol, self.fleet)
+        window = functools.lru_cache(maxsize=1)(drawn)
+
+        def clients(index: int) -> np.ndarray:
+            unit, place = divmod(index, self.rounds_per_unit)
+            low, high = self.slots(place)
+            used = window(unit)[low:high]
+            return used if protocol.empty_slots == "dummy" else used[used != DUMMY]
+
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """The slots of a window, and where rates differ its clients."""
+        return self.protocol.num_slots + (0.0 if self.fleet is None else self.fleet.expected)
+
+    @property
+    def dummies(self) -> float:
+        """Empty slots, where they are hidden."""
+        protocol = self.protocol
+        if protocol.empty_slots == "visible":
+            return 0.0
+        if self.fleet is not None:
+            return self.fleet.all_absent(1.0 / protocol.num_slots)
+        return math.pow(1.0 - protocol.rate / protocol.num_slots, protocol.num_clients)
+
+    def fewer_clients(self) -> FixedWindow:
+        """Few clients and slots, at least half of the clients in a window."""
+        slots = min(FEW_SLOTS, self.protocol.num_slots)
+        fewer = dataclasses.replace(
+            super().fewer_clients(), num_slots=slots, minibatch=min(self.protocol.minibatch, slots)
+        )
+        return more_often(fewer)
+
+
+@register_schedule(SlidingWindow)
+class SlidingWindowRounds(_OneASlot):
+    """A_sldw: rounds are made of the slots from the window-th to the n-th, a dummy in the empty ones."""
+
+    protocol: SlidingWindow
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.sliding_window`; the two blocks last drawn are kept, since a round may straddle them."""
+        protocol = self.protocol
+        block_of = functools.lru_cache(maxsize=2)(functools.partial(draws.sliding_window, entropy, protocol))
+        length, skipped = draws.sliding_block(protocol), protocol.window - 1
+
+        def clients(index: int) -> np.ndarray:
+            unit, place = divmod(index, self.rounds_per_unit)
+            low, high = (slot + skipped for slot in self.slots(place))
+            parts = []
+            for block in range(low // length, (high - 1) // length + 1):
+                first = max(block * length, skipped)
+                parts.append(block_of(unit, block)[max(0, low - first) : high - first])
+            return np.concatenate(parts)
+
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """The slots of a block."""
+        return draws.sliding_block(self.protocol)
+
+    @property
+    def dummies(self) -> float:
+        """Empty slots."""
+        return math.pow(1.0 - 1.0 / self.protocol.window, self.protocol.window)
+
+    def exposure(self, client: int) -> np.ndarray:
+        """By the part of the client's window, over all slots of the pass, that falls into each round."""
+        protocol = self.protocol
+        slots = np.arange(protocol.slots_shown) + protocol.window - 1
+        inside = (slots >= client) & (slots < client + protocol.window)
+        starts = np.arange(self.rounds_per_unit) * protocol.minibatch
+        shares = np.add.reduceat(inside, starts) / np.diff(np.append(starts, protocol.slots_shown))
+        return shares * (1.0 - self.dummies) / protocol.window
+
+    def fewer_clients(self) -> SlidingWindow:
+        """Few clients, one more than elsewhere, and short windows."""
+        protocol = self.protocol
+        fewer = SlidingWindow(
+            num_clients=min(self._few + 1, protocol.num_clients), window=min(FEW_SLOTS, protocol.window)
+        )
+        return dataclasses.replace(fewer, minibatch=min(protocol.minibatch, fewer.slots_shown))
+
+
+@register_schedule(AveragedUpdates)
+class AveragedUpdatesRounds(Schedule):
+    """A_avg: all clients of one slot make the round; the sum is divided by their number, which is public here."""
+
+    protocol: AveragedUpdates
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """Those who pick one of the slots."""
+        number = self.protocol.num_clients
+        rate = self.protocol.rate if self.fleet is None else self.fleet.expected / number
+        return number, rate / self.protocol.num_slots
+
+    @property
+    def rounds_per_unit(self) -> int:
+        """One a slot."""
+        return self.protocol.num_slots
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Clients and slots of a window."""
+        number, rate = self.check_ins
+        return (number * rate + 1.0) * self.protocol.num_slots
+
+    def divisor(self, messages: int) -> float:
+        """The realised number of messages."""
+        return float(messages)
+
+    @property
+    def words(self) -> str:
+        """Slots and expected number."""
+        number, rate = self.check_ins
+        slots = self.protocol.num_slots
+        return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.averaged_updates`, or `fleets.averaged_updates`; the window last drawn is kept."""
+        drawn = functools.partial(draws.averaged_updates, entropy, self.protocol)
+        if self.fleet is not None:
+            drawn = functools.partial(heterogeneous.averaged_updates, entropy, self.protocol, self.fleet)
+        window = functools.lru_cache(maxsize=1)(drawn)
+
+        def clients(index: int) -> np.ndarray:
+            unit, slot = divmod(index, self.rounds_per_unit)
+            everybody, ends = window(unit)
+            return everybody[ends[slot - 1] if slot else 0 : ends[slot]]
+
+        return clients
+
+    def fewer_clients(self) -> AveragedUpdates:
+        """Few clients and slots, at least half of the clients in a window."""
+        slots = min(FEW_SLOTS, self.protocol.num_slots)
+        return more_often(dataclasses.replace(super().fewer_clients(), num_slots=slots))
