@@ -351,7 +351,7 @@ WORDS = {
     "drop-out": "A client that has checked in but sends nothing, because its battery is empty or its network is gone. "
     "Dropping out must not depend on the client's data, and only messages that arrive hide one another.",
     "availability": "The state of a client that could take part in a round, for instance because it is charging. It "
-    "may be known and is no chance: each available client still has to throw its coin.",
+    "may be known to everybody, and does not count as chance: each available client still has to throw its coin.",
     "slot": "One of several moments at which the server makes a step; a client picks one of them at random for its "
     "message. The slots from which it picks are its window.",
     "dummy": "A message that the server makes up for a slot that no client picked. The same randomizer draws it, so "
