@@ -321,7 +321,7 @@ def main(
       rounds: Rounds of the whole loop to time.
       peak_flops: What the device can do a second, to show the share of it; 0 where unknown.
       peak_bytes: Bytes a second of the device's memory, likewise.
-      markdown: Prints tables as docs/performance.md shows them.
+      markdown: Prints tables as docs/results.md shows them.
     """
     console = Console(width=190)
     device = jax.devices()[0]

@@ -6,7 +6,7 @@ Imports the standard library and python-flint alone (`pip install 'checkin-jax[v
 
 prints a line for every step and then "verified", "verified but for: ..." or "refuted: ...". Real numbers are balls that
 contain them (Arb), masses are whole multiples of 2^-bits and every one is rounded up. What a certificate says is in
-docs/verify.md.
+docs/guarantees.md.
 """
 
 from __future__ import annotations

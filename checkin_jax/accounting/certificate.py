@@ -34,7 +34,7 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
 
     Numbers are float64 as hexadecimal text, exact. Profiles are those that the units were composed with, at whole
     multiples of one spacing; `model` names the pair where verify sums it itself, else the bound is taken on trust.
-    What verify checks and what it does not: docs/verify.md.
+    What verify checks and what it does not: docs/guarantees.md.
 
     Raises:
       TypeError: `guarantee` is no Guarantee.

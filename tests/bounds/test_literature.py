@@ -9,7 +9,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting.published_values import PublishedValue, tables
 
-PAGE = (Path(__file__).parents[2] / "docs" / "literature.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Recipes of docs/recipes.md for packages that not everybody has: blocks of ```py, where others are ```python."""
+"""Recipes of docs/training.md for packages that not everybody has: blocks of ```py, where others are ```python."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
 
 
 def names_of(package: str) -> dict[str, Any]:
@@ -18,5 +18,5 @@ def names_of(package: str) -> dict[str, Any]:
     assert len(lines) <= 15
     names: dict[str, Any] = {}
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        exec(compile(shared + recipe, "recipes.md", "exec"), names)
+        exec(compile(shared + recipe, "training.md", "exec"), names)
     return names

@@ -72,7 +72,7 @@ def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, m
 
 def test_recipes_are_short():
     """After the first block, which makes the data that they share."""
-    for recipe in blocks(ROOT / "docs" / "recipes.md")[1:]:
+    for recipe in blocks(ROOT / "docs" / "training.md")[1:]:
         assert (
             len([line for line in recipe.splitlines() if line and not line.startswith(("import", "from"))])
             <= 15
@@ -248,6 +248,10 @@ def test_the_examples_of_docstrings(module):
     assert result.failed == 0
 
 
+# By the build of the site: docs/_site/hooks.py.
+MADE = {"options.md", "changelog.md"}
+
+
 def test_the_two_commands_and_every_named_file_exist():
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
@@ -256,7 +260,7 @@ def test_the_two_commands_and_every_named_file_exist():
         ):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page.name, target)
         for path in re.findall(r"\]\(([\w/.]+)\)", page.read_text()):
-            assert (page.parent / path).exists(), (page.name, path)
+            assert path in MADE or (page.parent / path).exists(), (page.name, path)
 
 
 def test_the_glossary_has_every_bound_of_the_table():
