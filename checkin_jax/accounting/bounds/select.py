@@ -242,8 +242,8 @@ def _built(bound: Bound, unit: Unit) -> UnitBound | None:
 class WholeRun(NamedTuple):
     """Bounds of a run and of the runs before it, for the composition.
 
-    chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units. stronger:
-    local-view bounds with their numbers of units; empty unless every unit has one.
+    chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units.
+    stronger: local-view bounds with their numbers of units; empty unless every unit has one.
     """
 
     chosen: list[list[Chosen]]

@@ -272,7 +272,7 @@ def g2(unit: Unit) -> UnitBound | None:
 
 
 def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages, none depending on another of its round; a non-negligible chance that all clients send."""
+    """Needs: Gaussian messages, none depending on another of its round; all clients send, or may well do so."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
         return None
@@ -284,7 +284,7 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages, none depending on another of its round; a non-negligible chance that all clients send."""
+    """Needs: eps0-LDP messages, none depending on another of its round; all clients send, or may well do so."""
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
         return None

@@ -1,7 +1,7 @@
 """Covers: the sums of independent, equal steps that hide one message, behind a shuffler or in slots.
 
-A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), and the numbers of draws for
-instances. One record is replaced. Call inside `devices.float64()`.
+A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), and the numbers of draws
+for instances. One record is replaced. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

@@ -24,12 +24,13 @@ from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws
 
-# The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's own
-# are evaluated on the same contour.
+# The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's
+# own are evaluated on the same contour.
 _STOP, _BESIDE = 8.0, 8
 # Distance of contours as a share of that for upper ends; larger shares were observed to lose 0.5%.
 _NEAR = 0.5
-# Cells of a Gaussian message on either side of the point of equal densities; least mu at which they are accurate enough.
+# Cells of a Gaussian message on either side of the point of equal densities; least mu at which they are accurate
+# enough.
 _CELL_COUNT, SMALL_MU = 128, 1e-3
 _NODES = 16
 # With others at a third record: largest step in standard deviations of the sum, and passes to find it.

@@ -1,7 +1,7 @@
 """Instance for weak noise: the event that the largest message along x - x' exceeds a threshold.
 
-All other clients are at x', the target at x or x'. Likelihood ratios have lognormal tails, so their sum is hardly better
-than its largest term, whose event has a closed form. Call inside `devices.float64()`.
+All other clients are at x', the target at x or x'. Likelihood ratios have lognormal tails, so their sum is hardly
+better than its largest term, whose event has a closed form. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

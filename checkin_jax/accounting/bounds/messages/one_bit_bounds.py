@@ -37,7 +37,8 @@ _BUCKETS = 256
 class FairBits:
     """Instance: opposite records among zero updates, whose messages, like dummies, are fair bits. Symmetric.
 
-    The likelihood ratio depends on the sum of the bits only, which is observed even where the number of messages is not.
+    The likelihood ratio depends on the sum of the bits only, which is observed even where the number of messages is
+    not.
     """
 
     scale: UnitBound
@@ -141,8 +142,8 @@ class OneBitCheckIn(_OneBit):
     Args:
       hiding: shuffled check-in. epsilon0: nats, in (0, 50].
       log_inverse_mass: -log of the negligible mass, in [1, 1e4].
-      differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1]. Below
-        1 (B_nu) there are no instances.
+      differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1].
+        Below 1 (B_nu) there are no instances.
 
     Raises:
       ValueError, TypeError: an argument outside its range.

@@ -22,8 +22,8 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
-# Knots of a profile: _EVEN of them evenly up to _NEAR standard deviations of the loss, _DENSE more where most of the mass
-# is, then _FAR geometrically.
+# Knots of a profile: _EVEN of them evenly up to _NEAR standard deviations of the loss, _DENSE more where most of the
+# mass is, then _FAR geometrically.
 _NEAR, _EVEN, _DENSE, _FAR = 4.8, 80, 32, 100
 
 
