@@ -72,7 +72,7 @@ class Stated(abc.ABC):
 
     @property
     def headline(self) -> str:
-        """One line: both ends to five digits, rounded outwards, the adversary, delta, and a relation other than replace."""
+        """One line: both ends to five digits, rounded outwards, adversary, delta, and the relation if not replace."""
         delta = repr(self.delta).replace("e-0", "e-")
         ends = f"epsilon <= {up(self.epsilon, 5)} (at least {down(self.lower, 5)})"
         relation = "" if self.neighboring_relation == REPLACE else f", {self.neighboring_relation}"
