@@ -205,7 +205,6 @@ def largest_advantage(
 
 
 def _both(sides: Sides) -> tuple[Sides, ...]:
-    """Both orders of a pair, or one if they are equal."""
     if sides.forward is sides.backward:
         return (sides,)
     return sides, Sides(sides.backward, sides.forward)

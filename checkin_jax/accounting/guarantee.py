@@ -44,7 +44,6 @@ class RateRow(NamedTuple):
     epsilon: float
 
     def __format__(self, spec: str) -> str:
-        """Both ends, rounded outwards, as of a `Guarantee`."""
         return bracket(self.lower, self.epsilon, spec) if spec else str(self)
 
 

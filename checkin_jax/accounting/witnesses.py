@@ -82,10 +82,10 @@ def _as_others(unit: Unit) -> Unit:
 
 
 def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
-    """A sliding window all of whose other clients collude, and the client's message where it shares its slot.
+    """Instances of a sliding window all of whose other clients collude: the target's message in a shared slot.
 
-    They know which message of theirs is in a slot; if another one is there it is the client's, unless the two may be
-    equal. Slots of which none of them is a part are forgotten.
+    The colluders know their own messages, so a different message in a slot of theirs is the target's. There is no such
+    instance if two messages may be equal. Slots without a colluder are dropped.
     """
     shown, randomizer = unit.slots, unit.randomizer
     if not randomizer.messages_differ:
@@ -135,7 +135,7 @@ def _hiding(unit: Unit) -> Hiding | None:
 
 
 def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """The instance of fair bits among zero updates and dummies, if the randomizer has it."""
+    """The instance of fair bits among zero updates and dummies, if the randomizer attains it."""
     hiding, epsilon0 = _hiding(unit), unit.epsilon0
     if not unit.randomizer.fair_at_zero or not unit.replaced or hiding is None or epsilon0 is None:
         return ()

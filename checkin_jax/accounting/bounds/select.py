@@ -93,7 +93,6 @@ def once_called(labels: Sequence[Any]) -> str:
 
 
 def check_protocol(protocol: Any) -> CheckInProtocol:
-    """The protocol itself; raises TypeError if it is none."""
     if not isinstance(protocol, CheckInProtocol):
         raise TypeError(
             f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
@@ -107,7 +106,6 @@ def units_alike(protocol: CheckInProtocol) -> bool:
 
 
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
-    """The protocol itself; raises ValueError unless `units_alike`."""
     if not units_alike(protocol):
         raise ValueError(
             f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
@@ -116,7 +114,6 @@ def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
 
 
 def check_randomizer(randomizer: Any) -> Randomizer:
-    """The randomizer itself; raises TypeError if it is none."""
     if not isinstance(randomizer, Randomizer):
         raise TypeError(
             f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"

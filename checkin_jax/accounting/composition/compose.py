@@ -52,7 +52,6 @@ def reach(one: UnitBound, num_units: float, delta: float) -> float:
 
 
 def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
-    """The stacked atoms with the law of one event replaced."""
     parts = [np.array(part) for part in atoms]
     for part, new in zip(parts, law):
         part[event] = np.asarray(new)

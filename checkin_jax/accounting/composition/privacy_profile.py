@@ -150,7 +150,6 @@ def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
 
 
 def _least(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
-    """Minimum of several upper profiles."""
     best = np.ones_like(losses)
     for each in curves:
         epsilon, delta = (np.asarray(part) for part in each[:2])
@@ -180,7 +179,7 @@ def _chords(at: np.ndarray, value: np.ndarray, losses: np.ndarray) -> np.ndarray
 
 
 def _sampled(profile: Callable[[np.ndarray], np.ndarray], losses: np.ndarray) -> np.ndarray:
-    """An upper profile evaluated at some of the losses, with chords in between."""
+    """Upper bounds at the losses: the profile at some of them, with chords in between."""
     at = np.linspace(0.0, float(losses[-1]), _EVALUATED)
     return _chords(at, np.asarray(profile(at)), losses)
 

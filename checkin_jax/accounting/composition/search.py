@@ -70,7 +70,6 @@ class Search:
         return pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
 
     def _centred(self, atoms: pld.Atoms, epsilon: float) -> pld.Tilt:
-        """Tilt that centres the law at epsilon."""
         return pld.saddle_tilt(atoms, self.counts, host(epsilon))
 
     def _tame(self, atoms: pld.Atoms) -> pld.Tilt:
@@ -83,7 +82,6 @@ class Search:
         return composing.scales(atoms, self.counts, log_far, tilt.order)
 
     def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> End:
-        """End of the bracket from the law composed on this grid."""
         return composing.end(*self._on(grid, atoms, tilt, upper), host(self.delta))
 
     def _on(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Any, ...]:

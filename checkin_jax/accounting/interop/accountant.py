@@ -66,8 +66,8 @@ class MixedViewsWarning(UserWarning):
 class CheckInAccountant(PrivacyAccountant):
     """Composes rounds of check-in protocols, of one kind or several, and dp_accounting's own events.
 
-    `get_epsilon` is a certified upper bound for the composition, against an adversary with the view of every unit that
-    its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it. `get_delta`
+    `get_epsilon` is a certified upper bound for the composition, against an adversary who has, of every unit, the view
+    that its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it. `get_delta`
     is rounded up. Populations may differ between units: the bound is for a client in all of them, and holds for every
     other client. `notes` and `describe` name views and populations that differ.
 
@@ -243,7 +243,6 @@ class CheckInAccountant(PrivacyAccountant):
         return self._attack(target_delta, None)
 
     def _attack(self, target_delta: float, found: Bracket | None) -> AttackTerms:
-        """Attack terms; found: the bracket at this delta, if known."""
         target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")

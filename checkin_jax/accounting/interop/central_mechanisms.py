@@ -261,5 +261,4 @@ def _masses(noise: Noise, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(near: np.ndarray, far: np.ndarray, mass: np.ndarray) -> Lines:
-    """near - far, rounded down, and the mass, rounded up."""
     return np.maximum((near - far) - 1e-13 * near, 0.0), mass * (1.0 + 1e-13)

@@ -332,7 +332,6 @@ def _next_hash(line: Mapping[str, Any], last: str) -> str:
 
 
 def _chained(lines: Iterable[Mapping[str, Any]], last: str) -> bytes:
-    """Bytes of the lines, each with its hash."""
     out = []
     for line in lines:
         last = _next_hash(line, last)
@@ -372,7 +371,6 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
 
 
 def _line(text: bytes, number: int) -> dict[str, Any]:
-    """One line as an object, checked to have the fields of its kind."""
     line = json.loads(text.decode("utf-8"))
     if not isinstance(line, dict):
         raise ValueError("expected an object")
@@ -385,7 +383,6 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
 
 
 def _after(found: Ledger, line: Mapping[str, Any]) -> Ledger:
-    """The ledger after a line."""
     fields = {name: value for name, value in line.items() if name != "kind"}
     if line["kind"] == _START:
         if fields["schema"] != SCHEMA:

@@ -27,7 +27,7 @@ from checkin_jax.kernels import ROUNDING
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
 _LINKS = 4
 # Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
-# _LESS: the same below the next longer chain's. _ROOM: negligible masses below the allowed cost.
+# _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
 # The largest factor with which a chain is continued.
 _MOST = 10.0
@@ -191,7 +191,6 @@ def _cut_weights(
 
 @functools.lru_cache(maxsize=32)
 def _chain(num_clients: int, mu: float, allowed: float) -> _Chain:
-    """The chain, cached with its evaluations."""
     return _Chain(num_clients, mu, _plan(num_clients, mu, allowed), allowed, True)
 
 

@@ -51,7 +51,7 @@ class FairBits:
 
     @functools.cached_property
     def _mixture(self) -> Mixture:
-        # Likelihood ratios in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
+        # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
         draws, rare = self.hiding.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
         ones = np.ones_like(draws.number)
         law = mixture_profiles.Law(

@@ -193,6 +193,5 @@ def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarr
 def _merged(
     counts: np.ndarray, chance: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parts with equal ones merged."""
     (places, which) = np.unique(np.stack([counts, chance]), axis=1, return_inverse=True)
     return places[0], places[1], np.bincount(which.ravel(), weight, places.shape[1])
