@@ -136,8 +136,8 @@ class Guarantee(Stated):
         """Table of brackets by check-in rate, in increasing order.
 
         Args:
-          rates: check-in rates. Default: the smallest, the ninth decile and the largest; with `RateLimits` the largest
-            and its halves.
+          rates: check-in rates. Default: the smallest, the nine deciles over the clients, and the largest; with
+            `RateLimits` the largest, halved up to five times.
 
         Raises:
           ValueError, TypeError: no client has such a rate, or all rates are equal.

@@ -152,7 +152,7 @@ class UnitCurve:
         return [] if unit.alone else [(bound.word, made) for bound, made in built_bounds(unit, tried)]
 
     def curve(self, orders: np.ndarray) -> Curve:
-        """At real orders > 1, each by itself."""
+        """Renyi divergences at real orders > 1; the value at an order does not depend on the others."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         with float64():
             masses = moments.left_out(orders, self.epsilon0)
@@ -224,7 +224,7 @@ class GaussianCurve(UnitCurve):
         return Unit(self.protocol, self.randomizer, self.view, REPLACE, mass)
 
     def curve(self, orders: np.ndarray) -> Curve:
-        """At real orders > 1, each by itself."""
+        """As `UnitCurve.curve`."""
         unit = self._unit(_MASS)
         if unit.alone or self.view == "local":
             return self.joined(orders, [])
