@@ -67,9 +67,9 @@ class CheckInAccountant(PrivacyAccountant):
     """Composes rounds of check-in protocols, of one kind or several, and dp_accounting's own events.
 
     `get_epsilon` is a certified upper bound for the composition, against an adversary who has, of every unit, the view
-    that its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it. `get_delta`
-    is rounded up. Populations may differ between units: the bound is for a client in all of them, and holds for every
-    other client. `notes` and `describe` name views and populations that differ.
+    that its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it.
+    `get_delta` is rounded up. Populations may differ between units: the bound is for a client in all of them, and holds
+    for every other client. `notes` and `describe` name views and populations that differ.
 
     GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent, EpsilonDeltaDpEvent and Poisson-sampled noise compose
     with check-ins from both sides. They have a trusted server, the same clients as records, and values of norm at most

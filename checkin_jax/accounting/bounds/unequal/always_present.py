@@ -65,9 +65,9 @@ class AmongPresent(AmongOthers):
 class AmongSure(AmongOthers):
     """T1m: a pool of n' others of rate theta, and M others of rate 1; one randomizer, not adaptive within a round.
 
-    Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The sure
-    clients hide the positions of pool members, except in a sample of N0 positions, X of them the pool's. Runs of k take
-    the least k (fewer messages) and the largest q. X is replaced by a binomial (larger in convex order), and that by a
+    Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The
+    owners of all positions are revealed, except in a sample of N0 positions, X of them the pool's. Runs of k take the
+    least k (fewer messages) and the largest q. X is replaced by a binomial (larger in convex order), and that by a
     law on few points with the same mean.
 
     Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', stochastically from below. sure: lower bound on
