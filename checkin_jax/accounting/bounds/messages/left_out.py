@@ -1,4 +1,4 @@
-"""everybody, for Gaussian messages (E*): r clients are left out, and hide the client that the target displaced.
+"""The bound "everybody" for Gaussian messages (E*): r clients are left out, to hide the displaced client.
 
 All clients send (rate 1), so the displaced client's message has to be accounted for. It joins those of the r clients
 left out, and r + 1 shuffled messages hide each of their clients [docs/theory_gaussian.md, 1c]. Their bound is the same

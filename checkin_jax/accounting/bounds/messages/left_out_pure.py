@@ -1,4 +1,4 @@
-"""everybody, for eps0-LDP messages (E+): some clients are left out, and hide the client that the target displaced.
+"""The bound "everybody" for eps0-LDP messages (E+): some clients are left out, to hide the displaced client.
 
 All clients send (rate 1). Proof: docs/theory_shuffle.md. Call inside `devices.float64()`.
 """

@@ -1,4 +1,4 @@
-"""profile: messages of a randomizer with a known privacy profile (T*), or subsampling where that is smaller.
+"""The bound "profile" (T*): messages of a randomizer with a known profile D, or subsampling where that is smaller.
 
 `HiddenMessages` is for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots with hidden dummies or
 displaced clients. One record is replaced; the others' records are arbitrary. Proofs: docs/theory_gaussian.md, 1, and
